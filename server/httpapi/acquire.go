@@ -15,11 +15,11 @@ import (
 // heartbeats meanwhile.
 func (s lockService) Acquire(ctx context.Context, req *connect.Request[wire.AcquireRequest]) (*connect.Response[wire.AcquireResponse], error) {
 	m := req.Msg
-	locks, err := wanted(m)
+	locks, err := requestedLocks(m)
 	if err != nil {
 		return nil, err
 	}
-	return s.answerWait(ctx, m.GetSession(), 0, &wire.Command{
+	return s.acquire(ctx, m.GetSession(), 0, &wire.Command{
 		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
 		Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 			Locks: locks, Owner: m.GetOwner(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), Value: m.GetValue(),
@@ -29,8 +29,8 @@ func (s lockService) Acquire(ctx context.Context, req *connect.Request[wire.Acqu
 	})
 }
 
-// wanted returns the requested locks, which the request names in one of two ways.
-func wanted(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
+// requestedLocks returns the requested locks, which the request names in one of two ways.
+func requestedLocks(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
 	if len(m.GetLocks()) == 0 {
 		return []*wire.LockRequest{{Name: m.GetName(), Mode: m.GetMode(), Permits: m.GetPermits(), Limit: m.GetLimit()}}, nil
 	}
@@ -43,7 +43,7 @@ func wanted(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
 // Upgrade makes a shared hold exclusive. It can wait like an acquire.
 func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error) {
 	m := req.Msg
-	return s.answerWait(ctx, m.GetSession(), m.GetToken(), &wire.Command{
+	return s.acquire(ctx, m.GetSession(), m.GetToken(), &wire.Command{
 		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
 		Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{
 			HoldId: m.GetHoldId(), Token: m.GetToken(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), AllowDeadlock: m.GetAllowDeadlock(),
@@ -51,31 +51,31 @@ func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.Upgr
 	})
 }
 
-// answerWait answers a session's request that may wait. For an upgrade, from is the token the hold had before
+// acquire answers a session's request that may wait. For an upgrade, from is the token the hold had before
 // it.
-func (s *Server) answerWait(ctx context.Context, given *wire.Credentials, from uint64, cmd *wire.Command) (*connect.Response[wire.AcquireResponse], error) {
-	session, err := s.admit(ctx, given)
+func (s *Server) acquire(ctx context.Context, given *wire.Credentials, from uint64, cmd *wire.Command) (*connect.Response[wire.AcquireResponse], error) {
+	session, err := s.authenticate(ctx, given)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
 		return nil, err
 	}
-	cmd.SessionId, cmd.Acked = session.ID, s.answered(session.ID, cmd.GetAckedBelow())
+	cmd.SessionId, cmd.Acked = session.ID, s.finalSeqs(session.ID, cmd.GetAckedBelow())
 	key := pending.Key{Session: session.ID, Seq: cmd.GetSeq(), From: from, Digest: cmd.Digest()}
-	res, known, err := s.visit(ctx, key, func() (*wire.Result, error) { return s.outcome(ctx, cmd) })
+	res, known, err := s.wait(ctx, key, func() (*wire.Result, error) { return s.outcome(ctx, cmd) })
 	if err != nil {
 		return nil, err
 	}
-	return s.acquired(key, session.ID, res, known)
+	return s.acquireResponse(key, session.ID, res, known)
 }
 
-// visit waits for an outcome while at least one caller on this node waits for it. known is true if a caller
+// wait waits for an outcome while at least one caller on this node waits for it. known is true if a caller
 // may have been told of the grant before.
-func (s *Server) visit(ctx context.Context, key pending.Key, outcome func() (*wire.Result, error)) (res *wire.Result, known bool, err error) {
+func (s *Server) wait(ctx context.Context, key pending.Key, outcome func() (*wire.Result, error)) (res *wire.Result, known bool, err error) {
 	req, known, err := s.pending.Enter(ctx, key, func() bool { return s.granted(key) })
 	if err != nil {
-		return nil, false, gaveUp(err)
+		return nil, false, contextError(err)
 	}
 	res, err = outcome()
 	if err == nil && res.GetStatus() == wire.Status_GRANTED && !s.pending.Deliver(ctx, req) {
@@ -83,7 +83,7 @@ func (s *Server) visit(ctx context.Context, key pending.Key, outcome func() (*wi
 	}
 	s.pending.Leave(req, err != nil && ctx.Err() != nil)
 	if err != nil {
-		return nil, false, gaveUp(err)
+		return nil, false, contextError(err)
 	}
 	return res, known, nil
 }
@@ -111,9 +111,9 @@ func (s *Server) outcome(ctx context.Context, cmd *wire.Command) (*wire.Result, 
 	}
 }
 
-// acquired converts the outcome to a response. known is true if the grant preceded this request, so that its
+// acquireResponse converts the outcome to a response. known is true if the grant preceded this request, so that its
 // hold may have ended since.
-func (s *Server) acquired(key pending.Key, session uint64, res *wire.Result, known bool) (*connect.Response[wire.AcquireResponse], error) {
+func (s *Server) acquireResponse(key pending.Key, session uint64, res *wire.Result, known bool) (*connect.Response[wire.AcquireResponse], error) {
 	s.reader.FillHolders(res.GetHolders())
 	resp := &wire.AcquireResponse{
 		Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage(), Holders: res.GetHolders(), Cycle: res.GetCycle(),
@@ -154,10 +154,10 @@ func (s *Server) recheck(key pending.Key, resp *wire.AcquireResponse) {
 		return
 	case held == nil:
 		resp.HoldId, resp.Token, resp.Count = 0, 0, 0
-		resp.Message = "this request was granted before and its hold has ended since; acquire again with a fresh seq"
+		resp.Message = "this request was granted before and its hold has ended since; acquire again with a new seq"
 	case key.From != 0 && shared(held):
 		resp.Token = held.GetToken()
-		resp.Message = "this upgrade was granted before and the hold is shared again, under the token given here; upgrade again with a fresh seq"
+		resp.Message = "this upgrade was granted before and the hold is shared again, under the token given here; upgrade again with a new seq"
 	default:
 		return
 	}

@@ -179,7 +179,7 @@ func TestAnswersBelowTheMarkAreAcknowledged(t *testing.T) {
 			for _, seq := range test.seqs {
 				st.hold(ann, seq, &wire.Acquire{Locks: []*wire.LockRequest{{Name: fmt.Sprint("l", seq)}}})
 			}
-			if got := st.s.answered(ann.num, test.below); fmt.Sprint(got) != fmt.Sprint(test.want) {
+			if got := st.s.finalSeqs(ann.num, test.below); fmt.Sprint(got) != fmt.Sprint(test.want) {
 				t.Errorf("of %v below %d: %v, want %v", test.seqs, test.below, got, test.want)
 			}
 		})
@@ -188,7 +188,7 @@ func TestAnswersBelowTheMarkAreAcknowledged(t *testing.T) {
 		ann, bob := st.open("ann"), st.open("bob")
 		st.hold(ann, 1, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}})
 		st.hold(bob, 1, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}, WaitForever: true})
-		if got := st.s.answered(bob.num, 2); got != nil {
+		if got := st.s.finalSeqs(bob.num, 2); got != nil {
 			t.Errorf("a request that waits is acknowledged: %v", got)
 		}
 	})

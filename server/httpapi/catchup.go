@@ -15,9 +15,9 @@ import (
 // caller has seen elsewhere catches up first. Only the leader knows whether that revision exists.
 func (s *Server) watchOnce(ctx context.Context, req *wire.WatchRequest, w *watch) error {
 	for {
-		err := s.replica.Watch(ctx, req, w.say)
+		err := s.replica.Watch(ctx, req, w.deliver)
 		behind := errors.Is(err, replica.ErrNotLeader) || errors.Is(err, replica.ErrUnavailable)
-		if w.said != nil || !behind {
+		if w.last != nil || !behind {
 			return err
 		}
 		if err := s.catchUp(ctx, req.GetAfterRevision()); err != nil {
@@ -37,7 +37,7 @@ func (s *Server) catchUp(ctx context.Context, revision uint64) error {
 		return s.refusalOf(replica.FutureRevision(revision, present))
 	}
 	if !s.poll(ctx, func() bool { return s.revision() >= revision }) {
-		return apierror.New(wire.Status_UNAVAILABLE, "this node is behind the cluster: watch at another one, or again")
+		return apierror.New(wire.Status_UNAVAILABLE, "this node lags behind the cluster: watch again, or on another node")
 	}
 	return nil
 }
@@ -59,7 +59,7 @@ func (s *Server) clusterRevision(ctx context.Context) (uint64, error) {
 				return s.revision(), nil
 			}
 		case host == "":
-			return 0, apierror.New(wire.Status_UNAVAILABLE, "no leader is known, and this node has not reached that revision: watch again")
+			return 0, apierror.New(wire.Status_UNAVAILABLE, "no leader is known, and this node has not applied that revision: watch again")
 		default:
 			if revision, err := s.forwarder.Revision(ctx, host); err == nil {
 				return revision, nil

@@ -16,10 +16,10 @@ import (
 
 var (
 	// errNotLeader is returned by a handler if only the leader can answer. Nothing was changed.
-	errNotLeader = errors.New("the leader answers this")
+	errNotLeader = errors.New("only the leader can answer")
 	// errUncertain is like errNotLeader, but the request may have been executed or may wait in a queue. Sending
 	// it again continues with that, but "nothing was done" is no longer a valid answer.
-	errUncertain = errors.New("the leader goes on with this")
+	errUncertain = errors.New("the leader continues this request")
 )
 
 // refusal converts an unexpected result to an error. If another node can answer, the error is errNotLeader or
@@ -43,7 +43,7 @@ func (s *Server) refusal(r *wire.Result, repeatable bool) error {
 func (s *Server) refusalOfSeq(r *wire.Result) error {
 	switch r.GetStatus() {
 	case wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED:
-		return apierror.New(wire.Status_INVALID_ARGUMENT, "this seq is that of another kind of request of the session: give each new request a fresh one")
+		return apierror.New(wire.Status_INVALID_ARGUMENT, "this seq belongs to another kind of request of the session: give each new request a new seq")
 	}
 	return s.refusal(r, true)
 }
@@ -64,9 +64,9 @@ type problem struct {
 	Procedures []string `json:"procedures,omitempty"`
 }
 
-// say answers a request that does not reach a handler. gRPC clients read only trailers, so they get the error
+// respond answers a request that does not reach a handler. gRPC clients read only trailers, so they get the error
 // there.
-func (s *Server) say(w http.ResponseWriter, r *http.Request, status int, code connect.Code, p problem) {
+func (s *Server) respond(w http.ResponseWriter, r *http.Request, status int, code connect.Code, p problem) {
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		_ = s.errors.Write(w, r, connect.NewError(code, errors.New(p.Message)))
 		return

@@ -27,7 +27,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	place := s.connections.Request(r, route.open)
 	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Of(r.Context()).Memory())
 	defer s.metrics.count(route.name, a, time.Now())
-	defer s.caught(a, r)
+	defer s.recoverPanic(a, r)
 	defer a.Release()
 	defer a.EndTurn()
 	if place != listener.Established {
@@ -35,7 +35,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	}
 	if place == listener.None {
 		s.connections.Refuse(r)
-		s.say(a, r, http.StatusServiceUnavailable, connect.CodeResourceExhausted, problem{
+		s.respond(a, r, http.StatusServiceUnavailable, connect.CodeResourceExhausted, problem{
 			Message: "max_connections: too many connections to this node",
 		})
 		return
@@ -45,26 +45,26 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		a.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
 	}
 	if !known {
-		s.nothingHere(a, r)
+		s.notFound(a, r)
 		return
 	}
 	if !route.open && !s.certified(r) {
-		s.say(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{
-			Message: "this port takes only callers with a certificate of its CA: show one (curl --cert FILE --key FILE)",
+		s.respond(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{
+			Message: "this port requires a client certificate of its CA: present one (curl --cert FILE --key FILE)",
 		})
 		return
 	}
 	if r.Method != route.method && (r.Method != http.MethodHead || route.method != http.MethodGet) {
 		a.Header().Set("Allow", route.method)
-		s.say(a, r, http.StatusMethodNotAllowed, connect.CodeUnimplemented, problem{
-			Message: fmt.Sprintf("%s is asked for with %s, not with %s", r.URL.Path, route.method, r.Method),
+		s.respond(a, r, http.StatusMethodNotAllowed, connect.CodeUnimplemented, problem{
+			Message: fmt.Sprintf("%s requires method %s, not %s", r.URL.Path, route.method, r.Method),
 		})
 		return
 	}
-	if route.method == http.MethodPost && !spoken(r, route) {
+	if route.method == http.MethodPost && !supported(r, route) {
 		a.Header().Set("Accept-Post", "application/json, application/proto, application/grpc, application/grpc-web")
-		s.say(a, r, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, problem{
-			Message: fmt.Sprintf("Content-Type %q is not spoken here: send JSON with -H 'Content-Type: application/json'", r.Header.Get("Content-Type")),
+		s.respond(a, r, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, problem{
+			Message: fmt.Sprintf("Content-Type %q is not supported: send JSON with -H 'Content-Type: application/json'", r.Header.Get("Content-Type")),
 		})
 		return
 	}
@@ -82,8 +82,8 @@ func (s *Server) unary(a *response.Writer, r *http.Request, route route) {
 	conn := listener.Of(r.Context())
 	leave, ok := s.enterRequest(conn, route)
 	if !ok {
-		s.say(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{
-			Message: "max_requests: too many requests are under way on this node, or this connection has as many of them as all others may still have",
+		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{
+			Message: "max_requests: too many requests are in flight on this node, or this connection has used its share",
 		})
 		return
 	}
@@ -91,7 +91,7 @@ func (s *Server) unary(a *response.Writer, r *http.Request, route route) {
 	most := max(s.cfg.Limits.MaxBodyBytes, route.maxBody)
 	memory, takes := conn.Memory(), requestBytes+response.BodyFactor*bodyBytes(r, most)
 	if err := memory.Reserve(takes); err != nil {
-		s.say(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: err.Error()})
+		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: err.Error()})
 		return
 	}
 	defer memory.Release(takes)
@@ -166,21 +166,21 @@ func (s *Server) body(a *response.Writer, r *http.Request, most int) ([]byte, bo
 		a.SetReadDeadline(time.Time{})
 		return body, true
 	case errors.As(err, &tooLarge):
-		s.say(a, r, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted, problem{
+		s.respond(a, r, http.StatusRequestEntityTooLarge, connect.CodeResourceExhausted, problem{
 			Message: fmt.Sprintf("the body has more than %d bytes", most),
 		})
 	default:
 		s.warnings.Warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
 		a.Header().Set("Connection", "close")
-		s.say(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{
+		s.respond(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{
 			Message: fmt.Sprintf("the body did not arrive within %v", s.cfg.Limits.BodyTimeout),
 		})
 	}
 	return nil, false
 }
 
-// caught turns a panic of a handler into an error response and a log message.
-func (s *Server) caught(a *response.Writer, r *http.Request) {
+// recoverPanic turns a panic of a handler into an error response and a log message.
+func (s *Server) recoverPanic(a *response.Writer, r *http.Request) {
 	reason := recover()
 	if reason == nil {
 		return
@@ -193,8 +193,8 @@ func (s *Server) caught(a *response.Writer, r *http.Request) {
 		panic(http.ErrAbortHandler)
 	}
 	a.Forward = false
-	s.say(a, r, http.StatusInternalServerError, connect.CodeInternal, problem{
-		Message: "this failed inside the node; its log says more",
+	s.respond(a, r, http.StatusInternalServerError, connect.CodeInternal, problem{
+		Message: "internal error: see the node's log",
 	})
 }
 
@@ -203,9 +203,9 @@ func (s *Server) certified(r *http.Request) bool {
 	return s.cfg.ClientAuth != AuthRequire || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0)
 }
 
-// nothingHere answers an unknown path with a list of the existing ones.
-func (s *Server) nothingHere(a *response.Writer, r *http.Request) {
-	s.say(a, r, http.StatusNotFound, connect.CodeUnimplemented, problem{
+// notFound answers an unknown path with a list of the existing ones.
+func (s *Server) notFound(a *response.Writer, r *http.Request) {
+	s.respond(a, r, http.StatusNotFound, connect.CodeUnimplemented, problem{
 		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /healthz, /readyz or /metrics", r.URL.Path),
 		Procedures: procedures,
 	})
@@ -223,7 +223,7 @@ var mediaTypes = map[string]bool{
 	"application/grpc-web+json":  true,
 }
 
-func spoken(r *http.Request, route route) bool {
+func supported(r *http.Request, route route) bool {
 	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
 		return false

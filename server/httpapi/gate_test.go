@@ -208,7 +208,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if !strings.Contains(string(answer), "503") || !strings.Contains(string(answer), "max_connections") {
 		t.Errorf("the second got %q", answer)
 	}
-	if !strings.Contains(p.log.String(), "there are too many") {
+	if !strings.Contains(p.log.String(), "too many connections") {
 		t.Errorf("log: %s", p.log)
 	}
 	health := p.raw("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")

@@ -19,7 +19,7 @@ type leaseService struct{ *Server }
 // Acquire answers when the outcome is final. While it waits, this node keeps the wait alive. After the grant,
 // the client has to extend the lease.
 func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.AcquireLeaseRequest]) (*connect.Response[wire.AcquireResponse], error) {
-	hash, err := s.admitLease(req.Msg.GetSecret())
+	hash, err := s.authenticateLease(req.Msg.GetSecret())
 	if err != nil {
 		return nil, err
 	}
@@ -30,11 +30,11 @@ func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.Acq
 	client.Address = callerAddress(req)
 	open := &wire.OpenLease{SecretHash: hash[:], TtlMs: req.Msg.GetTtlMs(), Client: client, Acquire: req.Msg.GetAcquire()}
 	key := pending.Key{Lease: hash, Digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
-	res, known, err := s.visit(ctx, key, func() (*wire.Result, error) { return s.leased(ctx, open) })
+	res, known, err := s.wait(ctx, key, func() (*wire.Result, error) { return s.leased(ctx, open) })
 	if err != nil {
 		return nil, err
 	}
-	return s.acquired(key, res.GetSessionId(), res, known)
+	return s.acquireResponse(key, res.GetSessionId(), res, known)
 }
 
 // leased waits for the lease until it is final or this node stops.
@@ -51,7 +51,7 @@ func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result
 
 // Extend restarts the TTL of a leased hold.
 func (s leaseService) Extend(ctx context.Context, req *connect.Request[wire.ExtendLeaseRequest]) (*connect.Response[wire.ExtendLeaseResponse], error) {
-	hash, err := s.admitLease(req.Msg.GetSecret())
+	hash, err := s.authenticateLease(req.Msg.GetSecret())
 	if err != nil {
 		return nil, err
 	}
@@ -73,7 +73,7 @@ func (s leaseService) Extend(ctx context.Context, req *connect.Request[wire.Exte
 // Release ends a lease, or the wait for it. A repeated release answers NOT_HELD, so the port does not retry
 // an uncertain one by itself.
 func (s leaseService) Release(ctx context.Context, req *connect.Request[wire.ReleaseLeaseRequest]) (*connect.Response[wire.ReleaseResponse], error) {
-	hash, err := s.admitLease(req.Msg.GetSecret())
+	hash, err := s.authenticateLease(req.Msg.GetSecret())
 	if err != nil {
 		return nil, err
 	}
@@ -86,8 +86,8 @@ func (s leaseService) Release(ctx context.Context, req *connect.Request[wire.Rel
 	return connect.NewResponse(&wire.ReleaseResponse{Status: res.GetStatus(), Revision: res.GetRevision(), Count: res.GetCount()}), nil
 }
 
-// admitLease checks the secret, which alone identifies a lease.
-func (s *Server) admitLease(secret []byte) (hash [sha256.Size]byte, err error) {
+// authenticateLease checks the secret, which alone identifies a lease.
+func (s *Server) authenticateLease(secret []byte) (hash [sha256.Size]byte, err error) {
 	if hash, err = secretHash(secret); err != nil {
 		return hash, err
 	}

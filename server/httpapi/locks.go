@@ -65,14 +65,14 @@ func (s lockService) Extend(ctx context.Context, req *connect.Request[wire.Exten
 
 // change proposes a command on a hold. Its outcomes are OK and NOT_HELD.
 func (s *Server) change(ctx context.Context, given *wire.Credentials, cmd *wire.Command) (*wire.Result, error) {
-	session, err := s.admit(ctx, given)
+	session, err := s.authenticate(ctx, given)
 	if err != nil {
 		return nil, err
 	}
 	if err := checkSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
 		return nil, err
 	}
-	cmd.SessionId, cmd.Acked = session.ID, s.answered(session.ID, cmd.GetAckedBelow())
+	cmd.SessionId, cmd.Acked = session.ID, s.finalSeqs(session.ID, cmd.GetAckedBelow())
 	res := s.propose(ctx, cmd)
 	if status := res.GetStatus(); status != wire.Status_OK && status != wire.Status_NOT_HELD {
 		return nil, s.refusalOfSeq(res)

@@ -31,7 +31,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 		}, []string{"path"}),
 	}
 	registry.MustRegister(m.requests, m.seconds, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
-		Name: "quorumlock_http_requests_under_way",
+		Name: "quorumlock_http_requests_in_flight",
 		Help: "Requests being answered on the HTTP port, waiting acquires included.",
 	}, func() float64 { return float64(m.underWay.Load()) }))
 	return m

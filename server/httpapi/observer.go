@@ -21,14 +21,14 @@ func (observer) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err == nil {
 			response.Of(ctx).Outcome = outcomeOf(resp)
 		}
-		return resp, note(ctx, err)
+		return resp, record(ctx, err)
 	}
 }
 
 // WrapStreamingHandler observes streaming handlers.
 func (observer) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
-		return note(ctx, next(ctx, conn))
+		return record(ctx, next(ctx, conn))
 	}
 }
 
@@ -37,11 +37,11 @@ func (observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 	return next
 }
 
-// note records an error on the response writer and converts the end of the caller's context.
-func note(ctx context.Context, err error) error {
+// record records an error on the response writer and converts the end of the caller's context.
+func record(ctx context.Context, err error) error {
 	forward := errors.Is(err, errNotLeader) || errors.Is(err, errUncertain)
 	if forward && ctx.Err() != nil {
-		forward, err = false, gaveUp(ctx.Err())
+		forward, err = false, contextError(ctx.Err())
 	}
 	w := response.Of(ctx)
 	w.Forward = forward

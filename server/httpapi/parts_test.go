@@ -61,7 +61,7 @@ func TestCertificatesThatAreNotThere(t *testing.T) {
 
 func TestPieceThatIsNotSent(t *testing.T) {
 	broken := errors.New("broken")
-	p := &pieces{send: func([]byte) error { return broken }}
+	p := &chunks{send: func([]byte) error { return broken }}
 	if n, err := p.Write([]byte("x")); n != 0 || !errors.Is(err, broken) || p.any {
 		t.Errorf("wrote %d, %v; something was sent: %v", n, err, p.any)
 	}

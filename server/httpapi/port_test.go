@@ -301,7 +301,7 @@ func TestCloseSaysThatItCutRequestsOff(t *testing.T) {
 	}
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := p.server.Close(ended); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "requests were cut off") {
+	if err := p.server.Close(ended); !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "requests were cut") {
 		t.Errorf("close: %v", err)
 	}
 }

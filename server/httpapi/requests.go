@@ -70,7 +70,7 @@ const (
 	maxAnswers = 1_024
 )
 
-func (s *Server) answered(session, below uint64) (acked []uint64) {
+func (s *Server) finalSeqs(session, below uint64) (acked []uint64) {
 	if below <= 1 {
 		return nil
 	}
@@ -106,20 +106,20 @@ func (s *Server) cancelAbandoned(key pending.Key) {
 		log = s.log.With("lease", true)
 		res = s.propose(ctx, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.Lease[:]}}})
 	} else {
-		res = s.giveBack(ctx, key)
+		res = s.undo(ctx, key)
 	}
 	switch res.GetStatus() {
 	case wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_UNCERTAIN, wire.Status_RESOURCE_EXHAUSTED, wire.Status_INTERNAL:
-		log.Warn("an acquire whose caller went away could not be cancelled: it ends with its own time or its session",
+		log.Warn("cannot cancel an abandoned acquire: it ends by its timeout or with its session",
 			"status", res.GetStatus().String(), "message", res.GetMessage())
 	default:
-		log.Info("ended an acquire whose caller went away", "outcome", res.GetStatus().String())
+		log.Info("ended an abandoned acquire", "outcome", res.GetStatus().String())
 	}
 }
 
-// giveBack cancels an acquire or an upgrade. If it was already granted, giveBack releases the hold or
+// undo cancels an acquire or an upgrade. If it was already granted, undo releases the hold or
 // downgrades it to shared. A hold has one token, whatever its number of locks.
-func (s *Server) giveBack(ctx context.Context, key pending.Key) *wire.Result {
+func (s *Server) undo(ctx context.Context, key pending.Key) *wire.Result {
 	res := s.propose(ctx, &wire.Command{
 		SessionId: key.Session, Seq: cancelSeq | key.Seq,
 		Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: key.Seq}},

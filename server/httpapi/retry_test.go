@@ -116,7 +116,7 @@ func TestGivingUpTakesNoLongerThanItMay(t *testing.T) {
 		x.none()
 		time.Sleep(time.Millisecond)
 		x.queued(again)
-		if !strings.Contains(x.log.String(), "could not be cancelled") {
+		if !strings.Contains(x.log.String(), "cannot cancel an abandoned acquire") {
 			t.Errorf("log: %s", x.log)
 		}
 	})
@@ -230,7 +230,7 @@ func TestOutcomeOfGivingUpIsLogged(t *testing.T) {
 			}
 			x.none()
 			text := st.log.String()
-			if strings.Contains(text, "could not be cancelled") != hopeless || strings.Contains(text, "ended an acquire") == hopeless {
+			if strings.Contains(text, "cannot cancel an abandoned acquire") != hopeless || strings.Contains(text, "ended an abandoned acquire") == hopeless {
 				t.Errorf("%v: %s", status, text)
 			}
 			if hopeless && (!strings.Contains(text, "status="+status.String()) || !strings.Contains(text, "message=why")) {

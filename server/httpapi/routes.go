@@ -102,9 +102,9 @@ func (s *Server) newRoutes() map[string]route {
 		r := route{name: path, method: http.MethodPost, handler: ours, operators: isOperators(path)}
 		switch path {
 		case wireconnect.LockServiceWatchProcedure:
-			r.handler, r.answers, r.writeTimeout = s.plainly(ours, s.lines), true, s.cfg.Limits.WatchTimeout
+			r.handler, r.answers, r.writeTimeout = s.plainJSON(ours, s.writeLines), true, s.cfg.Limits.WatchTimeout
 		case wireconnect.OperatorServiceSaveSnapshotProcedure:
-			r.handler, r.answers = s.plainly(ours, s.bytes), true
+			r.handler, r.answers = s.plainJSON(ours, s.writeBytes), true
 		case wireconnect.OperatorServiceRestoreProcedure:
 			r.maxBody = maxRestoreBytes
 		}

@@ -191,7 +191,7 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Unlock()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
-		err = fmt.Errorf("http port: requests were cut off: %w", err)
+		err = fmt.Errorf("http port: requests were cut: %w", err)
 	}
 	s.serving.Wait()
 	_ = s.http.Close()

@@ -41,11 +41,11 @@ func (s sessionService) Open(ctx context.Context, req *connect.Request[wire.Open
 
 // Heartbeat keeps a session alive. An OK proves that the session was alive when the request arrived.
 func (s sessionService) Heartbeat(ctx context.Context, req *connect.Request[wire.HeartbeatRequest]) (*connect.Response[wire.HeartbeatResponse], error) {
-	session, err := s.admit(ctx, req.Msg.GetSession())
+	session, err := s.authenticate(ctx, req.Msg.GetSession())
 	if err != nil {
 		return nil, err
 	}
-	res := s.ask(ctx, func(done func(*wire.Result)) { s.replica.Heartbeat(session.ID, done) })
+	res := s.call(ctx, func(done func(*wire.Result)) { s.replica.Heartbeat(session.ID, done) })
 	if res.GetStatus() != wire.Status_OK {
 		return nil, s.refusal(res, true)
 	}
@@ -57,7 +57,7 @@ func (s sessionService) Heartbeat(ctx context.Context, req *connect.Request[wire
 // Close ends a session with all its holds and waits. A repeated close answers SESSION_LOST, so the port does
 // not retry an uncertain one by itself.
 func (s sessionService) Close(ctx context.Context, req *connect.Request[wire.CloseRequest]) (*connect.Response[wire.CloseResponse], error) {
-	session, err := s.admit(ctx, req.Msg.GetSession())
+	session, err := s.authenticate(ctx, req.Msg.GetSession())
 	if err != nil {
 		return nil, err
 	}
@@ -89,12 +89,12 @@ func secretHash(secret []byte) ([sha256.Size]byte, error) {
 	return hash, nil
 }
 
-// admit finds the session and compares the secret. Only the leader knows the latest sessions. If it does not
-// know this one, it may have been deposed, and "lost" is final, so admit returns it only after a proof of
-// leadership.
-func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Session, error) {
+// authenticate finds the session and compares the secret. Only the leader knows the latest sessions. If it does
+// not know this one, it may have been deposed, and "lost" is final, so authenticate returns it only after a
+// proof of leadership.
+func (s *Server) authenticate(ctx context.Context, given *wire.Credentials) (fsm.Session, error) {
 	if given.GetSessionId() == 0 {
-		return fsm.Session{}, apierror.New(wire.Status_INVALID_ARGUMENT, "session is missing: give session.sessionId and session.secret as they were opened")
+		return fsm.Session{}, apierror.New(wire.Status_INVALID_ARGUMENT, "session is missing: give the session.sessionId and session.secret of the opened session")
 	}
 	hash, err := secretHash(given.GetSecret())
 	if err != nil {
@@ -116,7 +116,7 @@ func (s *Server) admit(ctx context.Context, given *wire.Credentials) (fsm.Sessio
 		return fsm.Session{}, apierror.New(wire.Status_PERMISSION_DENIED, "")
 	}
 	if session.Leased {
-		return fsm.Session{}, apierror.New(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: use LeaseService, with the secret alone")
+		return fsm.Session{}, apierror.New(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: use LeaseService with the lease's secret")
 	}
 	return session, nil
 }

@@ -326,7 +326,7 @@ func TestSnapshotStreamThatBreaksOff(t *testing.T) {
 		s := st.expect("SaveSnapshot")
 		s.order(func() { _, _ = s.file.Write([]byte("piece")) })
 		s.returns(nil, replica.ErrNotLeader)
-		if err := <-ended; apierror.Status(err) != wire.Status_UNAVAILABLE || !strings.Contains(err.Error(), "of no use") {
+		if err := <-ended; apierror.Status(err) != wire.Status_UNAVAILABLE || !strings.Contains(err.Error(), "is incomplete") {
 			t.Errorf("ended with %v", err)
 		}
 	})

@@ -21,8 +21,8 @@ import (
 // Clients that post plain JSON get what curl can show: one line per message of a watch, and the raw bytes of
 // a snapshot.
 
-// errAstray ends a watch on a node that is cut off from its cluster.
-var errAstray = errors.New("this node knows no leader, and may miss what happens elsewhere")
+// errNoLeader ends a watch on a node that is cut off from its cluster.
+var errNoLeader = errors.New("this node knows no leader, and may miss events")
 
 // watch sends events as fast as send accepts them. Leader or not, this node answers it itself: every node
 // applies every event, so the watch survives a change of leader. It ends with a final message, or with an
@@ -48,8 +48,8 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 	}()
 	w := &watch{server: s, send: send}
 	err = w.end(ctx, s.watchOnce(running, req, w))
-	if w.said != nil {
-		answer.Outcome = w.said.GetStatus().String()
+	if w.last != nil {
+		answer.Outcome = w.last.GetStatus().String()
 	}
 	return err
 }
@@ -58,25 +58,25 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 type watch struct {
 	server *Server
 	send   func(*wire.WatchResponse) error
-	// said is the last message sent.
-	said *wire.WatchResponse
-	// astray is set if no leader was known when the last message was due.
-	astray bool
+	// last is the last message sent.
+	last *wire.WatchResponse
+	// leaderless is set if no leader was known when the last message was due.
+	leaderless bool
 }
 
-// say sends a message. A node that is cut off would report forever that nothing happens, so say returns
-// errAstray when two consecutive empty messages find no leader.
-func (w *watch) say(resp *wire.WatchResponse) error {
-	quiet := w.said != nil && len(resp.GetEvents()) == 0 && resp.GetStatus() == wire.Status_OK
+// deliver sends a message. A node that is cut off would report forever that nothing happens, so it returns
+// errNoLeader when two consecutive empty messages find no leader.
+func (w *watch) deliver(resp *wire.WatchResponse) error {
+	quiet := w.last != nil && len(resp.GetEvents()) == 0 && resp.GetStatus() == wire.Status_OK
 	alone := quiet && w.server.replica.Leader().GetId() == ""
-	if alone && w.astray {
-		return errAstray
+	if alone && w.leaderless {
+		return errNoLeader
 	}
-	w.astray = alone
+	w.leaderless = alone
 	if err := w.send(resp); err != nil {
 		return err
 	}
-	w.said = resp
+	w.last = resp
 	return nil
 }
 
@@ -87,30 +87,30 @@ func (w *watch) end(ctx context.Context, err error) error {
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return left(ctx.Err(), w.said)
-	case closing && w.said == nil:
-		return apierror.New(wire.Status_UNAVAILABLE, "this node is stopping: watch at another one")
+		return watchContextError(ctx.Err(), w.last)
+	case closing && w.last == nil:
+		return apierror.New(wire.Status_UNAVAILABLE, "this node is stopping: watch on another node")
 	case closing:
-		return w.lastWord("this node is stopping: watch on at another one")
-	case errors.Is(err, errAstray):
-		return w.lastWord(err.Error() + ": watch on at another one")
-	case w.said == nil && connect.CodeOf(err) == connect.CodeUnknown: // not yet converted
+		return w.finish("this node is stopping: resume the watch on another node")
+	case errors.Is(err, errNoLeader):
+		return w.finish(err.Error() + ": resume the watch on another node")
+	case w.last == nil && connect.CodeOf(err) == connect.CodeUnknown: // not yet converted
 		return w.server.refusalOf(err)
 	}
 	return err
 }
 
-func (w *watch) lastWord(message string) error {
-	w.said = &wire.WatchResponse{
-		Revision: w.said.GetRevision(), Lineage: w.said.GetLineage(), Status: wire.Status_UNAVAILABLE, Message: message,
+func (w *watch) finish(message string) error {
+	w.last = &wire.WatchResponse{
+		Revision: w.last.GetRevision(), Lineage: w.last.GetLineage(), Status: wire.Status_UNAVAILABLE, Message: message,
 	}
-	return w.send(w.said)
+	return w.send(w.last)
 }
 
-// left converts the end of the caller's context to an error.
-func left(err error, said *wire.WatchResponse) error {
+// watchContextError converts the end of the caller's context to an error.
+func watchContextError(err error, last *wire.WatchResponse) error {
 	if errors.Is(err, context.DeadlineExceeded) {
-		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the request's own deadline passed; watch on after revision %d", said.GetRevision()))
+		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the request's deadline passed; resume the watch after revision %d", last.GetRevision()))
 	}
 	return connect.NewError(connect.CodeCanceled, err)
 }
@@ -134,7 +134,7 @@ func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, de
 		return err
 	}
 	defer leave()
-	sent := &pieces{send: send}
+	sent := &chunks{send: send}
 	if req.GetStale() {
 		err = s.replica.SaveStaleSnapshot(ctx, req, describe, sent)
 	} else {
@@ -144,20 +144,20 @@ func (s *Server) snapshot(ctx context.Context, req *wire.SaveSnapshotRequest, de
 	case err == nil:
 		return nil
 	case ctx.Err() != nil:
-		return gaveUp(ctx.Err())
+		return contextError(ctx.Err())
 	case sent.any:
-		return apierror.New(wire.Status_UNAVAILABLE, "the snapshot broke off, what came of it is of no use: "+err.Error())
+		return apierror.New(wire.Status_UNAVAILABLE, "the snapshot is incomplete, discard it: "+err.Error())
 	}
 	return s.refusalOf(err)
 }
 
-// pieces is an io.Writer that sends each write as a message.
-type pieces struct {
+// chunks is an io.Writer that sends each write as a message.
+type chunks struct {
 	send func([]byte) error
 	any  bool
 }
 
-func (p *pieces) Write(piece []byte) (int, error) {
+func (p *chunks) Write(piece []byte) (int, error) {
 	if err := p.send(piece); err != nil {
 		return 0, err
 	}
@@ -165,17 +165,16 @@ func (p *pieces) Write(piece []byte) (int, error) {
 	return len(piece), nil
 }
 
-// plainly handles requests with plain JSON by plain, and all others by streamed.
-func (s *Server) plainly(streamed http.Handler, plain func(w http.ResponseWriter, r *http.Request) error) http.Handler {
+// plainJSON handles requests with plain JSON by plain, and all others by streamed.
+func (s *Server) plainJSON(streamed http.Handler, plain func(w http.ResponseWriter, r *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !isJSON(r) {
 			streamed.ServeHTTP(w, r)
 			return
 		}
-		begun := &beginning{ResponseWriter: w}
-		switch err := note(r.Context(), plain(begun, r)); {
+		switch err := record(r.Context(), plain(w, r)); {
 		case err == nil:
-		case begun.done:
+		case response.Of(r.Context()).Code != 0:
 			panic(http.ErrAbortHandler) // the response has begun, so only a broken connection can signal an error
 		default:
 			_ = s.errors.Write(w, r, err)
@@ -183,23 +182,8 @@ func (s *Server) plainly(streamed http.Handler, plain func(w http.ResponseWriter
 	})
 }
 
-// beginning records whether the response has begun.
-type beginning struct {
-	http.ResponseWriter
-	done bool
-}
-
-// Unwrap returns the underlying writer for http.ResponseController.
-func (b *beginning) Unwrap() http.ResponseWriter { return b.ResponseWriter }
-
-func (b *beginning) Write(p []byte) (int, error) {
-	n, err := b.ResponseWriter.Write(p)
-	b.done = b.done || n > 0 || err == nil
-	return n, err
-}
-
-// lines answers a watch with one line of JSON per message.
-func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
+// writeLines answers a watch with one line of JSON per message.
+func (s *Server) writeLines(w http.ResponseWriter, r *http.Request) error {
 	var req wire.WatchRequest
 	if err := decode(r, &req); err != nil {
 		return err
@@ -221,8 +205,8 @@ func (s *Server) lines(w http.ResponseWriter, r *http.Request) error {
 // headerStale describes the stale backup in the body.
 const headerStale = "Quorumlock-Stale-Snapshot"
 
-// bytes answers with the bytes of the snapshot. On an error after the first piece, the connection is cut.
-func (s *Server) bytes(w http.ResponseWriter, r *http.Request) error {
+// writeBytes answers with the bytes of the snapshot. On an error after the first piece, the connection is cut.
+func (s *Server) writeBytes(w http.ResponseWriter, r *http.Request) error {
 	req := &wire.SaveSnapshotRequest{}
 	if err := decode(r, req); err != nil {
 		return err

@@ -222,7 +222,7 @@ func TestWatchOfANodeWithoutALeader(t *testing.T) {
 	mark := &wire.WatchResponse{Status: wire.Status_OK, Revision: 9, Lineage: lineage}
 	say := func(want error) {
 		t.Helper()
-		if err := w.say(mark); err != want {
+		if err := w.deliver(mark); err != want {
 			t.Fatalf("said %v: %v", said, err)
 		}
 	}
@@ -234,8 +234,8 @@ func TestWatchOfANodeWithoutALeader(t *testing.T) {
 	say(nil)
 	c.lead("")
 	say(nil)
-	say(errAstray)
-	if err := w.end(t.Context(), errAstray); err != nil {
+	say(errNoLeader)
+	if err := w.end(t.Context(), errNoLeader); err != nil {
 		t.Error(err)
 	}
 	if last := said[len(said)-1]; last.GetStatus() != wire.Status_UNAVAILABLE || last.GetRevision() != 9 {

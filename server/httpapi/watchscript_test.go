@@ -196,12 +196,12 @@ func TestWatchOfANodeWithoutALeaderEnds(t *testing.T) {
 		w.send(word(2, 0))
 		w.said(6)
 		err := w.w.send(word(2, 0))
-		if !errors.Is(err, errAstray) {
+		if !errors.Is(err, errNoLeader) {
 			t.Fatalf("sent: %v", err)
 		}
 		w.w.returns(nil, err)
 		w.a.reply()
-		w.said(7, `"status":"UNAVAILABLE"`, `"revision":"2"`, "no leader", "watch on at another one")
+		w.said(7, `"status":"UNAVAILABLE"`, `"revision":"2"`, "no leader", "resume the watch on another node")
 		if w.a.aborted {
 			t.Error("broken off")
 		}

@@ -44,15 +44,15 @@ var Codes = map[wire.Status_Code]connect.Code{
 
 // messages are the messages of results for which the state machine provides none.
 var messages = map[wire.Status_Code]string{
-	wire.Status_SESSION_LOST:      "no such session: it expired, was closed or never was; open a new one",
-	wire.Status_PERMISSION_DENIED: "the secret is not that of the session",
-	wire.Status_ALREADY_HELD:      "this owner holds the lock already",
-	wire.Status_ALREADY_QUEUED:    "this owner waits for the lock already, under another seq",
-	wire.Status_STALE:             "seq is below acked_below, so it is never executed again; take a fresh one",
-	wire.Status_NOT_LEADER:        "this node does not lead; ask another one, or again",
+	wire.Status_SESSION_LOST:      "no such session: it expired, was closed or never existed; open a new one",
+	wire.Status_PERMISSION_DENIED: "wrong secret for the session",
+	wire.Status_ALREADY_HELD:      "this owner already holds the lock",
+	wire.Status_ALREADY_QUEUED:    "this owner already waits for the lock, under another seq",
+	wire.Status_STALE:             "seq is below acked_below, so it is not executed again; use a new one",
+	wire.Status_NOT_LEADER:        "this node is not the leader: try again, or another node",
 	wire.Status_UNAVAILABLE:       "nothing was done; send the request again",
-	wire.Status_UNCERTAIN:         "it is not known whether this was done; send it again with the same seq",
-	wire.Status_INTERNAL:          "the command failed and changed nothing; the node's log says more",
+	wire.Status_UNCERTAIN:         "the outcome is unknown; send it again with the same seq",
+	wire.Status_INTERNAL:          "the command failed and changed nothing: see the node's log",
 }
 
 // New returns the error for a status. If message is empty, it is the status's usual one.

@@ -91,7 +91,7 @@ var ErrUnreached = errors.New("the leader cannot be reached")
 
 var (
 	errMoved    = errors.New("the node asked no longer leads")
-	errMidway   = errors.New("the node asked ceased to lead before it answered")
+	errMidway   = errors.New("the node asked lost leadership before it answered")
 	errStopping = errors.New("this node is stopping")
 )
 
@@ -105,7 +105,7 @@ const (
 func New(cfg Config) *Forwarder {
 	f := &Forwarder{cfg: cfg, scheme: "http", forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "quorumlock_http_forwarded_total",
-		Help: "Requests sent on to the leader, by what came of it: answered, moved (it led no more), unreached, lost.",
+		Help: "Requests sent on to the leader, by what came of it: answered, moved (it no longer led), unreached, lost.",
 	}, []string{"result"})}
 	cfg.Registry.MustRegister(f.forwarded)
 	if cfg.TLS != nil {

@@ -33,7 +33,7 @@ func (f *Forwarder) Serve(w *response.Writer, r Request) {
 			if f.serveHere(w, r); !w.Forward {
 				return
 			}
-			reason = "leadership keeps moving"
+			reason = "leadership keeps changing"
 		case host == "":
 			f.giveUp(w, r, reason)
 			return
@@ -44,7 +44,7 @@ func (f *Forwarder) Serve(w *response.Writer, r Request) {
 			}
 			w.Uncertain = w.Uncertain || !(errors.Is(err, errMoved) || errors.Is(err, ErrUnreached))
 			if !again(err, r.Procedure) {
-				f.giveUp(w, r, "the leader was lost on the way: "+err.Error())
+				f.giveUp(w, r, "the connection to the leader was lost: "+err.Error())
 				return
 			}
 			reason = err.Error()
@@ -128,7 +128,7 @@ func (f *Forwarder) giveUp(w *response.Writer, r Request, reason string) {
 	switch {
 	case !w.Uncertain || readOnly[r.Procedure]:
 	case once[r.Procedure]:
-		status, message = wire.Status_UNCERTAIN, reason+"; it is not known whether this was done"
+		status, message = wire.Status_UNCERTAIN, reason+"; the outcome is unknown"
 	default:
 		status, message = wire.Status_UNCERTAIN, reason+"; send the same request again, to any node"
 	}

@@ -76,7 +76,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Unlock()
 	n, err := c.Conn.Write(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.stuckNow() {
-		c.connections.cfg.Warnings.Warn("gave up on a caller that does not read its answer", "peer", c.RemoteAddr().String())
+		c.connections.cfg.Warnings.Warn("closed a connection whose caller does not read its response", "peer", c.RemoteAddr().String())
 	}
 	return n, err
 }

@@ -191,7 +191,7 @@ func (l *Connections) cut(c *Conn) {
 // Refuse logs and counts a connection that got no place.
 func (l *Connections) Refuse(r *http.Request) {
 	l.metrics.refused.Inc()
-	l.cfg.Warnings.Warn("closed a connection: there are too many", "peer", r.RemoteAddr, "max_connections", l.cfg.MaxConnections)
+	l.cfg.Warnings.Warn("closed a connection: too many connections", "peer", r.RemoteAddr, "max_connections", l.cfg.MaxConnections)
 }
 
 // State is net/http's ConnState callback. HTTP/2 connections become idle as well, but what arrives next on

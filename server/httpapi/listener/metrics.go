@@ -20,12 +20,12 @@ func newMetrics(registry *prometheus.Registry, handshakes *handshake.Limiter) *m
 		}),
 		established: prometheus.NewGauge(prometheus.GaugeOpts{
 			Name: "quorumlock_http_connections",
-			Help: "Connections on the HTTP port that have brought a request.",
+			Help: "Connections on the HTTP port that have sent a request.",
 		}),
 	}
 	registry.MustRegister(m.refused, m.established, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quorumlock_http_handshakes",
-		Help: "Connections on the HTTP port that have not brought a request yet.",
+		Help: "Connections on the HTTP port that have not sent a request yet.",
 	}, func() float64 { return float64(handshakes.Len()) }), prometheus.NewCounterFunc(prometheus.CounterOpts{
 		Name: "quorumlock_http_handshakes_cut_total",
 		Help: "Connections on the HTTP port that were cut before their first request to make room for others.",

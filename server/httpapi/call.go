@@ -14,15 +14,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ask waits for the result of an asynchronous call to the replica.
-func (s *Server) ask(ctx context.Context, begin func(done func(*wire.Result))) *wire.Result {
+// call waits for the result of an asynchronous call to the replica.
+func (s *Server) call(ctx context.Context, begin func(done func(*wire.Result))) *wire.Result {
 	answered := make(chan *wire.Result, 1)
 	begin(func(r *wire.Result) { answered <- r })
 	select {
 	case r := <-answered:
 		return r
 	case <-ctx.Done():
-		return &wire.Result{Status: wire.Status_UNCERTAIN, Message: "the caller stopped waiting for the answer"}
+		return &wire.Result{Status: wire.Status_UNCERTAIN, Message: "the caller stopped waiting for the response"}
 	}
 }
 
@@ -30,7 +30,7 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	if !s.replica.Serving() {
 		return &wire.Result{Status: wire.Status_NOT_LEADER}
 	}
-	return s.ask(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(listener.Of(ctx), cmd, done) })
+	return s.call(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(listener.Of(ctx), cmd, done) })
 }
 
 // awaitRead returns when a read may look at the applied state, its connection has its turn, and memory for an
@@ -69,9 +69,9 @@ func (s *Server) enter(ctx context.Context, queue *fairqueue.Queue) (leave func(
 	leave, err = queue.Enter(ctx, listener.Of(ctx))
 	switch {
 	case errors.Is(err, fairqueue.ErrFull):
-		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers")
+		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operator requests of this connection are waiting: wait for their responses")
 	case err != nil:
-		return nil, gaveUp(err)
+		return nil, contextError(err)
 	}
 	return leave, nil
 }
@@ -100,11 +100,11 @@ func (s *Server) poll(ctx context.Context, ready func() bool) bool {
 	return true
 }
 
-// gaveUp converts the end of the caller's context to an error for the caller. Other errors pass unchanged.
-func gaveUp(err error) error {
+// contextError converts the end of the caller's context to an error for the caller. Other errors pass unchanged.
+func contextError(err error) error {
 	switch {
 	case errors.Is(err, context.DeadlineExceeded):
-		return apierror.New(wire.Status_UNCERTAIN, "the request's own deadline passed; send it again with the same seq, soon, to keep its place")
+		return apierror.New(wire.Status_UNCERTAIN, "the request's deadline passed; send it again soon with the same seq to keep its place in the queue")
 	case errors.Is(err, context.Canceled):
 		return connect.NewError(connect.CodeCanceled, err)
 	}

@@ -247,7 +247,7 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 		if open, established, healthOnly := st.s.connections.Len(); established != 2 || healthOnly != 0 || open != 2 {
 			t.Errorf("%d open, %d established, %d for health only", open, established, healthOnly)
 		}
-		if text := fmt.Sprint(st.log); !strings.Contains(text, "there are too many") {
+		if text := fmt.Sprint(st.log); !strings.Contains(text, "too many connections") {
 			t.Errorf("log: %s", text)
 		}
 		_ = mine.Close()
@@ -272,7 +272,7 @@ func TestReadsAndOperatorsWaitForTheirTurn(t *testing.T) {
 		if p.first == "Prove" {
 			st.expect("Prove").apply().answer()
 		}
-		if message := a.reply().refused(http.StatusTooManyRequests, wire.Status_RESOURCE_EXHAUSTED); !strings.Contains(message, "wait for their answers") {
+		if message := a.reply().refused(http.StatusTooManyRequests, wire.Status_RESOURCE_EXHAUSTED); !strings.Contains(message, "wait for their responses") {
 			t.Errorf("says %q", message)
 		}
 		st.none()
