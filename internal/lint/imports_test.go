@@ -30,12 +30,13 @@ var layers = []struct {
 	{"server/alarm", []string{"transport/wire"}},
 	{"server/consistency", []string{"fsm", "transport/wire"}},
 	{"server/failover", nil},
+	{"server/failover/monitor", []string{"server/failover", "transport/peerport", "transport/wire"}},
 	{"server/groupcommit", []string{"fsm", "transport/wire"}},
 	{"server/notify", []string{"fsm", "transport/wire"}},
 	{"server/eventlog", []string{"transport/wire"}},
 	{"server/expiry", []string{"fsm", "transport/wire"}},
 	{"server/rollback", []string{"transport/wire"}},
-	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/consistency", "server/eventlog", "server/expiry", "server/failover", "server/groupcommit", "server/notify", "server/rollback"}},
+	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/consistency", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/notify", "server/rollback"}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
@@ -64,7 +65,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/failover/monitor/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

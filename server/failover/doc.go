@@ -17,6 +17,6 @@
 //
 // A wrong call costs an election and nothing else: in any case, raft decides who leads.
 //
-// This package uses neither clock nor network: a [Poll] goes in, a [Decision] comes out. Package replica
+// This package uses neither clock nor network: a [Poll] goes in, a [Decision] comes out. Package monitor
 // observes the leader, asks the voters and calls the election.
 package failover

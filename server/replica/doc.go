@@ -19,9 +19,8 @@
 //     from one.
 //   - hashes.go: the exchange of state hashes, which package consistency compares.
 //   - peer_state.go, alarms.go: detecting a disk that was rolled back, and logs that have forked.
-//   - leader_monitor.go, hint.go: fail-over as soon as the leader's process is dead, without waiting for raft's
-//     timeouts, if package failover allows it.
-//   - slow_disk.go: handing leadership over when the leader's disk hangs. Package storage is the disk.
+//   - slow_disk.go, failover.go: handing leadership over when the leader's disk hangs. Package storage is the disk. When the
+//     leader's process dies, package failover/monitor calls an election.
 //   - members.go, member_rules.go, reconciler.go, report.go: members, their addresses and feature levels.
 //     majority.go recognizes a cluster that cannot elect a leader any more.
 //

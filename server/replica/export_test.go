@@ -52,17 +52,11 @@ func (r *Replica) HasHandedOver() { r.successor.set("", 0, 0) }
 
 // Heard returns the voters, and those that answered this node's question about a leader.
 func (r *Replica) Heard(ctx context.Context, leader string) (voters, answered []string) {
-	h := r.hear(ctx, failover.Loss{Leader: leader})
+	h := r.monitor.Load().Poll(ctx, failover.Loss{Leader: leader})
 	return h.Voters, slices.Sorted(maps.Keys(h.Answers))
 }
 
 // AskVouch asks a member with that incarnation about a node.
 func (r *Replica) AskVouch(ctx context.Context, member, incarnation, id, its string) wire.Standing {
 	return r.askVouch(ctx, r.peer(r.servers()[member]), incarnation, callerKey{id, its})
-}
-
-// SeesDead reports whether this node, after it saw the leader die, still considers it dead.
-func (r *Replica) SeesDead(leader string) bool {
-	r.leaderMonitor.saw(failover.Loss{Leader: leader, Term: 1})
-	return r.leaderMonitor.view(r.node.Load()).Saw.Leader != ""
 }

@@ -1,7 +1,6 @@
 package replica
 
 import (
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -74,16 +73,6 @@ func (r *Replica) warnLostMajority() {
 		"lost", wiped, "save", r.staleCommand(r.cfg.Advertise.Client), "restore", restoreCommand)
 }
 
-const restoreCommand = "qlock snapshot restore FILE --reason lost"
-
-// staleCommand returns the command that saves the state of the node whose client address is addr.
-func (r *Replica) staleCommand(addr string) string {
-	if addr == "" {
-		addr = "HOST:PORT"
-	}
-	return fmt.Sprintf("qlock --endpoints %s snapshot save --stale FILE --reason lost", addr)
-}
-
 // outlook is whether the cluster can replace a node.
 type outlook int
 
@@ -103,32 +92,4 @@ func outlookOf(answers []answer) outlook {
 		return hopeless
 	}
 	return unclear
-}
-
-// errReplaced returns the error of a node that has lost its memory, with what to do about it.
-func (r *Replica) errReplaced(peer *wire.NodeState, cluster outlook) error {
-	id := r.cfg.ID
-	lost := fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). Its memory is gone, so it must not vote",
-		ErrReplaced, peer.GetClusterId(), id, r.directory.incarnation)
-	replace := fmt.Sprintf("run\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", id, id, r.cfg.Advertise.Peer)
-	switch cluster {
-	case led:
-		return fmt.Errorf("%w. Replace it: %s", lost, replace)
-	case hopeless:
-		return fmt.Errorf("%w. No leader can be elected: a majority of the voters has lost its data, and replacing nodes needs a leader. %s", lost, r.startOver(peer))
-	}
-	return fmt.Errorf("%w. The cluster has no leader at present. Once it has one, replace this node: %s\n"+
-		"If a majority of the voters has lost its data, no leader can be elected. %s", lost, replace, r.startOver(peer))
-}
-
-// startOver returns what to do if no leader can be elected. from is a node that still has its data; nil if
-// none is known.
-func (r *Replica) startOver(from *wire.NodeState) string {
-	whose := "of a node that has its data"
-	if id := from.GetMember().GetId(); id != "" {
-		whose = fmt.Sprintf("of node %s, which has its data", id)
-	}
-	return fmt.Sprintf("Begin a new cluster with what is left: with the client address %s, run\n  %s\n"+
-		"stop all nodes, start them on empty data directories, and run\n  %s",
-		whose, r.staleCommand(from.GetMember().GetClientAddr()), restoreCommand)
 }

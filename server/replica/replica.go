@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/consistency"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/expiry"
+	"github.com/quorumlock/quorumlock/server/failover/monitor"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -34,19 +35,18 @@ type Replica struct {
 	machine   *fsm.Replicated
 	layer     *peerport.Layer
 
-	proposer      *groupcommit.Proposer
-	applyEntry    func(data []byte, timeout time.Duration) raft.ApplyFuture
-	deadlines     *expiry.Deadlines
-	notifier      *notify.Notifier
-	eventLog      *eventlog.Log
-	catchUp       *catchUp
-	leaders       *leaders
-	checker       *consistency.Checker
-	leaderMonitor *leaderMonitor
-	wiped         *wipedVoters
-	states        *peerStates
-	successor     successor
-	alarms        alarm.List
+	proposer   *groupcommit.Proposer
+	applyEntry func(data []byte, timeout time.Duration) raft.ApplyFuture
+	deadlines  *expiry.Deadlines
+	notifier   *notify.Notifier
+	eventLog   *eventlog.Log
+	catchUp    *catchUp
+	leaders    *leaders
+	checker    *consistency.Checker
+	wiped      *wipedVoters
+	states     *peerStates
+	successor  successor
+	alarms     alarm.List
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
 	// raft completes all futures before it is shut down.
@@ -62,6 +62,8 @@ type Replica struct {
 	// node is nil until raft runs. trans is raft's transport, set before node.
 	node  atomic.Pointer[raft.Raft]
 	trans *peerport.Transport
+	// monitor calls an election when the leader's process has died; nil until raft runs, or if that is off.
+	monitor atomic.Pointer[monitor.Monitor]
 	// began is set if the disk held any state when it was opened. Other nodes see it until raft runs: a node
 	// that is slow to start must not be taken for an empty one.
 	began bool
@@ -103,7 +105,6 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
 	r.notifier = notify.New(r.machine.View)
-	r.leaderMonitor = newLeaderMonitor(r)
 	r.newProposer()
 	r.deadlines = expiry.New(r.proposeEnding)
 	if err := r.openDisk(); err != nil {
@@ -297,7 +298,9 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.running.Go(r.keepMemory)
 	r.running.Go(r.repeatAlarms)
 	if !r.cfg.NoFailoverHint {
-		r.running.Go(r.leaderMonitor.run)
+		m := r.newMonitor(node)
+		r.monitor.Store(m)
+		r.running.Go(func() { m.Run(r.ctx) })
 		r.running.Go(r.watchDisk)
 	}
 	return nil
@@ -470,27 +473,6 @@ func (r *Replica) halt(err error) {
 }
 
 func (r *Replica) diskFailed(err error) { r.halt(r.withAdvice(err)) }
-
-// withAdvice adds to an error about damage the commands that repair it.
-func (r *Replica) withAdvice(err error) error {
-	if !errors.Is(err, storage.ErrDamaged) {
-		return err
-	}
-	if len(r.cfg.Cluster) < 2 && r.cfg.Stores.Log == nil {
-		return fmt.Errorf("%w\nNothing was changed. If this node is all there is of its cluster, only a backup has what is lost here: "+
-			"start a new one on an empty --data-dir, and run\n  qlock snapshot restore FILE --reason lost\n"+
-			"If there are others, replace it: %s", err, r.replacement("damaged"))
-	}
-	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s\n"+
-		"That needs a leader. If a majority of the nodes has lost its data, there can be none. %s", err, r.replacement("damaged"), r.startOver(nil))
-}
-
-// replacement returns the commands that set this node's directory aside for investigation, with a suffix that
-// says what became of it, and bring the node back without it.
-func (r *Replica) replacement(became string) string {
-	id, dir := r.cfg.ID, r.cfg.DataDir
-	return fmt.Sprintf("run\n  mv %s %s.%s\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", dir, dir, became, id, id, r.cfg.Advertise.Peer)
-}
 
 // View calls f with the state machine under a read lock. f must be short and must not change anything.
 func (r *Replica) View(f func(*fsm.Machine)) { r.machine.View(f) }

@@ -180,7 +180,7 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 	case req.GetHashes() != nil:
 		return r.serveHashes(from, req.GetHashes().GetHashes())
 	case req.GetLeaderLoss() != nil:
-		return r.testify(req.GetLeaderLoss())
+		return r.answerLoss(req.GetLeaderLoss())
 	case req.GetStand() != nil:
 		resp, err := r.serveStand(ctx, from.GetId(), req.GetStand())
 		if err != nil {

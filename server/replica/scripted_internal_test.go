@@ -70,7 +70,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
-	r.notifier, r.leaderMonitor = notify.New(r.machine.View), newLeaderMonitor(r)
+	r.notifier = notify.New(r.machine.View)
 	r.newProposer()
 	r.deadlines = expiry.New(r.proposeEnding)
 	n.Replica = r
@@ -140,6 +140,7 @@ func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 		t.Fatal(err)
 	}
 	n.node.Store(node)
+	n.monitor.Store(n.newMonitor(node))
 	t.Cleanup(func() {
 		if err := node.Shutdown().Error(); err != nil {
 			t.Error(err)

@@ -147,14 +147,14 @@ func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
 // serveStand stands for election at the leader's request, and answers once this node leads.
 func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
 	node := r.node.Load()
-	if node == nil || r.cfg.NoFailoverHint || r.halted.Load() != nil {
+	if r.monitor.Load() == nil || r.halted.Load() != nil {
 		return nil, nil
 	}
 	if err := r.mayStand(from, q.GetTerm()); err != nil {
 		return nil, err
 	}
 	r.log.Warn("the leader's disk hangs: standing for election", "leader", from, "term", q.GetTerm())
-	r.leaderMonitor.called(q.GetTerm())
+	r.monitor.Load().Called(q.GetTerm())
 	if err := r.trans.CallElection(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}

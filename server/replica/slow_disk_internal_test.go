@@ -5,9 +5,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/hashicorp/raft"
-
-	"github.com/quorumlock/quorumlock/server/failover"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -56,9 +53,9 @@ func TestWellUnder(t *testing.T) {
 // TestWhoTakesPart verifies that a node answers neither about its leader nor when asked to stand if it is
 // configured not to take part, has failed, or does not run yet.
 func TestWhoTakesPart(t *testing.T) {
-	takesPart := func(r *Replica) (testifies, stands bool) {
+	takesPart := func(r *Replica) (answers, stands bool) {
 		resp, err := r.serveStand(t.Context(), "n2", &wire.StandRequest{})
-		return r.testify(&wire.LeaderLossRequest{}) != nil, resp != nil || err != nil
+		return r.answerLoss(&wire.LeaderLossRequest{}) != nil, resp != nil || err != nil
 	}
 	bubble.Test(t, func(t *testing.T) {
 		if a, b := takesPart(&Replica{}); a || b {
@@ -68,14 +65,9 @@ func TestWhoTakesPart(t *testing.T) {
 		if a, b := takesPart(r); !a || !b {
 			t.Errorf("a node that runs: %v, %v", a, b)
 		}
-		off := &Replica{}
-		off.node.Store(r.node.Load())
-		off.cfg.NoFailoverHint = true
-		if a, b := takesPart(off); a || b {
-			t.Errorf("switched off: %v, %v", a, b)
-		}
 		halted := &Replica{}
 		halted.node.Store(r.node.Load())
+		halted.monitor.Store(r.monitor.Load())
 		halted.halted.Store(&errDisk)
 		if a, b := takesPart(halted); a || b {
 			t.Errorf("halted: %v, %v", a, b)
@@ -83,50 +75,13 @@ func TestWhoTakesPart(t *testing.T) {
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-	})
-}
-
-// TestViewOfTheLeader verifies that the view combines raft's state with what the leader monitor has recorded.
-func TestViewOfTheLeader(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		node, v := r.node.Load(), r.leaderMonitor
-		term, index := node.CurrentTerm(), node.LastIndex()
-		want := failover.Self{ID: "n1", Leader: "n1", Term: term, Tail: failover.Tail{Term: term, Index: index}}
-		see := func(when string) {
-			t.Helper()
-			if got := v.view(node); got != want {
-				t.Errorf("%s: %+v, want %+v", when, got, want)
-			}
+		cfg := lone(t, inMemory(), func(err error) { t.Error(err) })
+		cfg.NoFailoverHint = true
+		off := serving(t, cfg)
+		if a, b := takesPart(off); a || b {
+			t.Errorf("switched off: %v, %v", a, b)
 		}
-		see("at first")
-		v.observe(&raft.Observation{Data: raft.RequestVoteRequest{Term: term + 7}})
-		v.observe(&raft.Observation{Data: raft.RequestVoteRequest{Term: term + 5}})
-		want.Term = term + 7
-		see("asked for its vote")
-		v.called(4)
-		v.called(3)
-		want.Called = 4
-		see("after a call")
-		want.Saw = failover.Loss{Leader: "n2", Term: 4}
-		v.saw(want.Saw)
-		see("after a loss")
-		v.seenAlive()
-		want.Saw = failover.Loss{}
-		see("seen alive")
-		left := 0
-		v.mu.Lock()
-		v.leader, v.leave = "n2", func() { left++ }
-		v.mu.Unlock()
-		v.observe(&raft.Observation{Data: raft.LeaderObservation{LeaderID: "n2"}})
-		if left != 0 {
-			t.Error("left the leader that it has")
-		}
-		v.observe(&raft.Observation{Data: raft.LeaderObservation{LeaderID: "n3"}})
-		if left != 1 {
-			t.Error("stays with the former leader")
-		}
-		if err := r.Close(t.Context()); err != nil {
+		if err := off.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
 	})

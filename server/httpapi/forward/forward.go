@@ -31,7 +31,7 @@ const (
 	// HeaderMoved marks the answer of a node that does not lead, or no longer leads. Its value says whether
 	// that node may have changed something.
 	HeaderMoved = "Quorumlock-Not-Leader"
-	Unchanged   = "Unchanged"
+	Unchanged   = "unchanged"
 	InDoubt     = "in-doubt"
 )
 

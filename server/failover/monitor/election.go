@@ -1,4 +1,4 @@
-package replica
+package monitor
 
 import (
 	"context"
@@ -14,31 +14,31 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// firstHearing is the pause before the other voters are asked again. They may notice the same death slightly
+// firstPoll is the pause before the other voters are asked again. They may notice the same death slightly
 // later.
 const firstPoll = 5 * time.Millisecond
 
 // turn is how long each voter has to call an election before the next one may. It is many times what that
 // takes, but short compared with raft's timeouts.
-func (r *Replica) turn() time.Duration { return r.cfg.HeartbeatTimeout / 5 }
+func (m *Monitor) turn() time.Duration { return m.cfg.HeartbeatTimeout / 5 }
 
 // callElection calls an election once package failover allows it. It gives up when another node has called
 // one, when failover says so, or after four heartbeat timeouts, when raft's own timeouts have long passed.
-func (r *Replica) callElection(ctx context.Context, lost failover.Loss) {
-	node, begun := r.node.Load(), time.Now()
-	for pause := firstPoll; ; pause = min(2*pause, r.turn()/2) {
-		h := r.hear(ctx, lost)
-		h.Self = r.leaderMonitor.view(node)
-		decision := h.Decide(int(time.Since(begun) / r.turn()))
+func (m *Monitor) callElection(ctx context.Context, lost failover.Loss) {
+	begun := time.Now()
+	for pause := firstPoll; ; pause = min(2*pause, m.turn()/2) {
+		h := m.Poll(ctx, lost)
+		h.Self = m.view()
+		decision := h.Decide(int(time.Since(begun) / m.turn()))
 		switch {
 		case ctx.Err() != nil:
 			return // there is another leader, or an election in progress
 		case decision.Outcome == failover.Call:
-			r.stand(h, decision)
+			m.stand(h, decision)
 			return
-		case decision.Outcome == failover.Drop, time.Since(begun) > 4*r.cfg.HeartbeatTimeout:
-			r.log.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", decision.Reason)
-			r.metrics.leaderHints.WithLabelValues(string(decision.Reason)).Inc()
+		case decision.Outcome == failover.Drop, time.Since(begun) > 4*m.cfg.HeartbeatTimeout:
+			m.cfg.Logger.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", decision.Reason)
+			m.cfg.Decisions.WithLabelValues(string(decision.Reason)).Inc()
 			return
 		}
 		select {
@@ -49,33 +49,33 @@ func (r *Replica) callElection(ctx context.Context, lost failover.Loss) {
 }
 
 // stand makes this node a candidate.
-func (r *Replica) stand(h failover.Poll, decision failover.Decision) {
-	r.log.Warn("the leader is dead: calling an election", "leader", h.Loss.Leader, "term", h.Loss.Term,
+func (m *Monitor) stand(h failover.Poll, decision failover.Decision) {
+	m.cfg.Logger.Warn("the leader is dead: calling an election", "leader", h.Loss.Leader, "term", h.Loss.Term,
 		"seen-by", decision.Witnesses, "voters", len(h.Voters), "last-log-index", h.Self.Tail.Index)
-	r.metrics.leaderHints.WithLabelValues(string(decision.Reason)).Inc()
-	r.leaderMonitor.called(h.Loss.Term)
-	if err := r.trans.CallElection(); err != nil {
-		r.log.Warn("the election was not called: raft's time-outs will", "error", err)
+	m.cfg.Decisions.WithLabelValues(string(decision.Reason)).Inc()
+	m.Called(h.Loss.Term)
+	if err := m.cfg.CallElection(); err != nil {
+		m.cfg.Logger.Warn("cannot call an election: raft's timeouts will", "error", err)
 	}
 }
 
-// hear asks all other voters what they saw.
-func (r *Replica) hear(ctx context.Context, lost failover.Loss) failover.Poll {
-	ctx, cancel := context.WithTimeout(ctx, r.turn()/2) // a silent voter must not cost this node its turn
+// Poll asks all other voters what they saw.
+func (m *Monitor) Poll(ctx context.Context, lost failover.Loss) failover.Poll {
+	ctx, cancel := context.WithTimeout(ctx, m.turn()/2) // a silent voter must not cost this node its turn
 	defer cancel()
 	h := failover.Poll{Loss: lost, Answers: map[string]failover.Answer{}}
 	var mu sync.Mutex
 	var asked sync.WaitGroup
-	for id, s := range r.servers() {
+	for id, s := range m.cfg.Servers() {
 		if s.Suffrage != raft.Voter {
 			continue
 		}
 		h.Voters = append(h.Voters, id)
-		if id == r.cfg.ID || id == lost.Leader {
+		if id == m.cfg.NodeID || id == lost.Leader {
 			continue
 		}
 		asked.Go(func() {
-			a := r.askLoss(ctx, r.peer(s), lost)
+			a := m.ask(ctx, s, lost)
 			mu.Lock()
 			defer mu.Unlock()
 			h.Answers[id] = a
@@ -86,10 +86,10 @@ func (r *Replica) hear(ctx context.Context, lost failover.Loss) failover.Poll {
 	return h
 }
 
-// askLoss asks one voter.
-func (r *Replica) askLoss(ctx context.Context, voter Peer, lost failover.Loss) failover.Answer {
+// ask asks one voter.
+func (m *Monitor) ask(ctx context.Context, voter raft.Server, lost failover.Loss) failover.Answer {
 	question := &wire.LeaderLossRequest{LeaderId: lost.Leader, Term: lost.Term}
-	resp, _, err := r.layer.Call(ctx, voter.Addr, voter.ID, &wire.PeerRequest{Body: &wire.PeerRequest_LeaderLoss{LeaderLoss: question}})
+	resp, _, err := m.cfg.Layer.Call(ctx, m.cfg.Address(voter), string(voter.ID), &wire.PeerRequest{Body: &wire.PeerRequest_LeaderLoss{LeaderLoss: question}})
 	said := resp.GetLeaderLoss()
 	switch {
 	case peerport.NobodyListens(err), resp.GetStatus() == wire.Status_UNSUPPORTED:
@@ -100,13 +100,9 @@ func (r *Replica) askLoss(ctx context.Context, voter Peer, lost failover.Loss) f
 	return failover.Answer{Gone: said.Gone, Term: said.Term, Tail: failover.Tail{Term: said.LastLogTerm, Index: said.LastLogIndex}}
 }
 
-// testify answers another voter's question. It returns nil if this node does not take part.
-func (r *Replica) testify(q *wire.LeaderLossRequest) *wire.PeerResponse {
-	node := r.node.Load()
-	if node == nil || r.cfg.NoFailoverHint || r.halted.Load() != nil {
-		return nil
-	}
-	self := r.leaderMonitor.view(node)
+// Answer answers another voter's question about a leader.
+func (m *Monitor) Answer(q *wire.LeaderLossRequest) *wire.PeerResponse {
+	self := m.view()
 	return &wire.PeerResponse{Status: wire.Status_OK, LeaderLoss: &wire.LeaderLossReply{
 		Gone:         self.Testifies(failover.Loss{Leader: q.GetLeaderId(), Term: q.GetTerm()}),
 		Term:         self.Term,
