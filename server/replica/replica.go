@@ -35,7 +35,6 @@ type Replica struct {
 	layer     *peerport.Layer
 
 	proposer      *groupcommit.Proposer
-	applyEntry    func(data []byte, timeout time.Duration) raft.ApplyFuture
 	deadlines     *expiry.Deadlines
 	notifier      *notify.Notifier
 	eventLog      *eventlog.Log
@@ -66,6 +65,8 @@ type Replica struct {
 	// that is slow to start must not be taken for an empty one.
 	began bool
 
+	// applyEntry hands an entry to raft. It is r.apply, except in tests.
+	applyEntry atomic.Pointer[func(data []byte, timeout time.Duration) raft.ApplyFuture]
 	// onAnswered is called after each entry; see OnAnswered.
 	onAnswered atomic.Pointer[func()]
 	// tunnels accepts the connections that other nodes open for clients; nil while nothing does.
@@ -373,19 +374,6 @@ func (r *Replica) leadsOthers() bool {
 		}
 	}
 	return voters > 1
-}
-
-// newProposer creates the proposer. It hands its entries to applyEntry.
-func (r *Replica) newProposer() {
-	r.applyEntry = r.apply
-	r.proposer = groupcommit.New(func(data []byte, timeout time.Duration) raft.ApplyFuture { return r.applyEntry(data, timeout) }, r.refusal)
-}
-
-func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
-	if r.halted.Load() != nil {
-		return groupcommit.Failed{Err: raft.ErrNotLeader}
-	}
-	return r.node.Load().Apply(data, timeout)
 }
 
 // abandon cleans up after a failed Open.
