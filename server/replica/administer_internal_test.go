@@ -47,7 +47,7 @@ func TestWhoAdministers(t *testing.T) {
 // called in a bubble.
 func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data []byte) raft.ApplyFuture) {
 	synctest.Wait() // until the proposer is idle
-	r.applyEntry = func(data []byte, timeout time.Duration) raft.ApplyFuture {
+	apply := func(data []byte, timeout time.Duration) raft.ApplyFuture {
 		var entry wire.Entry
 		if err := proto.Unmarshal(data, &entry); err == nil {
 			for _, cmd := range entry.Commands {
@@ -58,6 +58,7 @@ func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data [
 		}
 		return r.apply(data, timeout)
 	}
+	r.applyEntry.Store(&apply)
 }
 
 func refuseEntry([]byte) raft.ApplyFuture { return groupcommit.Failed{Err: raft.ErrNotLeader} }

@@ -3,6 +3,7 @@ package replica
 import (
 	"time"
 
+	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
@@ -12,6 +13,22 @@ import (
 
 // Proposal is a command with the callback for its result.
 type Proposal = groupcommit.Proposal
+
+// newProposer creates the proposer. It hands its entries to applyEntry.
+func (r *Replica) newProposer() {
+	apply := r.apply
+	r.applyEntry.Store(&apply)
+	r.proposer = groupcommit.New(func(data []byte, timeout time.Duration) raft.ApplyFuture {
+		return (*r.applyEntry.Load())(data, timeout)
+	}, r.refusal)
+}
+
+func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
+	if r.halted.Load() != nil {
+		return groupcommit.Failed{Err: raft.ErrNotLeader}
+	}
+	return r.node.Load().Apply(data, timeout)
+}
 
 // Propose queues a command, with the guarantees of ProposeAll.
 func (r *Replica) Propose(cmd *wire.Command, done func(*wire.Result)) { r.ProposeFrom(nil, cmd, done) }

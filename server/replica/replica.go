@@ -35,18 +35,17 @@ type Replica struct {
 	machine   *fsm.Replicated
 	layer     *peerport.Layer
 
-	proposer   *groupcommit.Proposer
-	applyEntry func(data []byte, timeout time.Duration) raft.ApplyFuture
-	deadlines  *expiry.Deadlines
-	notifier   *notify.Notifier
-	eventLog   *eventlog.Log
-	catchUp    *catchUp
-	leaders    *leaders
-	checker    *consistency.Checker
-	wiped      *wipedVoters
-	states     *peerStates
-	successor  successor
-	alarms     alarm.List
+	proposer  *groupcommit.Proposer
+	deadlines *expiry.Deadlines
+	notifier  *notify.Notifier
+	eventLog  *eventlog.Log
+	catchUp   *catchUp
+	leaders   *leaders
+	checker   *consistency.Checker
+	wiped     *wipedVoters
+	states    *peerStates
+	successor successor
+	alarms    alarm.List
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
 	// raft completes all futures before it is shut down.
@@ -68,6 +67,8 @@ type Replica struct {
 	// that is slow to start must not be taken for an empty one.
 	began bool
 
+	// applyEntry hands an entry to raft. It is r.apply, except in tests.
+	applyEntry atomic.Pointer[func(data []byte, timeout time.Duration) raft.ApplyFuture]
 	// onAnswered is called after each entry; see OnAnswered.
 	onAnswered atomic.Pointer[func()]
 	// tunnels accepts the connections that other nodes open for clients; nil while nothing does.
@@ -376,19 +377,6 @@ func (r *Replica) leadsOthers() bool {
 		}
 	}
 	return voters > 1
-}
-
-// newProposer creates the proposer. It hands its entries to applyEntry.
-func (r *Replica) newProposer() {
-	r.applyEntry = r.apply
-	r.proposer = groupcommit.New(func(data []byte, timeout time.Duration) raft.ApplyFuture { return r.applyEntry(data, timeout) }, r.refusal)
-}
-
-func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
-	if r.halted.Load() != nil {
-		return groupcommit.Failed{Err: raft.ErrNotLeader}
-	}
-	return r.node.Load().Apply(data, timeout)
 }
 
 // abandon cleans up after a failed Open.

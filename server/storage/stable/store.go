@@ -157,12 +157,15 @@ func create(path, beside string) error {
 // readFile returns the record in bolt's file.
 func readFile(path string) (found record, err error) {
 	err = guarded(path, func() error {
-		db, err := openFile(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true})
+		db, err := openFile(path, &bbolt.Options{Timeout: lockTimeout, ReadOnly: true, PreLoadFreelist: true})
 		if err != nil {
 			return err
 		}
 		defer db.Close()
 		return db.View(func(tx *bbolt.Tx) error {
+			if err := checkPages(path, tx); err != nil {
+				return err
+			}
 			logs, conf := tx.Bucket(logsBucket), tx.Bucket(confBucket)
 			if logs == nil || conf == nil {
 				return fmt.Errorf("%w: %s has no %s or no %s", segment.ErrDamaged, path, logsBucket, confBucket)
@@ -174,6 +177,31 @@ func readFile(path string) (found record, err error) {
 		})
 	})
 	return found, err
+}
+
+// checkPages returns an error for two kinds of damage that do not keep bolt from reading the record, but make its
+// next write do harm. A page that extends beyond the last one would be freed page by page, up to four billion. A
+// free page beyond the last one would be written to.
+func checkPages(path string, tx *bbolt.Tx) error {
+	free := 0
+	for id := 2; ; id++ { // the first two pages have checksums
+		page, err := tx.Page(id)
+		switch {
+		case err != nil:
+			return err
+		case page == nil && free != tx.DB().Stats().FreePageN:
+			return fmt.Errorf("%w: %s has %d free pages and lists %d", segment.ErrDamaged, path, free, tx.DB().Stats().FreePageN)
+		case page == nil:
+			return nil
+		case page.Type == "free":
+			free++
+			continue // whatever was in it
+		}
+		id += page.OverflowCount
+		if last, err := tx.Page(id); err != nil || last == nil {
+			return errors.Join(err, fmt.Errorf("%w: %s: a page extends to page %d", segment.ErrDamaged, path, id))
+		}
+	}
 }
 
 // guarded runs an operation of bolt. If bolt panics because of the file's content, that is damage.
