@@ -95,7 +95,7 @@ func validMember(member *wire.Member) error {
 }
 
 // beginTerm makes the deadlines of earlier terms void, and raises the token counter to the leader's
-// clock: if disks went back in time, tokens may have been granted that this state does not contain. The
+// clock: if disks were rolled back, tokens may have been granted that this state does not contain. The
 // same leader may begin its term again.
 func (m *Machine) beginTerm(op *wire.BeginTerm) *wire.Result {
 	if op.Term < m.state.term || op.Term == m.state.term && op.LeaderId != m.state.leaderID {

@@ -233,7 +233,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 	}
 
 	cfg.PeerTLS = files("nodes/n2", "peer")
-	if _, err := Open(bounded(t), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "that of node n2") {
+	if _, err := Open(bounded(t), cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), "belongs to node n2") {
 		t.Errorf("with another node's certificate: %v", err)
 	}
 }

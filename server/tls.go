@@ -43,7 +43,7 @@ func (c Config) certifiedCluster() (string, error) {
 		return "", fmt.Errorf("%w: --peer-tls-cert: %w; qlock tls init makes one that does", ErrConfig, err)
 	}
 	if id != c.ID {
-		return "", fmt.Errorf("%w: --peer-tls-cert %s is that of node %s, this is %s (--id)", ErrConfig, c.PeerTLS.Cert, id, c.ID)
+		return "", fmt.Errorf("%w: --peer-tls-cert %s belongs to node %s, but --id is %s", ErrConfig, c.PeerTLS.Cert, id, c.ID)
 	}
 	return cluster, nil
 }

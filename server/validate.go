@@ -48,7 +48,7 @@ func (c Config) Warnings() []string {
 
 func (c Config) checkIdentity() (faults []error) {
 	if c.ID == "" {
-		faults = append(faults, errors.New("--id is missing: name the node, for ever and unlike every other of its cluster"))
+		faults = append(faults, errors.New("--id is missing: give the node an ID that is unique in its cluster and never changes"))
 	} else if !idPattern.MatchString(c.ID) {
 		faults = append(faults, fmt.Errorf("--id %q: name the node with 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or digit", c.ID))
 	}

@@ -302,7 +302,7 @@ func alarmed() *wire.StatusResponse {
 	s := clusterStatus()
 	for i, node := range s.Nodes[:2] {
 		node.Alarms = []*wire.Alarm{{NodeId: "node-three", Revision: 120, Advice: "find out what was done, then run: qlock cluster acknowledge --reason TEXT", RaisedUnixMs: 1_700_000_000_000 + int64(i)*1_000,
-			Message: `the log of node "node-three" has another course: here, term 6 began at revision 90, and there it did not, though revision 110 is applied`}}
+			Message: `the log of node "node-three" has forked from this node's: here, term 6 began at revision 90, and there it did not, though revision 110 is applied`}}
 	}
 	return s
 }

@@ -168,7 +168,7 @@ func restoreSnapshot(c *cli.Context, dial dialer) error {
 			return failf(exitInternal, "not restored: %s", said(err))
 		}
 		if errors.Is(err, client.ErrUncertain) {
-			return failf(exitNoLeader, "it is not known whether the snapshot was restored (%w): qlock audit says it", err)
+			return failf(exitNoLeader, "the outcome of the restore is unknown (%w): see qlock audit", err)
 		}
 		totals := m.Totals()
 		return done(c, one{answer}, err, "restored: every token is above %d from now on; %s and %s of the snapshot are over",

@@ -242,7 +242,7 @@ func TestUnknownOutcomeOfARestoreIsNoMissingLeader(t *testing.T) {
 		return nil, &client.StatusError{Status: wire.Status_UNCERTAIN, Message: "connection to 10.0.0.1:7400: EOF"}
 	}}
 	got := execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster")
-	if got.code != exitNoLeader || strings.Contains(got.err, "no serving leader") || !strings.Contains(got.err, "not known whether the snapshot was restored") ||
+	if got.code != exitNoLeader || strings.Contains(got.err, "no serving leader") || !strings.Contains(got.err, "the outcome of the restore is unknown") ||
 		!strings.Contains(got.err, "10.0.0.1:7400: EOF") || !strings.Contains(got.err, "qlock audit") {
 		t.Errorf("%+v", got)
 	}

@@ -87,7 +87,7 @@ func writeAgreement(w io.Writer, s *wire.StatusResponse) {
 		fmt.Fprintf(w, "THE NODES DIFFER in their state after log entry %d, and no majority agrees: please report this\n", s.GetDifferingIndex())
 	}
 	if s.GetGrantsSuspended() {
-		fmt.Fprintln(w, "GRANTING IS SUSPENDED: bring the other voters up, or replace the node that is wrong; what is held may be released")
+		fmt.Fprintln(w, "GRANTS ARE SUSPENDED: bring the other voters up, or replace the node that is wrong; what is held may be released")
 	}
 }
 

@@ -270,5 +270,5 @@ func (l *Log) compacted(why string) *wire.WatchResponse {
 
 func (l *Log) unavailable() *wire.WatchResponse {
 	return &wire.WatchResponse{Status: wire.Status_UNAVAILABLE, Revision: l.revision, Lineage: l.lineage,
-		Message: "this node is stopping: watch on at another one"}
+		Message: "this node is stopping: resume the watch on another node"}
 }

@@ -51,7 +51,7 @@ func (n *Notifier) Close(hint *wire.LeaderHint) {
 	}
 	for _, waiting := range awaits {
 		answerAwaits(waiting, &wire.Result{Status: wire.Status_UNCERTAIN,
-			Message: "leadership was lost while the request waited; it keeps its place: repeat it"})
+			Message: "leadership was lost while the request was waiting: send it again, it keeps its place in the queue"})
 	}
 }
 

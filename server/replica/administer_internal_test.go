@@ -101,7 +101,7 @@ func TestAdditionsThatFail(t *testing.T) {
 			}
 		}
 		r.changing <- struct{}{}
-		add("another change is under way", "n2", ErrUnavailable, "another change", "n1 n1")
+		add("another change is under way", "n2", ErrUnavailable, "another membership change", "n1 n1")
 		<-r.changing
 		r.onCommand(isAct, refuseEntry)
 		add("the act is not recorded", "n2", ErrNotLeader, "", "n1 n1")

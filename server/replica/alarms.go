@@ -17,7 +17,7 @@ var alarmsKey = []byte("quorumlock.alarms")
 const alarmInterval = time.Minute
 
 // forkedAdvice is what to do when the logs of two nodes have forked.
-const forkedAdvice = "a disk went back in time, and locks may have been granted twice, under different tokens: " +
+const forkedAdvice = "a disk was rolled back, and locks may have been granted twice, under different tokens: " +
 	"find out what the holders of the smaller tokens did, replace the nodes that stopped, then run: qlock cluster acknowledge --reason TEXT"
 
 // loadAlarms loads the alarms that were active when the node last stopped.
@@ -37,14 +37,14 @@ func (r *Replica) Alarms() []*wire.Alarm { return r.alarms.All() }
 func (r *Replica) alarmAbout(id, difference string) {
 	alarm := &wire.Alarm{
 		NodeId:       id,
-		Message:      fmt.Sprintf("the log of node %q has another course: %s", id, difference),
+		Message:      fmt.Sprintf("the log of node %q has forked from this node's: %s", id, difference),
 		Advice:       forkedAdvice,
 		Revision:     r.states.position().GetRevision(),
 		RaisedUnixMs: time.Now().UnixMilli(),
 	}
 	raised, err := r.alarms.Raise(alarm, r.alarmsAcknowledged())
 	if err != nil {
-		r.log.Error("an alarm was not written down", "error", err)
+		r.log.Error("cannot store an alarm", "error", err)
 	}
 	if raised {
 		r.logAlarm(alarm)
@@ -86,7 +86,7 @@ func (r *Replica) endAlarms() {
 	revision := r.alarmsAcknowledged()
 	ended, err := r.alarms.Acknowledge(revision)
 	if err != nil && r.ctx.Err() == nil {
-		r.log.Error("the end of alarms was not written down", "error", err)
+		r.log.Error("cannot store the end of alarms", "error", err)
 	}
 	if ended > 0 {
 		r.log.Info("alarms were acknowledged", "alarms", ended, "revision", revision)

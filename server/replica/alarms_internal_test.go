@@ -150,7 +150,7 @@ func TestAlarmsAreRepeatedUntilTheyAreAcknowledged(t *testing.T) {
 // TestAlarmsThatAreNotKept verifies that a failure to store alarms, or their end, is logged unless the node
 // is stopping.
 func TestAlarmsThatAreNotKept(t *testing.T) {
-	const raised, ended, acknowledged = "an alarm was not written down", "the end of alarms was not written down", "alarms were acknowledged"
+	const raised, ended, acknowledged = "cannot store an alarm", "cannot store the end of alarms", "alarms were acknowledged"
 	for name, c := range map[string]struct {
 		alarms   int
 		fails    bool

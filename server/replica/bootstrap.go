@@ -192,7 +192,7 @@ func (r *Replica) meet(answers []answer) error {
 
 // warnRemoved logs that this node is no longer a member. The node then waits. Other nodes do not talk to it.
 func (r *Replica) warnRemoved(cluster string) {
-	r.warnRepeatedly("this node was removed from its cluster and takes no part any more; to have it back, move its data away, start it again, and add it",
+	r.warnRepeatedly("this node was removed from its cluster and no longer takes part; to add it back, move its data away, start it again, and add it",
 		"cluster", cluster, "data", r.cfg.DataDir, "run", r.addCommand())
 }
 

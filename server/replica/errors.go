@@ -19,11 +19,11 @@ var (
 	ErrDiverged = errors.New("this node's state is not that of the majority")
 	// ErrRolledBack is passed to Halt when this node's disk lacks something that the node has vouched for,
 	// and returned by Open from then on. The message contains the commands that replace the node.
-	ErrRolledBack = errors.New("the data directory went back in time")
+	ErrRolledBack = errors.New("the data directory was rolled back")
 	// ErrForked is passed to Halt when the logs of most voters continue differently from an earlier point of
 	// this node's log, and returned by Open from then on. The message contains the commands that replace the
 	// node.
-	ErrForked = errors.New("the cluster's log has two courses")
+	ErrForked = errors.New("the cluster's log has forked")
 
 	// ErrNotLeader is returned when only the leader can do this. See Replica.Leader.
 	ErrNotLeader = errors.New("this node does not lead")
@@ -31,7 +31,7 @@ var (
 	// answer, or this node is closing.
 	ErrUnavailable = errors.New("unavailable")
 	// ErrUncertain is returned when it is unknown whether the change was made.
-	ErrUncertain = errors.New("it is not known whether this was done")
+	ErrUncertain = errors.New("the outcome is unknown")
 	// ErrInvalid is returned when the request is malformed.
 	ErrInvalid = errors.New("invalid request")
 	// ErrNotFound is returned when there is no such member.

@@ -24,7 +24,7 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	case expiry.Unknown, expiry.Decided:
 		done(r.lost(session))
 	case expiry.Leased:
-		done(refused(wire.Status_INVALID_ARGUMENT, "the session is a lease's: heartbeats do not prolong it, an extension does"))
+		done(refused(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: extend the lease instead of sending heartbeats"))
 	default:
 		r.proposer.AddHeartbeat(groupcommit.Heartbeat{Session: session, Done: done})
 	}

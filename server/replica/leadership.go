@@ -105,7 +105,7 @@ func (r *Replica) proposeBarrier(lead *leadership) {
 // that of the barrier.
 func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 	if result.GetStatus() != wire.Status_OK {
-		r.log.Warn("the barrier was not applied", "term", lead.term, "status", result.GetStatus(), "message", result.GetMessage())
+		r.log.Warn("cannot apply the barrier", "term", lead.term, "status", result.GetStatus(), "message", result.GetMessage())
 		r.retryBarrier(lead, result)
 		return
 	}
@@ -117,7 +117,7 @@ func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 	}
 	r.proposer.ProposeUrgent(lead.term, groupcommit.NewItem(r.bootstrapCommand(), func(result *wire.Result) {
 		if result.GetStatus() != wire.Status_OK {
-			r.log.Error("the cluster was not begun", "status", result.GetStatus(), "message", result.GetMessage())
+			r.log.Error("cannot bootstrap the cluster", "status", result.GetStatus(), "message", result.GetMessage())
 			r.retryBarrier(lead, result)
 			return
 		}

@@ -31,7 +31,7 @@ func admit(a answer, recorded string) (*wire.Member, error) {
 	case a.cluster != "":
 		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", ErrPrecondition, addr, a.cluster)
 	case a.state == nil && recorded != "":
-		return nil, fmt.Errorf("%w: node %q is known already, and the one at %s does not answer as that: if its data directory was replaced, remove it first: %v", ErrPrecondition, id, addr, a.err)
+		return nil, fmt.Errorf("%w: node %q is already known, and the node at %s does not answer under that ID: if its data directory was replaced, remove it first: %v", ErrPrecondition, id, addr, a.err)
 	case a.state == nil:
 		return nil, noAnswer(a, "start it first, and see that the leader reaches its peer port")
 	case !a.state.Empty && recorded == "":
@@ -69,7 +69,7 @@ func majorityOf(without string, voters, answered int) error {
 	if answered > voters/2 {
 		return nil
 	}
-	return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would stand still; bring others back first, or remove those", ErrPrecondition, without, voters, answered)
+	return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would lose its quorum; start the others first, or remove them", ErrPrecondition, without, voters, answered)
 }
 
 // electable returns the node with that id if it is a voter.

@@ -37,7 +37,7 @@ func (r *Replica) oneByOne(ctx context.Context) (done func(), err error) {
 	case r.changing <- struct{}{}:
 		return func() { <-r.changing }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: another change of the members is under way: %w", ErrUnavailable, ctx.Err())
+		return nil, fmt.Errorf("%w: another membership change is in progress: %w", ErrUnavailable, ctx.Err())
 	}
 }
 

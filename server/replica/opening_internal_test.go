@@ -78,8 +78,8 @@ func spoiledStarts() map[string]spoiledStart {
 		}, errDisk, ""},
 		"a log that fails":           {func(cfg *Config) { cfg.Stores.Log = &tiring{raft.NewInmemStore(), 1} }, nil, errDisk.Error()},
 		"settings that raft refuses": {func(cfg *Config) { cfg.LeaderLeaseTimeout = time.Hour }, nil, "raft's settings"},
-		"members not written down":   {refusing(membersKey), errDisk, "begin the cluster"},
-		"a first entry not written":  {func(cfg *Config) { cfg.Stores.Log = &failing{raft.NewInmemStore(), errDisk} }, nil, "begin the cluster"},
+		"members not written down":   {refusing(membersKey), errDisk, "bootstrap the cluster"},
+		"a first entry not written":  {func(cfg *Config) { cfg.Stores.Log = &failing{raft.NewInmemStore(), errDisk} }, nil, "bootstrap the cluster"},
 		"a log that fails before raft": {func(cfg *Config) {
 			_ = cfg.Stores.Stable.SetUint64([]byte(currentTerm), 2)
 			cfg.Stores.Log = &tiring{raft.NewInmemStore(), 1}

@@ -268,7 +268,7 @@ func (r *Replica) rolledBack(knower, lacks string) {
 // forked stops this node for good.
 func (r *Replica) forked(why string) {
 	r.stopForGood(forkedKey, ErrForked, fmt.Sprintf("%s.\n"+
-		"A disk went back in time, and the others went on from an earlier point. What this node knows to be committed is not cut. "+
+		"A disk was rolled back, and the other nodes continued from an earlier point. Entries that this node knows to be committed are not deleted. "+
 		"Locks may have been granted here and there; the tokens there are larger. Keep the data directory to see what was granted, and replace this node: %s",
 		why, r.replacement("forked")))
 }
@@ -279,7 +279,7 @@ func (r *Replica) stopForGood(key []byte, kind error, words string) {
 		return
 	}
 	if err := r.stores.Values.Set(key, []byte(words)); err != nil {
-		r.log.Error("the reason why this node stops was not written down", "error", err)
+		r.log.Error("cannot store the reason why this node stops", "error", err)
 	}
 	r.halt(fmt.Errorf("%w: %s", kind, words))
 }
@@ -334,7 +334,7 @@ func (r *Replica) keepMemory() {
 			continue
 		}
 		if err := r.states.keep(); err != nil && r.ctx.Err() == nil {
-			r.log.Debug("what is known of the others was not written down", "error", err)
+			r.log.Debug("cannot store what is known about the other nodes", "error", err)
 		}
 	}
 }

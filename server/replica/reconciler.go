@@ -134,14 +134,14 @@ func (s *reconciler) reconcileGrants(ctx context.Context, suspended, agreed uint
 		err := s.r.do(ctx, s.lead, suspend, 0)
 		s.complain("suspend granting", err)
 		if err == nil {
-			s.r.log.Error("GRANTING IS SUSPENDED: nobody knows which node's state is right; bring the other voters up, or replace the node that is wrong")
+			s.r.log.Error("GRANTS ARE SUSPENDED: the states of the nodes differ and no majority agrees; start the other voters, or replace the wrong node")
 		}
 	case !undecided && suspended != 0 && agreed >= suspended:
 		resume := &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: suspended}}}
 		err := s.r.do(ctx, s.lead, resume, 0)
 		s.complain("resume granting", err)
 		if err == nil {
-			s.r.log.Warn("granting goes on: a majority of the voters agrees on a later state")
+			s.r.log.Warn("grants resumed: a majority of the voters agrees on a later state")
 		}
 	}
 }

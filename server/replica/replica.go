@@ -310,12 +310,12 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 // begin writes the initial state of a cluster to the disk. The members that were seen come first: from then
 // on, a member that loses its data directory is recognized.
 func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
-	r.log.Info("beginning a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
+	r.log.Info("bootstrapping a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
 	if _, err := r.directory.keep(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
-		return fmt.Errorf("begin the cluster: %w", err)
+		return fmt.Errorf("bootstrap the cluster: %w", err)
 	}
 	if err := raft.BootstrapCluster(conf, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans, r.initialVoters()); err != nil {
-		return fmt.Errorf("begin the cluster: %w", err)
+		return fmt.Errorf("bootstrap the cluster: %w", err)
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func (r *Replica) keepSmall(node *raft.Raft, limit int64) {
 	}
 	r.snapshots.Go(func() {
 		if err := node.Snapshot().Error(); err != nil {
-			r.log.Warn("no snapshot", "error", err)
+			r.log.Warn("cannot take a snapshot", "error", err)
 		}
 	})
 }

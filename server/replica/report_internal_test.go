@@ -111,7 +111,7 @@ func TestSnapshotThatFailsIsLogged(t *testing.T) {
 		node := n.runRaft(t) // has nothing to take a snapshot of
 		n.keepSmall(node, 0)
 		n.snapshots.Wait()
-		if got := n.log.lines("no snapshot"); got != 1 {
+		if got := n.log.lines("cannot take a snapshot"); got != 1 {
 			t.Errorf("logged %d times", got)
 		}
 	})

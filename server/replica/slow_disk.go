@@ -139,7 +139,7 @@ func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
 		err = asError(refused(resp.GetStatus(), resp.GetMessage()))
 	}
 	if err == nil && resp.GetStand().GetTerm() <= term {
-		err = fmt.Errorf("%w: it says that it leads term %d", ErrInvalid, resp.GetStand().GetTerm())
+		err = fmt.Errorf("%w: it reports that it leads term %d", ErrInvalid, resp.GetStand().GetTerm())
 	}
 	return resp.GetStand().GetTerm(), err
 }
@@ -153,7 +153,7 @@ func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequ
 	if err := r.mayStand(from, q.GetTerm()); err != nil {
 		return nil, err
 	}
-	r.log.Warn("the leader's disk hangs: standing for election", "leader", from, "term", q.GetTerm())
+	r.log.Warn("the leader's disk hangs: calling an election", "leader", from, "term", q.GetTerm())
 	r.monitor.Load().Called(q.GetTerm())
 	if err := r.trans.CallElection(); err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)

@@ -23,7 +23,7 @@ const (
 	// responseRoom is the size of a response besides the page it carries, in bytes.
 	responseRoom = 1 << 10
 
-	goElsewhere = "the node shuts down: go on with another one"
+	shutdownMessage = "this node is shutting down: use another node"
 )
 
 var errCut = errors.New("cut in its handshake: too many others came after it (--max-handshakes)")
@@ -125,7 +125,7 @@ func (s *Server) Close(ctx context.Context) error {
 		s.leaderMoved(s.cfg.Replica.Leader()) // sent before the goodbye, so that clients know where to go
 		s.relay.Close()
 		for _, c := range s.connections() {
-			c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
+			c.end(wire.Goodbye_SHUTDOWN, shutdownMessage)
 		}
 	}
 	stop := context.AfterFunc(ctx, s.cutAll)
@@ -233,7 +233,7 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 	c.told = g.hint
 	defer c.memory.Close()
 	if !s.register(c) {
-		c.end(wire.Goodbye_SHUTDOWN, goElsewhere)
+		c.end(wire.Goodbye_SHUTDOWN, shutdownMessage)
 	}
 	if c.noMemory != nil {
 		c.end(wire.Goodbye_RESOURCE_EXHAUSTED, c.noMemory.Error())
@@ -291,7 +291,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 // handshakeFailed logs the reason and sends it to the client if the client can read it.
 func (s *Server) handshakeFailed(l *link, err error) {
 	if s.ctx.Err() != nil {
-		transport.Refuse(l, wire.Goodbye_SHUTDOWN, goElsewhere, hangupTimeout)
+		transport.Refuse(l, wire.Goodbye_SHUTDOWN, shutdownMessage, hangupTimeout)
 		return
 	}
 	s.metrics.refused.Inc()

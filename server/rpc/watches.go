@@ -17,8 +17,8 @@ const watchRoom = 256 << 10
 // Reasons for this port to end a watch.
 var (
 	errUnwatched = errors.New("the client ended the watch")
-	errDeposed   = errors.New("this node does not lead any more: watch at the leader, after the last revision")
-	errLeaving   = errors.New(goElsewhere)
+	errDeposed   = errors.New("this node no longer leads: resume the watch at the leader")
+	errLeaving   = errors.New(shutdownMessage)
 )
 
 // watch is one watch of a connection. Its goroutine reads the node's event log at the client's pace. Events

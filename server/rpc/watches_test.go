@@ -117,7 +117,7 @@ func TestWatchEndsWithTheNode(t *testing.T) {
 		defer cancel()
 		closed <- p.Close(ctx)
 	}()
-	if got := c.seen(id); got.GetStatus() != wire.Status_UNAVAILABLE || got.GetMessage() != goElsewhere {
+	if got := c.seen(id); got.GetStatus() != wire.Status_UNAVAILABLE || got.GetMessage() != shutdownMessage {
 		t.Errorf("last word: %v", got)
 	}
 	c.goodbye(wire.Goodbye_SHUTDOWN)

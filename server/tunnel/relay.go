@@ -140,7 +140,7 @@ func (r *Relay) fault(t *Tunnel, leader string) *Refusal {
 	perSource := (r.cfg.Max + 1) / 2
 	switch present := t.leader.GetId(); {
 	case r.closing:
-		return refuse(wire.Status_UNAVAILABLE, "the node shuts down: go on with another one")
+		return refuse(wire.Status_UNAVAILABLE, "this node is shutting down: use another node")
 	case present == "":
 		return refuse(wire.Status_UNAVAILABLE, "this node knows of no leader")
 	case present == r.cfg.NodeID:
@@ -199,7 +199,7 @@ func (r *Relay) Close() {
 	r.closing = true
 	r.mu.Unlock()
 	for _, t := range r.all() {
-		t.end(wire.Goodbye_SHUTDOWN, "the node shuts down: go on with another one")
+		t.end(wire.Goodbye_SHUTDOWN, "this node is shutting down: use another node")
 	}
 }
 

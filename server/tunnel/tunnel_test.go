@@ -112,7 +112,7 @@ func TestWhoGetsNoTunnel(t *testing.T) {
 		"without a leader":      {func(r *rig) { r.leader = &wire.LeaderHint{} }, "n1", wire.Status_UNAVAILABLE, "no leader"},
 		"to the node itself":    {func(r *rig) { r.leader = &wire.LeaderHint{Id: "n2"} }, "n2", wire.Status_FAILED_PRECONDITION, "this node leads"},
 		"to another leader":     {func(*rig) {}, "n3", wire.Status_FAILED_PRECONDITION, `"n1" leads`},
-		"while the node stops":  {func(r *rig) { r.Close() }, "n1", wire.Status_UNAVAILABLE, "shuts down"},
+		"while the node stops":  {func(r *rig) { r.Close() }, "n1", wire.Status_UNAVAILABLE, "shutting down"},
 		"switched off":          {func(r *rig) { r.Relay = nil }, "n1", wire.Status_UNSUPPORTED, "--no-tunnels"},
 		"to one out of reach":   {func(r *rig) { r.leader = &wire.LeaderHint{Id: "n3"} }, "n3", wire.Status_UNAVAILABLE, errNoWay.Error()},
 		"to one that is silent": {func(r *rig) { r.net.Isolate("n1", "n2") }, "n1", wire.Status_UNAVAILABLE, context.DeadlineExceeded.Error()},

@@ -207,9 +207,9 @@ func (b *anyOrder) stopped(id string) {
 	words, reason := lastWords(b.c, id), "nothing"
 	of, back := b.back[id]
 	switch {
-	case strings.Contains(words, "the data directory went back in time") && back:
+	case strings.Contains(words, "the data directory was rolled back") && back:
 		reason = "went back"
-	case strings.Contains(words, "the cluster's log has two courses") && b.did["put back"] > 0:
+	case strings.Contains(words, "the cluster's log has forked") && b.did["put back"] > 0:
 		reason = "two courses"
 	case strings.Contains(words, "damaged") && back && of == process.Live:
 		reason = "torn"

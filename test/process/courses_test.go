@@ -153,7 +153,7 @@ func forked(t *testing.T, c *process.Cluster, id string) [][]string {
 		t.Errorf("%s: exit code %d, want 70", id, code)
 	}
 	last := lastWords(c, id)
-	for _, want := range []string{"the cluster's log has two courses", "is not cut", "Keep the data directory"} {
+	for _, want := range []string{"the cluster's log has forked", "are not deleted", "Keep the data directory"} {
 		if !strings.Contains(last, want) {
 			t.Errorf("the last words of %s have no %q: %s", id, want, last)
 		}

@@ -12,7 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// Disks that go back in time: a node's data directory is replaced by an old copy.
+// Disks that are rolled back: a node's data directory is replaced by an old copy.
 
 // writtenDown is the time within which nodes write down what they know about others. This is not observable
 // from outside.
@@ -171,7 +171,7 @@ func wentBack(t *testing.T, c *process.Cluster, id string, of process.CopyOf) (c
 		t.Errorf("%s: exit code %d, want 70", id, code)
 	}
 	last := lastWords(c, id)
-	if torn := of == process.Live && strings.Contains(last, "damaged"); !torn && !strings.Contains(last, "the data directory went back in time") {
+	if torn := of == process.Live && strings.Contains(last, "damaged"); !torn && !strings.Contains(last, "the data directory was rolled back") {
 		t.Errorf("the last words of %s: %s", id, last)
 	}
 	return replacement(t, id, last)

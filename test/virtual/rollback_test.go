@@ -17,7 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Disks that go back in time: a node's data directory is replaced by an old copy.
+// Disks that are rolled back: a node's data directory is replaced by an old copy.
 
 // putBack replaces the disk of a node that is down by an older one.
 func (n *node) putBack(old *disk) {
@@ -236,7 +236,7 @@ func (c *cluster) alarms() (alarmed []string) {
 		return nil // the leader may change
 	}
 	for _, s := range status.GetNodes() {
-		if a := s.GetAlarms(); len(a) == 1 && a[0].GetNodeId() == "n3" && strings.Contains(a[0].GetMessage(), `the log of node "n3" has another course`) {
+		if a := s.GetAlarms(); len(a) == 1 && a[0].GetNodeId() == "n3" && strings.Contains(a[0].GetMessage(), `the log of node "n3" has forked from this node's`) {
 			alarmed = append(alarmed, s.GetId())
 		}
 	}

@@ -144,7 +144,7 @@ func host(addr net.Addr) string {
 func noMember(id string, standing wire.Standing) *refusal {
 	switch standing {
 	case wire.Standing_REMOVED:
-		return refuse(ReasonRemoved, "node %q was removed from the cluster, and takes no part any more: "+
+		return refuse(ReasonRemoved, "node %q was removed from the cluster, and no longer takes part: "+
 			"to have it back, give it an empty data directory and add it again", id)
 	case wire.Standing_REPLACED:
 		return otherIncarnation(id)

@@ -28,7 +28,7 @@ const (
 	ReasonIncarnation Reason = "incarnation" // not the incarnation on record
 	ReasonUnknown     Reason = "unknown"     // no member knows the caller
 	ReasonRemoved     Reason = "removed"     // the caller was a member
-	ReasonState       Reason = "state"       // the log of either node went back in time, or they diverge
+	ReasonState       Reason = "state"       // the log of either node was rolled back, or they diverge
 	ReasonClaim       Reason = "claim"       // a call to raft in another node's name, or one that the node may not make
 	ReasonCertificate Reason = "certificate" // the certificate names another node
 	ReasonOverload    Reason = "overload"    // too many connections

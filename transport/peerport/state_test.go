@@ -52,7 +52,7 @@ func (k *identity) said1(t *testing.T) met {
 // TestForeignStatesHaveNoConnection makes a node find the other one's state wrong, as callee and as
 // caller. A callee answers before it acts on that.
 func TestForeignStatesHaveNoConnection(t *testing.T) {
-	wrong := errors.New("its disk went back in time")
+	wrong := errors.New("its disk was rolled back")
 	for _, side := range []string{"called", "calls"} {
 		t.Run(side, func(t *testing.T) {
 			m := newMemory()

@@ -250,7 +250,7 @@ func (l *Log) write(do func() error) error {
 	l.writing.Lock()
 	defer l.writing.Unlock()
 	if l.broken != nil {
-		return fmt.Errorf("the log takes no more: %w", l.broken)
+		return fmt.Errorf("the log accepts no more entries: %w", l.broken)
 	}
 	l.broken = do()
 	return l.broken
