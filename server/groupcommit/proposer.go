@@ -37,7 +37,7 @@ type Proposer struct {
 	refusal func() *wire.Result
 	// proposed holds the entries in log order, for the completer.
 	proposed chan *Batch
-	// packed is the entry that is being encoded and written its encoding. Only run uses them.
+	// packed is the entry that is being encoded and written its encoding. Only Run uses them.
 	packed  wire.Entry
 	written []byte
 	// growth is the number of units that the queued and in-flight commands may add to the state. It is
@@ -50,13 +50,13 @@ type Proposer struct {
 	term    uint64 // of the leadership, 0 if there is none
 	serving bool
 	// pauses counts the transfers of leadership in progress, during which nothing is proposed. drained is
-	// closed when no entry is in flight any more; it is nil unless pause waits for that.
+	// closed when no entry is in flight any more; it is nil unless Pause waits for that.
 	pauses     int
 	drained    chan struct{}
 	level      uint32 // the replicated feature level
 	urgent     []Item // expiries, timeouts, barriers, membership changes, operators' actions
 	normal     []Item
-	backlog    int // total cost of normal: see item.cost
+	backlog    int // total cost of normal: see Item.cost
 	shed       bool
 	bytes      int // of urgent and normal
 	work       int // of urgent and normal
@@ -125,7 +125,7 @@ func (p *Proposer) encode(b *Batch) ([]byte, error) {
 }
 
 // next waits until there is something to propose and fewer entries than allowed are in flight. It returns nil
-// after stop.
+// after Stop.
 func (p *Proposer) next() *Batch {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -347,7 +347,7 @@ func (p *Proposer) End(result *wire.Result) {
 	b.Answer(result)
 }
 
-// Pause stops proposing until resume or the end of the leadership. The returned channel is closed once no
+// Pause stops proposing until Resume or the end of the leadership. The returned channel is closed once no
 // entry is in flight.
 func (p *Proposer) Pause(term uint64) <-chan struct{} {
 	p.mu.Lock()
@@ -377,7 +377,7 @@ func (p *Proposer) Resume(term uint64) {
 	}
 }
 
-// Stop makes run return. The queue must have been closed with end before.
+// Stop makes Run return. The queue must have been closed with End before.
 func (p *Proposer) Stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()

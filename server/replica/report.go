@@ -52,7 +52,7 @@ func (r *Replica) keep() {
 	}
 }
 
-// keepBook records the members when the state machine has newer ones.
+// keepDirectory records the members when the state machine has newer ones.
 func (r *Replica) keepDirectory() {
 	oldCluster, oldRevision, old := r.directory.page()
 	var now *wire.Membership
