@@ -191,7 +191,7 @@ func TestTooManyConnections(t *testing.T) {
 }
 
 func testPlaces(t *testing.T, c *cluster, places, more int) {
-	for p, texts := range map[port][]string{clientPort: {"connection refused", "connections"}, httpPort: {"there are too many"}} {
+	for p, texts := range map[port][]string{clientPort: {"connection refused", "connections"}, httpPort: {"too many connections"}} {
 		t.Run(string(p), func(t *testing.T) {
 			var conns []net.Conn
 			for range places + more {
