@@ -169,8 +169,9 @@ generate: ## regenerate the schema's code and the demo's data
 	$(GO) generate ./scripts/demo
 
 .PHONY: check
-check: lint ## the long versions of everything: about an hour
+check: lint ## the long versions of everything: between one and two hours
 	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' check-processes check-computed
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 15m -run '^TestFailover$$' ./test/process
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
 	$(RACE) -timeout 5m -p 1 $(FAULTS)
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
@@ -179,10 +180,10 @@ check: lint ## the long versions of everything: about an hour
 	cd scripts/compare && $(GO) vet ./... && $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...
 
 # The long tests of processes take half an hour and a fifth of a core. What only computes runs beside them, with
-# a lower priority.
+# a lower priority. TestFailover bounds times and runs alone, after them.
 .PHONY: check-processes
 check-processes: packages
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 60m ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 60m -skip '^TestFailover$$' ./test/process
 
 .PHONY: check-computed
 check-computed: packages race-packages

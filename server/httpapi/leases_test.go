@@ -114,7 +114,7 @@ func TestLeaseWhoseCallerComesBack(t *testing.T) {
 	x := contend(t, longGrace)
 	carol := x.p.tenant("carol")
 	carol.abandon(t, leaseForever, func() { x.c.queued("a", 1) })
-	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
+	eventually(t, "the request has no caller", func() bool { return abandonedRequests(x.p.server) == 1 })
 	x.ann.send("LockService/Release", x.release).ok()
 	got := carol.send("Acquire", leaseForever).ok()
 	if got["status"] != "GRANTED" {

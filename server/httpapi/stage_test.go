@@ -71,7 +71,7 @@ func (st *stage) end() {
 		synctest.Wait()
 	}
 	if n := st.s.metrics.underWay.Load(); n != 0 || pendingRequests(st.s) != 0 {
-		st.t.Errorf("%d requests are under way, and %d visits, after the end", n, pendingRequests(st.s))
+		st.t.Errorf("%d requests are under way, and %d are pending, after the end", n, pendingRequests(st.s))
 	}
 	for _, a := range st.node.subscriptions() {
 		if a.cancelled != 1 {

@@ -140,11 +140,11 @@ func TestCallerWhoComesBackFindsHisPlace(t *testing.T) {
 	x := contend(t, longGrace)
 	carol := x.p.open("carol")
 	x.gone(t)
-	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
+	eventually(t, "the request has no caller", func() bool { return abandonedRequests(x.p.server) == 1 })
 	behind := carol.later(t.Context(), forever)
 	x.c.queued("a", 2)
 	again := x.bob.later(t.Context(), forever)
-	eventually(t, "the visit goes on", func() bool { return abandonedRequests(x.p.server) == 0 })
+	eventually(t, "the request stays pending", func() bool { return abandonedRequests(x.p.server) == 0 })
 	x.ann.send("LockService/Release", x.release).ok()
 	got := soon(t, again).ok()
 	if got["status"] != "GRANTED" || got["token"] != "2" {
@@ -157,13 +157,13 @@ func TestCallerWhoComesBackFindsHisPlace(t *testing.T) {
 func TestCallerWhoComesBackGetsTheGrantOfMeanwhile(t *testing.T) {
 	x := contend(t, longGrace)
 	x.gone(t)
-	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
+	eventually(t, "the request has no caller", func() bool { return abandonedRequests(x.p.server) == 1 })
 	x.ann.send("LockService/Release", x.release).ok()
 	if got := x.bob.send("LockService/Acquire", forever).ok(); got["status"] != "GRANTED" || got["token"] != "2" {
 		t.Errorf("got %v", got)
 	}
 	if left := abandonedRequests(x.p.server); left != 0 {
-		t.Errorf("%d visits would be cancelled", left)
+		t.Errorf("%d requests would be cancelled", left)
 	}
 }
 
@@ -260,7 +260,7 @@ func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
 				s := start(t, c, "n1").server
 				a := newAsker(c, s)
 				told := tell(t, c, a)
-				eventually(t, "the visit ends", func() bool { return pendingRequests(s) == 0 })
+				eventually(t, "the request is no longer pending", func() bool { return pendingRequests(s) == 0 })
 				holders := c.lock("a").GetHolders()
 				if len(holders) != 1 || holders[0].GetToken() != told.GetToken() || holders[0].GetMode() != a.mode {
 					t.Errorf("%v was told, and now the holders are %v", told, holders)
@@ -348,7 +348,7 @@ func TestCloseSendsWaitersElsewhereAndKeepsTheirPlace(t *testing.T) {
 func TestCloseCancelsWhatWasAbandoned(t *testing.T) {
 	x := contend(t, longGrace)
 	x.gone(t)
-	eventually(t, "the visit is left", func() bool { return abandonedRequests(x.p.server) == 1 })
+	eventually(t, "the request has no caller", func() bool { return abandonedRequests(x.p.server) == 1 })
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
 	defer stop()
 	if err := x.p.server.Close(ctx); err != nil {
