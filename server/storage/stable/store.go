@@ -163,12 +163,12 @@ func readFile(path string) (found record, err error) {
 		}
 		defer db.Close()
 		return db.View(func(tx *bbolt.Tx) error {
-			if err := checkPages(path, tx); err != nil {
-				return err
-			}
 			logs, conf := tx.Bucket(logsBucket), tx.Bucket(confBucket)
 			if logs == nil || conf == nil {
 				return fmt.Errorf("%w: %s has no %s or no %s", segment.ErrDamaged, path, logsBucket, confBucket)
+			}
+			if err := checkPages(path, tx, tx.Cursor().Bucket(), logs, conf); err != nil {
+				return err
 			}
 			if data := conf.Get(recordKey); data != nil {
 				found, err = decode(data)
@@ -179,10 +179,17 @@ func readFile(path string) (found record, err error) {
 	return found, err
 }
 
-// checkPages returns an error for two kinds of damage that do not keep bolt from reading the record, but make its
+// checkPages returns an error for three kinds of damage that do not keep bolt from reading the record, but make its
 // next write do harm. A page that extends beyond the last one would be freed page by page, up to four billion. A
-// free page beyond the last one would be written to.
-func checkPages(path string, tx *bbolt.Tx) error {
+// free page beyond the last one would be written to. A bucket's page that is listed as free would be overwritten.
+func checkPages(path string, tx *bbolt.Tx, buckets ...*bbolt.Bucket) error {
+	for _, bucket := range buckets {
+		// A small bucket has no page of its own. A larger one has a single page: there is only one record.
+		page, err := tx.Page(int(bucket.Root()))
+		if err != nil || page == nil || page.Type == "free" {
+			return errors.Join(err, fmt.Errorf("%w: %s lists page %d, which is in use, as free", segment.ErrDamaged, path, bucket.Root()))
+		}
+	}
 	free := 0
 	for id := 2; ; id++ { // the first two pages have checksums
 		page, err := tx.Page(id)
@@ -271,14 +278,15 @@ func (s *Store) load(beside string) error {
 	if err != nil {
 		return err
 	}
-	data, err := s.bolt.Get(recordKey)
+	err = guarded(File, func() error {
+		data, err := s.bolt.Get(recordKey)
+		if err == nil {
+			s.current, err = decode(data)
+		}
+		return err
+	})
 	if err != nil && !errors.Is(err, raftboltdb.ErrKeyNotFound) {
 		return fmt.Errorf("read term and vote: %w", err)
-	}
-	if err == nil {
-		if s.current, err = decode(data); err != nil {
-			return err
-		}
 	}
 	if err := matches(File, number, s.current); err != nil {
 		return err
