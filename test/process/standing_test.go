@@ -149,7 +149,7 @@ func restoreByHand(ctx context.Context, endpoints []string, b backup, cluster, r
 	switch {
 	case err == nil:
 		return answer{done, out}
-	case strings.Contains(err.Error(), "exit code 69") && strings.Contains(err.Error(), "not known"):
+	case strings.Contains(err.Error(), "exit code 69") && strings.Contains(err.Error(), "outcome of the restore is unknown"):
 		return answer{unknown, err.Error()}
 	}
 	return answer{notDone, err.Error()}
