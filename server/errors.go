@@ -3,7 +3,7 @@ package server
 import (
 	"errors"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 )
 
@@ -20,8 +20,8 @@ var (
 	ErrInUse = storage.ErrInUse
 	// ErrReplaced is returned when the cluster knows this node's ID with another data directory. The message
 	// contains the commands that replace the node.
-	ErrReplaced = replica.ErrReplaced
+	ErrReplaced = status.ErrReplaced
 	// ErrDiverged is returned when the node has stopped because most voters were in a different state. The
 	// message contains the commands that replace the node.
-	ErrDiverged = replica.ErrDiverged
+	ErrDiverged = status.ErrDiverged
 )

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -105,27 +106,22 @@ func (b *Batch) Applied() (*fsm.Applied, error) {
 func Uncommitted(err error) *wire.Result {
 	switch {
 	case errors.Is(err, raft.ErrNotLeader):
-		return refused(wire.Status_NOT_LEADER, "")
+		return status.Result(wire.Status_NOT_LEADER, "")
 	case errors.Is(err, raft.ErrEnqueueTimeout):
-		return refused(wire.Status_UNAVAILABLE, "the leader is too busy, or its disk hangs")
+		return status.Result(wire.Status_UNAVAILABLE, "the leader is too busy, or its disk hangs")
 	case errors.Is(err, raft.ErrLeadershipTransferInProgress):
-		return refused(wire.Status_UNAVAILABLE, "leadership is being handed over")
+		return status.Result(wire.Status_UNAVAILABLE, "leadership is being handed over")
 	}
-	return refused(wire.Status_UNCERTAIN, err.Error())
+	return status.Result(wire.Status_UNCERTAIN, err.Error())
 }
 
 // Unapplied returns the result for an entry that was committed but not applied here. A malformed entry is
 // malformed on every node. In all other cases, the other nodes may have applied it.
 func Unapplied(err error) *wire.Result {
 	if errors.Is(err, fsm.ErrMalformed) {
-		return refused(wire.Status_INTERNAL, err.Error())
+		return status.Result(wire.Status_INTERNAL, err.Error())
 	}
-	return refused(wire.Status_UNCERTAIN, err.Error())
-}
-
-// refused returns the result for something that was not executed.
-func refused(code wire.Status_Code, message string) *wire.Result {
-	return &wire.Result{Status: code, Message: message}
+	return status.Result(wire.Status_UNCERTAIN, err.Error())
 }
 
 // dropInvalid answers and drops the commands that cannot be encoded, which are those with text that is not valid
@@ -134,7 +130,7 @@ func (b *Batch) dropInvalid() {
 	b.Items = slices.DeleteFunc(b.Items, func(it Item) bool {
 		_, err := proto.Marshal(it.Command)
 		if err != nil {
-			it.Answer(refused(wire.Status_INVALID_ARGUMENT, err.Error()))
+			it.Answer(status.Result(wire.Status_INVALID_ARGUMENT, err.Error()))
 		}
 		return err != nil
 	})

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -274,7 +275,7 @@ func TestCoalescingEndsWithTheLeadership(t *testing.T) {
 		answers := 0
 		p.ask(99, func(*wire.Result) { answers++ })
 		synctest.Wait() // until the proposer waits for more commands
-		p.End(refused(wire.Status_NOT_LEADER, ""))
+		p.End(status.Result(wire.Status_NOT_LEADER, ""))
 		if answers != 1 || p.coalescer.waiting() {
 			t.Errorf("%d answers, want 1; still waiting: %v", answers, p.coalescer.waiting())
 		}

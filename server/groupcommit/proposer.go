@@ -9,6 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -238,7 +239,7 @@ func (p *Proposer) closed() *wire.Result {
 
 // queueFull returns the result for a command that was not executed because the queue is full.
 func queueFull() *wire.Result {
-	return refused(wire.Status_UNAVAILABLE, "the leader's queue is full: try again later")
+	return status.Result(wire.Status_UNAVAILABLE, "the leader's queue is full: try again later")
 }
 
 // ProposeUrgent queues one of the leadership's own commands ahead of all clients' commands. It reports false if the
@@ -289,7 +290,7 @@ func (p *Proposer) AddHeartbeat(h Heartbeat) {
 	p.mu.Lock()
 	no := p.closed()
 	if no == nil && len(p.heartbeats) >= maxHeartbeats {
-		no = refused(wire.Status_UNAVAILABLE, "too many heartbeats wait for their proof")
+		no = status.Result(wire.Status_UNAVAILABLE, "too many heartbeats wait for their proof")
 	}
 	if no != nil {
 		p.mu.Unlock()

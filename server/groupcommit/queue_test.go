@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -34,7 +35,7 @@ func (s *statuses) want(t *testing.T, when string, want ...wire.Status_Code) {
 func TestQueueIsOpenForItsLeadershipOnly(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var got statuses
-		p := New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+		p := New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 		ask := func() {
 			p.Prove(got.done)
 			p.AddHeartbeat(Heartbeat{Session: 1, Done: got.done})
@@ -74,7 +75,7 @@ func TestQueueIsOpenForItsLeadershipOnly(t *testing.T) {
 		if waiting, _ := lingering(p); waiting {
 			t.Error("they linger again")
 		}
-		p.End(refused(wire.Status_UNCERTAIN, ""))
+		p.End(status.Result(wire.Status_UNCERTAIN, ""))
 		got.want(t, "at its end", slices.Repeat([]wire.Status_Code{wire.Status_UNCERTAIN}, 7)...)
 		if _, due := lingering(p); p.Queued() != 0 || due || p.marks || p.bytes != 0 || p.work != 0 || p.backlog != 0 || p.growth.Load() != 0 || p.term != 0 {
 			t.Error("something is left of the leadership")
@@ -92,11 +93,11 @@ func TestQueueIsOpenForItsLeadershipOnly(t *testing.T) {
 func TestHeartbeatsOfTheNextLeadershipLinger(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var got statuses
-		p := New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+		p := New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 		p.Begin(8)
 		p.Serve(8, 2)
 		p.AddHeartbeat(Heartbeat{Done: got.done})
-		p.End(refused(wire.Status_UNCERTAIN, ""))
+		p.End(status.Result(wire.Status_UNCERTAIN, ""))
 		p.Begin(9)
 		p.Serve(9, 2)
 		p.AddHeartbeat(Heartbeat{Done: got.done})
@@ -269,7 +270,7 @@ func TestLargestCommand(t *testing.T) {
 // TestWhichRefusalCounts verifies which reason counts if there are several: a faulty command displaces no
 // other one, and a node that accepts no commands does not report their faults.
 func TestWhichRefusalCounts(t *testing.T) {
-	p, fault := queueing(), refused(wire.Status_INVALID_ARGUMENT, "")
+	p, fault := queueing(), status.Result(wire.Status_INVALID_ARGUMENT, "")
 	submit := func(faults []*wire.Result, want wire.Status_Code) {
 		t.Helper()
 		no := p.Submit([]Proposal{{Command: acquireOf(1, 1, 1), Size: 20, Work: 1, Done: func(*wire.Result) {}}}, faults, nil)
@@ -283,7 +284,7 @@ func TestWhichRefusalCounts(t *testing.T) {
 		t.Error("room was made for a faulty command")
 	}
 	submit([]*wire.Result{nil}, wire.Status_UNAVAILABLE)
-	p.End(refused(wire.Status_NOT_LEADER, ""))
+	p.End(status.Result(wire.Status_NOT_LEADER, ""))
 	submit([]*wire.Result{fault}, wire.Status_NOT_LEADER)
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -19,7 +20,7 @@ func acquireOf(session uint64, seq uint64, locks int) *wire.Command {
 
 // queueing returns a proposer whose batches are taken by the test.
 func queueing() *Proposer {
-	p := New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	p := New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 	p.Begin(1)
 	p.Serve(1, 1)
 	return p

@@ -3,6 +3,7 @@ package groupcommit
 import (
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -77,7 +78,7 @@ func (p *Proposer) Submit(all []Proposal, faults []*wire.Result, refusals []Refu
 			no = faults[i]
 		}
 		if it.size > MaxEntryBytes {
-			no = refused(wire.Status_RESOURCE_EXHAUSTED, "the request is larger than a log entry may be (256 KiB)")
+			no = status.Result(wire.Status_RESOURCE_EXHAUSTED, "the request is larger than a log entry may be (256 KiB)")
 		}
 		if no == nil && p.backlog+it.cost() > maxBacklog {
 			if refusals = p.makeRoom(refusals); p.backlog+it.cost() > maxBacklog {

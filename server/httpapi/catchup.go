@@ -8,6 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -16,7 +17,7 @@ import (
 func (s *Server) watchOnce(ctx context.Context, req *wire.WatchRequest, w *watch) error {
 	for {
 		err := s.replica.Watch(ctx, req, w.deliver)
-		behind := errors.Is(err, replica.ErrNotLeader) || errors.Is(err, replica.ErrUnavailable)
+		behind := errors.Is(err, status.ErrNotLeader) || errors.Is(err, status.ErrUnavailable)
 		if w.last != nil || !behind {
 			return err
 		}

@@ -10,7 +10,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -53,7 +53,7 @@ func (s *Server) refusalOf(err error) error {
 	if errors.Is(err, context.Canceled) {
 		return connect.NewError(connect.CodeCanceled, err)
 	}
-	return s.refusal(&wire.Result{Status: replica.Code(err), Message: err.Error()}, false)
+	return s.refusal(&wire.Result{Status: status.Code(err), Message: err.Error()}, false)
 }
 
 // problem is an error of the port itself, in connect's error format.

@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -301,7 +302,7 @@ func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wir
 	// The revision is in the future, or only later than what this node has applied.
 	if present := f.cluster.history.last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
 		if !f.leads() {
-			return replica.ErrNotLeader
+			return status.ErrNotLeader
 		}
 		return replica.FutureRevision(req.GetAfterRevision(), present)
 	}
@@ -310,17 +311,17 @@ func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wir
 
 func (f *fake) SaveSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, w io.Writer) error {
 	if !f.leads() {
-		return replica.ErrNotLeader
+		return status.ErrNotLeader
 	}
 	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
-		return fmt.Errorf("%w: %w", replica.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	return f.Fork().WriteSnapshot(w)
 }
 
 func (f *fake) SaveStaleSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
 	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
-		return fmt.Errorf("%w: %w", replica.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	if err := described(&wire.StaleSnapshot{NodeId: f.id, Revision: 7, Index: 9, CommittedIndex: 8}); err != nil {
 		return err
@@ -334,7 +335,7 @@ func (f *fake) Restore(_ context.Context, req *wire.RestoreRequest) (*wire.Resto
 
 func (f *fake) Status(_ context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
 	if !req.GetStale() && !f.leads() {
-		return nil, replica.ErrNotLeader
+		return nil, status.ErrNotLeader
 	}
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
@@ -343,7 +344,7 @@ func (f *fake) Status(_ context.Context, req *wire.StatusRequest) (*wire.StatusR
 
 func (f *fake) change(what string) error {
 	if !f.leads() {
-		return replica.ErrNotLeader
+		return status.ErrNotLeader
 	}
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
@@ -353,7 +354,7 @@ func (f *fake) change(what string) error {
 
 func (f *fake) AddMember(_ context.Context, req *wire.AddMemberRequest) error {
 	if req.GetPeerAddr() == "" {
-		return fmt.Errorf("%w: a member needs its peer address", replica.ErrInvalid)
+		return fmt.Errorf("%w: a member needs its peer address", status.ErrInvalid)
 	}
 	return f.change("add " + req.GetId())
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -145,14 +145,14 @@ func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
 	}
 }
 
-// sentinels are the errors of the replica by name. TestEveryErrorHasItsAnswer compares them with its source.
+// sentinels are the errors of package status by name. TestEveryErrorHasItsAnswer compares them with its source.
 var sentinels = map[string]error{
-	"ErrReplaced": replica.ErrReplaced, "ErrOtherCluster": replica.ErrOtherCluster,
-	"ErrDiverged": replica.ErrDiverged, "ErrRolledBack": replica.ErrRolledBack,
-	"ErrForked":      replica.ErrForked,
-	"ErrNotLeader":   replica.ErrNotLeader,
-	"ErrUnavailable": replica.ErrUnavailable, "ErrUncertain": replica.ErrUncertain, "ErrInvalid": replica.ErrInvalid,
-	"ErrNotFound": replica.ErrNotFound, "ErrTooMany": replica.ErrTooMany, "ErrPrecondition": replica.ErrPrecondition,
+	"ErrReplaced": status.ErrReplaced, "ErrOtherCluster": status.ErrOtherCluster,
+	"ErrDiverged": status.ErrDiverged, "ErrRolledBack": status.ErrRolledBack,
+	"ErrForked":      status.ErrForked,
+	"ErrNotLeader":   status.ErrNotLeader,
+	"ErrUnavailable": status.ErrUnavailable, "ErrUncertain": status.ErrUncertain, "ErrInvalid": status.ErrInvalid,
+	"ErrNotFound": status.ErrNotFound, "ErrTooMany": status.ErrTooMany, "ErrPrecondition": status.ErrPrecondition,
 }
 
 // declaredErrors returns the names of the errors that a file declares.
@@ -172,7 +172,7 @@ func declaredErrors(t *testing.T, file string) (names []string) {
 
 // TestEveryErrorHasItsAnswer makes every method of the replica fail with every error that it declares.
 func TestEveryErrorHasItsAnswer(t *testing.T) {
-	names := declaredErrors(t, "../replica/errors.go")
+	names := declaredErrors(t, "../status/status.go")
 	if len(names) != len(sentinels) {
 		t.Errorf("the replica declares %d errors, %d are tested", len(names), len(sentinels))
 	}
@@ -197,7 +197,7 @@ func TestEveryErrorHasItsAnswer(t *testing.T) {
 				}
 				return
 			}
-			status := replica.Code(failing)
+			status := status.Code(failing)
 			if message := a.reply().refused(httpOf[status], status); !strings.Contains(message, failing.Error()) || !strings.Contains(message, "because") {
 				t.Errorf("%s says %q", name, message)
 			}
@@ -277,7 +277,7 @@ func TestSnapshotThatBreaksOff(t *testing.T) {
 					s.order(func() { _, _ = fmt.Fprintf(s.file, "piece %d", i) })
 					fmt.Fprintf(&want, "piece %d", i)
 				}
-				s.returns(nil, fmt.Errorf("%w: because", replica.ErrUnavailable))
+				s.returns(nil, fmt.Errorf("%w: because", status.ErrUnavailable))
 				got := a.reply()
 				if a.aborted != (pieces > 0) {
 					t.Errorf("after %d pieces: aborted %v, %s", pieces, a.aborted, got.body)
@@ -325,7 +325,7 @@ func TestSnapshotStreamThatBreaksOff(t *testing.T) {
 		}()
 		s := st.expect("SaveSnapshot")
 		s.order(func() { _, _ = s.file.Write([]byte("piece")) })
-		s.returns(nil, replica.ErrNotLeader)
+		s.returns(nil, status.ErrNotLeader)
 		if err := <-ended; apierror.Status(err) != wire.Status_UNAVAILABLE || !strings.Contains(err.Error(), "is incomplete") {
 			t.Errorf("ended with %v", err)
 		}

@@ -13,7 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -103,7 +103,7 @@ func TestWatchThatFails(t *testing.T) {
 			for range said {
 				w.send(word(3, 0))
 			}
-			w.w.returns(nil, fmt.Errorf("%w: because", replica.ErrInvalid))
+			w.w.returns(nil, fmt.Errorf("%w: because", status.ErrInvalid))
 			got := w.a.reply()
 			if w.a.aborted != (said > 0) {
 				t.Errorf("after %d answers: aborted %v, %s", said, w.a.aborted, got.body)
@@ -258,7 +258,7 @@ func TestWatchesOfAConnectionAreBounded(t *testing.T) {
 // TestWatchOfAFollowerThatIsBehind verifies that a follower that is behind asks the leader whether the
 // revision exists, catches up, and then watches. After the first message, an error is returned instead.
 func TestWatchOfAFollowerThatIsBehind(t *testing.T) {
-	for _, failing := range []error{replica.ErrNotLeader, replica.ErrUnavailable} {
+	for _, failing := range []error{status.ErrNotLeader, status.ErrUnavailable} {
 		play(t, func(st *stage) {
 			st.open("ann")
 			present := st.s.revision()
@@ -310,7 +310,7 @@ func TestWatchOfAFollowerThatStaysBehind(t *testing.T) {
 			present := st.s.revision() + 1
 			st.follow("n2")
 			a := st.ask("LockService/Watch", fmt.Sprintf(`{"afterRevision":%d}`, present+3))
-			st.expect("Watch").returns(nil, replica.ErrNotLeader)
+			st.expect("Watch").returns(nil, status.ErrNotLeader)
 			asked := st.sentOn()
 			revision := present + 3
 			switch how {

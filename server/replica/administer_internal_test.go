@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -25,10 +26,10 @@ func TestWhoAdministers(t *testing.T) {
 		want   error
 	}{
 		"serving":         {func(*Replica) {}, nil},
-		"not serving yet": {func(r *Replica) { r.leadership.serving = false }, ErrNotLeader},
-		"following":       {func(r *Replica) { r.leadership = nil }, ErrNotLeader},
-		"stopping":        {func(r *Replica) { r.closing = true }, ErrUnavailable},
-		"failed":          {func(r *Replica) { r.halted.Store(&errDisk) }, ErrUnavailable},
+		"not serving yet": {func(r *Replica) { r.leadership.serving = false }, status.ErrNotLeader},
+		"following":       {func(r *Replica) { r.leadership = nil }, status.ErrNotLeader},
+		"stopping":        {func(r *Replica) { r.closing = true }, status.ErrUnavailable},
+		"failed":          {func(r *Replica) { r.halted.Store(&errDisk) }, status.ErrUnavailable},
 	} {
 		r := &Replica{leadership: &leadership{term: 7, serving: true}}
 		c.change(r)
@@ -101,26 +102,26 @@ func TestAdditionsThatFail(t *testing.T) {
 			}
 		}
 		r.changing <- struct{}{}
-		add("another change is under way", "n2", ErrUnavailable, "another membership change", "n1 n1")
+		add("another change is under way", "n2", status.ErrUnavailable, "another membership change", "n1 n1")
 		<-r.changing
 		r.onCommand(isAct, refuseEntry)
-		add("the act is not recorded", "n2", ErrNotLeader, "", "n1 n1")
+		add("the act is not recorded", "n2", status.ErrNotLeader, "", "n1 n1")
 		r.onCommand(isPut, refuseEntry)
-		add("the member is not recorded", "n2", ErrNotLeader, "", "n1 n1")
+		add("the member is not recorded", "n2", status.ErrNotLeader, "", "n1 n1")
 		r.onCommand(isNone, nil)
 		if err := r.node.Load().AddNonvoter("n9", "n2:7401", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
-		add("another one has the address", "n2", ErrPrecondition, "duplicate", "n1n2 n1n9")
+		add("another one has the address", "n2", status.ErrPrecondition, "duplicate", "n1n2 n1n9")
 		if err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n9", Reason: "test"}); err != nil {
 			t.Errorf("removed one that is configured only: %v", err)
 		}
-		add("nobody answers", "n5", ErrPrecondition, "does not answer", "n1n2 n1")
+		add("nobody answers", "n5", status.ErrPrecondition, "does not answer", "n1n2 n1")
 		add("at last", "n2", nil, "", "n1n2 n1n2")
 		add("again", "n2", nil, "", "n1n2 n1n2")
 		add("itself", "n1", nil, "", "n1n2 n1n2")
 		for _, req := range []*wire.AddMemberRequest{{Id: "n2", PeerAddr: "n2:7401"}, {Id: "n2", PeerAddr: "nowhere", Reason: "test"}} {
-			if err := r.AddMember(t.Context(), req); !errors.Is(err, ErrInvalid) {
+			if err := r.AddMember(t.Context(), req); !errors.Is(err, status.ErrInvalid) {
 				t.Errorf("%v: %v", req, err)
 			}
 		}
@@ -146,22 +147,22 @@ func TestRemovalsThatFail(t *testing.T) {
 				t.Errorf("%s: recorded %s, configured %s, %v", when, recorded, configured, err)
 			}
 		}
-		remove("without an id", "", ErrInvalid, "n1n2 n1n2")
-		remove("one that is not there", "n5", ErrNotFound, "n1n2 n1n2")
-		remove("the last voter", "n1", ErrPrecondition, "n1n2 n1n2")
-		if err := r.StepDown(t.Context()); !errors.Is(err, ErrPrecondition) || !r.Serving() {
+		remove("without an id", "", status.ErrInvalid, "n1n2 n1n2")
+		remove("one that is not there", "n5", status.ErrNotFound, "n1n2 n1n2")
+		remove("the last voter", "n1", status.ErrPrecondition, "n1n2 n1n2")
+		if err := r.StepDown(t.Context()); !errors.Is(err, status.ErrPrecondition) || !r.Serving() {
 			t.Errorf("the last voter stepped down: %v", err)
 		}
 		r.changing <- struct{}{}
-		remove("another change is under way", "n2", ErrUnavailable, "n1n2 n1n2")
+		remove("another change is under way", "n2", status.ErrUnavailable, "n1n2 n1n2")
 		<-r.changing
 		r.onCommand(isAct, refuseEntry)
-		remove("the act is not recorded", "n2", ErrNotLeader, "n1n2 n1n2")
+		remove("the act is not recorded", "n2", status.ErrNotLeader, "n1n2 n1n2")
 		r.onCommand(isDrop, refuseEntry)
-		remove("the member is not dropped", "n2", ErrNotLeader, "n1n2 n1")
+		remove("the member is not dropped", "n2", status.ErrNotLeader, "n1n2 n1")
 		r.onCommand(isNone, nil)
 		remove("at last", "n2", nil, "n1 n1")
-		if err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n2"}); !errors.Is(err, ErrInvalid) {
+		if err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n2"}); !errors.Is(err, status.ErrInvalid) {
 			t.Errorf("without a reason: %v", err)
 		}
 	})
@@ -181,7 +182,7 @@ func TestRemovalByAFormerLeader(t *testing.T) {
 			return future
 		})
 		err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: other, Reason: "test"})
-		if !errors.Is(err, ErrNotLeader) || !r.configured(other) {
+		if !errors.Is(err, status.ErrNotLeader) || !r.configured(other) {
 			t.Errorf("removed: %v", err)
 		}
 	})
@@ -203,7 +204,7 @@ func TestRemovalBesideASilentVoter(t *testing.T) {
 			t.Errorf("it took %v: %v", took, err)
 		}
 		err = r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: nodes[1].cfg.ID, Reason: "test"})
-		if !errors.Is(err, ErrPrecondition) || !strings.Contains(err.Error(), "only 1 answer") {
+		if !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), "only 1 answer") {
 			t.Errorf("removed one of the two that answer: %v", err)
 		}
 		net.Heal()
@@ -242,17 +243,17 @@ func TestLeadershipThatIsNotHandedOver(t *testing.T) {
 			want    error
 			says    string
 		}{
-			{"by a follower", func() {}, func() error { return other.StepDown(t.Context()) }, ErrNotLeader, ""},
-			{"to nobody", func() {}, func() error { return transfer("n9") }, ErrNotFound, "n9"},
+			{"by a follower", func() {}, func() error { return other.StepDown(t.Context()) }, status.ErrNotLeader, ""},
+			{"to nobody", func() {}, func() error { return transfer("n9") }, status.ErrNotFound, "n9"},
 			{"to itself", func() {}, func() error { return transfer(own) }, nil, ""},
-			{"without a record", func() { r.onCommand(isAct, refuseEntry) }, func() error { return transfer(others) }, ErrNotLeader, ""},
-			{"without a record, removed", func() { r.onCommand(isAct, refuseEntry) }, leave, ErrNotLeader, ""},
-			{"to a node that does not answer", func() { net.Reject(own, others) }, func() error { return transfer(others) }, ErrPrecondition, "does not answer"},
-			{"nobody answers", reject, func() error { return transfer("") }, ErrPrecondition, "no other voter answers"},
-			{"nobody answers, stopping", reject, stepDown, ErrPrecondition, "no other voter answers"},
-			{"nobody answers, removed", reject, leave, ErrPrecondition, "no other voter answers"},
-			{"it goes while it is asked", func() { r.onCommand(isAct, then(func() { net.Reject(own, others) })) }, func() error { return transfer(others) }, ErrUnavailable, "not handed over"},
-			{"they go while they are asked, removed", func() { r.onCommand(isAct, then(reject)) }, leave, ErrUnavailable, "not handed over"},
+			{"without a record", func() { r.onCommand(isAct, refuseEntry) }, func() error { return transfer(others) }, status.ErrNotLeader, ""},
+			{"without a record, removed", func() { r.onCommand(isAct, refuseEntry) }, leave, status.ErrNotLeader, ""},
+			{"to a node that does not answer", func() { net.Reject(own, others) }, func() error { return transfer(others) }, status.ErrPrecondition, "does not answer"},
+			{"nobody answers", reject, func() error { return transfer("") }, status.ErrPrecondition, "no other voter answers"},
+			{"nobody answers, stopping", reject, stepDown, status.ErrPrecondition, "no other voter answers"},
+			{"nobody answers, removed", reject, leave, status.ErrPrecondition, "no other voter answers"},
+			{"it goes while it is asked", func() { r.onCommand(isAct, then(func() { net.Reject(own, others) })) }, func() error { return transfer(others) }, status.ErrUnavailable, "not handed over"},
+			{"they go while they are asked, removed", func() { r.onCommand(isAct, then(reject)) }, leave, status.ErrUnavailable, "not handed over"},
 		} {
 			c.prepare()
 			err := c.do()
@@ -266,7 +267,7 @@ func TestLeadershipThatIsNotHandedOver(t *testing.T) {
 			r.onCommand(isNone, nil)
 			time.Sleep(time.Second)
 		}
-		if err := r.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: others}); !errors.Is(err, ErrInvalid) {
+		if err := r.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: others}); !errors.Is(err, status.ErrInvalid) {
 			t.Errorf("without a reason: %v", err)
 		}
 	})
@@ -303,7 +304,7 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 				net.Reject(r.cfg.ID, other.cfg.ID)
 			}
 			close(finished)
-			if err := <-left; (err == nil) == stays || stays && !errors.Is(err, ErrUnavailable) || r.Serving() && !stays {
+			if err := <-left; (err == nil) == stays || stays && !errors.Is(err, status.ErrUnavailable) || r.Serving() && !stays {
 				t.Errorf("%s: serving %v, %v", name, r.Serving(), err)
 			}
 			<-answered
@@ -320,7 +321,7 @@ func TestNoAnswer(t *testing.T) {
 		says  string
 	}{{errors.New("no route"), "does not answer"}, {&peerport.RefusedError{Message: "no"}, "does not take the call"}} {
 		err := noAnswer(answer{peer: Peer{"n2", "n2:7401"}, err: c.cause}, "the remedy")
-		if !errors.Is(err, ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
+		if !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
 			t.Errorf("%v: %v", c.cause, err)
 		}
 	}

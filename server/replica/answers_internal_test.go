@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -194,7 +195,7 @@ func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 	r.deadlines.Stop()
 	r.Heartbeat(sessions[expiry.Alive], got.done)
 	got.want(t, "after the leadership", wire.Status_NOT_LEADER)
-	r.proposer.End(refused(wire.Status_NOT_LEADER, ""))
+	r.proposer.End(status.Result(wire.Status_NOT_LEADER, ""))
 }
 
 // received are the pushes that a connection got.

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -30,7 +30,7 @@ func TestActsOnTheClusterAreAudited(t *testing.T) {
 			t.Fatal(err)
 		}
 		err := c.leader().RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Operator: "dan", Reason: "shrink"})
-		if !errors.Is(err, replica.ErrNotLeader) {
+		if !errors.Is(err, status.ErrNotLeader) {
 			t.Fatalf("the leader removed itself: %v", err)
 		}
 		c.eventually("another leads", func() bool { return c.leader() != fresh })
@@ -84,7 +84,7 @@ func TestActsOnTheClusterNeedAReason(t *testing.T) {
 				"restore":  restored,
 				"alarms":   acknowledged,
 			} {
-				if !errors.Is(err, replica.ErrInvalid) {
+				if !errors.Is(err, status.ErrInvalid) {
 					t.Errorf("%s because of %q: %v", what, reason, err)
 				}
 			}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -83,7 +84,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	var refusal *wire.Result
 	r.machine.View(func(m *fsm.Machine) { refusal = m.CheckRestore(op) })
 	if refusal != nil {
-		return nil, asError(refusal)
+		return nil, status.Err(refusal)
 	}
 	if err := nextSecond(ctx, now); err != nil {
 		return nil, err
@@ -110,7 +111,7 @@ func nextSecond(ctx context.Context, of time.Time) error {
 		select {
 		case <-time.After(max(time.Until(next), time.Millisecond)):
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+			return fmt.Errorf("%w: %w", status.ErrUnavailable, ctx.Err())
 		}
 	}
 	return nil
@@ -119,7 +120,7 @@ func nextSecond(ctx context.Context, of time.Time) error {
 // validAct returns an error if the audit log could not record the act.
 func validAct(act *wire.RecordAct) error {
 	if err := wire.ValidReason(act.Reason, act.Operator); err != nil {
-		return fmt.Errorf("%w: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	return nil
 }
@@ -135,21 +136,21 @@ func (r *Replica) record(ctx context.Context, lead *leadership, act *wire.Record
 // result is OK.
 func (r *Replica) execute(ctx context.Context, lead *leadership, cmd *wire.Command, level uint32) (*wire.Result, error) {
 	if faults := r.faults([]Proposal{{Command: cmd, Size: proto.Size(cmd)}}); faults != nil {
-		return faults[0], asError(faults[0])
+		return faults[0], status.Err(faults[0])
 	}
 	done := make(chan *wire.Result, 1)
 	it := groupcommit.NewItem(cmd, func(result *wire.Result) { done <- result })
 	it.Level = level
 	if !it.Fits() {
-		return nil, fmt.Errorf("%w: the request is larger than a log entry may be (256 KiB)", ErrInvalid)
+		return nil, fmt.Errorf("%w: the request is larger than a log entry may be (256 KiB)", status.ErrInvalid)
 	}
 	if !r.proposer.ProposeUrgent(lead.term, it) {
-		return nil, ErrNotLeader
+		return nil, status.ErrNotLeader
 	}
 	select {
 	case result := <-done:
-		return result, asError(result)
+		return result, status.Err(result)
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", ErrUncertain, ctx.Err())
+		return nil, fmt.Errorf("%w: %w", status.ErrUncertain, ctx.Err())
 	}
 }

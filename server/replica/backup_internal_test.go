@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -36,7 +37,7 @@ func begun(t *testing.T) *Replica {
 	if applied, ok := r.machine.Apply(&raft.Log{Index: 1, Data: data}).(*fsm.Applied); !ok || applied.Results[0].GetStatus() != wire.Status_OK {
 		t.Fatal(applied, ok)
 	}
-	r.proposer = groupcommit.New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	r.proposer = groupcommit.New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 	r.proposer.Begin(1)
 	return r
 }
@@ -103,10 +104,10 @@ func TestExecute(t *testing.T) {
 		proposed  int
 	}{
 		"answered":                {1, act(1), false, &wire.Result{Status: wire.Status_OK, Token: 9}, nil, 1},
-		"refused when it applied": {1, act(1), false, refused(wire.Status_FAILED_PRECONDITION, "no"), ErrPrecondition, 1},
-		"not answered":            {1, act(1), true, nil, ErrUncertain, 1},
-		"of another leadership":   {2, act(1), false, nil, ErrNotLeader, 0},
-		"invalid":                 {1, invalid, false, nil, ErrInvalid, 0},
+		"refused when it applied": {1, act(1), false, status.Result(wire.Status_FAILED_PRECONDITION, "no"), status.ErrPrecondition, 1},
+		"not answered":            {1, act(1), true, nil, status.ErrUncertain, 1},
+		"of another leadership":   {2, act(1), false, nil, status.ErrNotLeader, 0},
+		"invalid":                 {1, invalid, false, nil, status.ErrInvalid, 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			r := begun(t)
@@ -157,11 +158,11 @@ func TestExecuteBoundsTheEntry(t *testing.T) {
 	cancel()
 	restore := &wire.RestoreBackup{}
 	cmd := &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: restore}}
-	for length, want := groupcommit.MaxEntryBytes-100, ErrUncertain; ; length++ {
+	for length, want := groupcommit.MaxEntryBytes-100, status.ErrUncertain; ; length++ {
 		restore.Reason = strings.Repeat("r", length)
 		size := proto.Size(cmd) + 8 // what an entry adds
 		if size > groupcommit.MaxEntryBytes {
-			want = ErrInvalid
+			want = status.ErrInvalid
 		}
 		if size < groupcommit.MaxEntryBytes {
 			continue
@@ -183,9 +184,9 @@ func TestActsThatAreNotDone(t *testing.T) {
 		serving bool
 		want    error
 	}{
-		"without a reason":             {"", true, ErrInvalid},
-		"at a node that follows":       {"test", false, ErrNotLeader},
-		"at the end of the leadership": {"test", true, ErrNotLeader},
+		"without a reason":             {"", true, status.ErrInvalid},
+		"at a node that follows":       {"test", false, status.ErrNotLeader},
+		"at the end of the leadership": {"test", true, status.ErrNotLeader},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			r := begun(t)
@@ -213,7 +214,7 @@ func TestRestoreThatIsCancelled(t *testing.T) {
 		r := begun(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
-		if _, err := r.Restore(ctx, &wire.RestoreRequest{Reason: "test", Settings: fsm.DefaultSettings(), Backup: &wire.Backup{ClusterId: "c", Revision: 1, Token: 1}}); !errors.Is(err, ErrUnavailable) {
+		if _, err := r.Restore(ctx, &wire.RestoreRequest{Reason: "test", Settings: fsm.DefaultSettings(), Backup: &wire.Backup{ClusterId: "c", Revision: 1, Token: 1}}); !errors.Is(err, status.ErrUnavailable) {
 			t.Errorf("restored: %v", err)
 		}
 		if r.proposer.Queued() != 0 {

@@ -13,7 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -121,10 +121,10 @@ func TestRestoreBeginsANewHistory(t *testing.T) {
 			_, err := n.Restore(t.Context(), backup)
 			return err
 		}
-		if err := restore(leader); !errors.Is(err, replica.ErrPrecondition) {
+		if err := restore(leader); !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("with a session: %v", err)
 		}
-		if err := restore(c.followers()[0]); !errors.Is(err, replica.ErrNotLeader) {
+		if err := restore(c.followers()[0]); !errors.Is(err, status.ErrNotLeader) {
 			t.Errorf("at a follower: %v", err)
 		}
 		c.expect(leader.do(&wire.Command{SessionId: s, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}}), wire.Status_OK)
@@ -139,7 +139,7 @@ func TestRestoreBeginsANewHistory(t *testing.T) {
 		c.eventually("all watch", func() bool {
 			return watchers[0].last() != nil && watchers[1].last() != nil && watchers[2].last() != nil
 		})
-		if err := restore(leader); !errors.Is(err, replica.ErrPrecondition) || !strings.Contains(err.Error(), "--cluster-id "+old.ClusterId) {
+		if err := restore(leader); !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), "--cluster-id "+old.ClusterId) {
 			t.Errorf("into a cluster that was used: %v", err)
 		}
 		backup.ClusterId = old.ClusterId
@@ -152,7 +152,7 @@ func TestRestoreBeginsANewHistory(t *testing.T) {
 		} {
 			req := proto.CloneOf(backup)
 			odd(req)
-			if _, err := leader.Restore(t.Context(), req); !errors.Is(err, replica.ErrInvalid) {
+			if _, err := leader.Restore(t.Context(), req); !errors.Is(err, status.ErrInvalid) {
 				t.Errorf("%s: %v", what, err)
 			}
 		}
@@ -187,7 +187,7 @@ func TestRestoreOverALiveCluster(t *testing.T) {
 		_, backup := c.backup()
 		s, to := c.bound("holder", 5*time.Minute)
 		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{LockDelayMs: 60_000})), wire.Status_GRANTED)
-		if _, err := leader.Restore(t.Context(), backup); !errors.Is(err, replica.ErrPrecondition) {
+		if _, err := leader.Restore(t.Context(), backup); !errors.Is(err, status.ErrPrecondition) {
 			t.Fatalf("without the cluster's name: %v", err)
 		}
 		waiting, away := c.openSession("waiting", 5*time.Minute), c.openSession("away", 5*time.Minute)
@@ -273,7 +273,7 @@ func TestBackupUnderLoad(t *testing.T) {
 			}
 		}
 		end()
-		if err := c.followers()[0].SaveSnapshot(t.Context(), why, &bytes.Buffer{}); !errors.Is(err, replica.ErrNotLeader) {
+		if err := c.followers()[0].SaveSnapshot(t.Context(), why, &bytes.Buffer{}); !errors.Is(err, status.ErrNotLeader) {
 			t.Errorf("at a follower: %v", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -49,7 +50,7 @@ func unreplicated(b *testing.B) *Replica {
 	if r.metrics, err = newMetrics(r); err != nil {
 		b.Fatal(err)
 	}
-	r.proposer = groupcommit.New(apply, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	r.proposer = groupcommit.New(apply, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 	r.proposer.Begin(1)
 	r.proposer.Serve(1, 1)
 	var running sync.WaitGroup

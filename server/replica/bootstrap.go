@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -128,7 +129,7 @@ func otherCluster(answers []answer, mine string) error {
 			continue
 		}
 		if mine != "" && mine != theirs {
-			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", ErrOtherCluster, a.peer.ID, a.peer.Addr, theirs, mine)
+			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", status.ErrOtherCluster, a.peer.ID, a.peer.Addr, theirs, mine)
 		}
 		mine = theirs
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -71,7 +72,7 @@ func TestOtherCluster(t *testing.T) {
 		"this one, which refuses":    {"d", []answer{refusing}, false},
 		"a silent node":              {"c", []answer{{}}, false},
 	} {
-		if err := otherCluster(c.answers, c.mine); errors.Is(err, ErrOtherCluster) != c.other {
+		if err := otherCluster(c.answers, c.mine); errors.Is(err, status.ErrOtherCluster) != c.other {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -116,7 +117,7 @@ func TestAdviceFitsTheCluster(t *testing.T) {
 	for cluster, want := range map[outlook][2]bool{led: {true, false}, hopeless: {false, true}, unclear: {true, true}} {
 		err := r.errReplaced(peer, cluster)
 		text := err.Error()
-		if got := [2]bool{strings.Contains(text, replace), strings.Contains(text, restart)}; got != want || !errors.Is(err, ErrReplaced) {
+		if got := [2]bool{strings.Contains(text, replace), strings.Contains(text, restart)}; got != want || !errors.Is(err, status.ErrReplaced) {
 			t.Errorf("outlook %v: %s", cluster, text)
 		}
 	}

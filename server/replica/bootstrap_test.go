@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -89,7 +90,7 @@ func TestNodeThatOpensItsLogIsNotEmpty(t *testing.T) {
 		synctest.Wait()
 		for _, id := range []string{"n2", "n3"} {
 			c.nodes[id].wipe()
-			if err := c.nodes[id].open(); !errors.Is(err, replica.ErrReplaced) {
+			if err := c.nodes[id].open(); !errors.Is(err, status.ErrReplaced) {
 				t.Errorf("wiped %s: %v", id, err)
 			}
 		}
@@ -114,7 +115,7 @@ func TestNodeOfAnotherClusterIsRefused(t *testing.T) {
 		stray := c.machine("n4")
 		stray.cfg.ClusterID = "orders"
 		stray.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
-		if err := stray.open(); !errors.Is(err, replica.ErrOtherCluster) || !mentions(err, "payments", "orders") {
+		if err := stray.open(); !errors.Is(err, status.ErrOtherCluster) || !mentions(err, "payments", "orders") {
 			t.Errorf("opened into another cluster: %v", err)
 		}
 	})

@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/status"
 )
 
 // catchUp tracks when this node has applied everything that was committed when it first heard from a leader
@@ -45,7 +47,7 @@ const (
 	catchUpWait = 5 * time.Second
 )
 
-// caughtUp waits until this node has caught up. It returns ErrUnavailable if that takes too long.
+// caughtUp waits until this node has caught up. It returns status.ErrUnavailable if that takes too long.
 func (r *Replica) caughtUp(ctx context.Context) error {
 	select {
 	case <-r.catchUp.done:
@@ -58,7 +60,7 @@ func (r *Replica) caughtUp(ctx context.Context) error {
 	case <-r.catchUp.done:
 		return nil
 	case <-enough.C:
-		return fmt.Errorf("%w: this node has not caught up with the cluster since its start: ask again, or another node", ErrUnavailable)
+		return fmt.Errorf("%w: this node has not caught up with the cluster since its start: ask again, or another node", status.ErrUnavailable)
 	case <-r.ctx.Done():
 		return nil // the event log reports that the node is stopping
 	case <-ctx.Done():

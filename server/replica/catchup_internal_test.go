@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
@@ -37,7 +38,7 @@ func TestWhoWaitsForANodeToCatchUp(t *testing.T) {
 		"it has":     {func(r *Replica, _ func()) { r.catchUp.end(); r.catchUp.end() }, nil, time.Second},
 		"it stops":   {func(r *Replica, _ func()) { r.cancel() }, nil, time.Second},
 		"given up":   {func(_ *Replica, giveUp func()) { giveUp() }, context.Canceled, time.Second},
-		"for a time": {func(*Replica, func()) {}, ErrUnavailable, catchUpWait},
+		"for a time": {func(*Replica, func()) {}, status.ErrUnavailable, catchUpWait},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			r := &Replica{catchUp: newCatchUp()}

@@ -6,7 +6,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -29,7 +29,7 @@ func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 			t.Errorf("a node that has heard of nobody answers %v", r)
 			return nil
 		})
-		if !errors.Is(err, replica.ErrUnavailable) {
+		if !errors.Is(err, status.ErrUnavailable) {
 			t.Errorf("the watch ended with %v", err)
 		}
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)

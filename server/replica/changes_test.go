@@ -8,6 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -57,7 +58,7 @@ func TestRemovalThatWouldStopTheClusterIsRefused(t *testing.T) {
 		dead, alive := c.followers()[0], c.followers()[1]
 		dead.crash()
 		err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: alive.id, Reason: "test"})
-		if !errors.Is(err, replica.ErrPrecondition) {
+		if !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("removing the second of two that live: %v", err)
 		}
 		s := c.openSession("a", time.Minute)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -83,9 +84,9 @@ type Config struct {
 	// Registry registers the metrics; nil leaves them unregistered.
 	Registry prometheus.Registerer
 	// Halt is called at most once, from any goroutine, when the node must stop immediately: its disk failed
-	// or hangs, the log needs a newer program (fsm.ErrUpgrade), another node took its place (ErrReplaced),
-	// most voters are in another state (ErrDiverged), its disk was rolled back (ErrRolledBack), the log has
-	// forked (ErrForked), or an invariant was violated. By then the replica serves nothing and reaches no
+	// or hangs, the log needs a newer program (fsm.ErrUpgrade), another node took its place (status.ErrReplaced),
+	// most voters are in another state (status.ErrDiverged), its disk was rolled back (status.ErrRolledBack), the log has
+	// forked (status.ErrForked), or an invariant was violated. By then the replica serves nothing and reaches no
 	// peer. Halt must not call Close itself, since Close waits for as long as a disk hangs.
 	Halt func(error)
 
@@ -152,7 +153,7 @@ func (c *Config) complete() error {
 		return err
 	}
 	if c.ClusterID != "" && c.ClusterID != cluster {
-		return fmt.Errorf("%w: the peer certificate names cluster %q, the configuration %q", ErrOtherCluster, cluster, c.ClusterID)
+		return fmt.Errorf("%w: the peer certificate names cluster %q, the configuration %q", status.ErrOtherCluster, cluster, c.ClusterID)
 	}
 	c.ClusterID = cluster
 	return nil

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
@@ -102,7 +103,7 @@ func TestCertificateNamesTheCluster(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
-	for configured, want := range map[string]error{"": nil, "c": nil, "d": ErrOtherCluster} {
+	for configured, want := range map[string]error{"": nil, "c": nil, "d": status.ErrOtherCluster} {
 		cfg := Config{ID: "n1", DataDir: "/data", Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, PeerTLS: files, ClusterID: configured}
 		if err := cfg.complete(); !errors.Is(err, want) || err == nil && cfg.ClusterID != "c" {
 			t.Errorf("configured %q: cluster %q, %v", configured, cfg.ClusterID, err)

@@ -8,6 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -130,7 +131,7 @@ func TestHoldRemaining(t *testing.T) {
 // openDeadlines returns deadlines that run. Every end that they decide is answered with that status.
 func openDeadlines(t *testing.T, answer wire.Status_Code) *expiry.Deadlines {
 	d := expiry.New(func(_ uint64, _ *wire.Command, answered func(*wire.Result)) bool {
-		answered(refused(answer, ""))
+		answered(status.Result(answer, ""))
 		return true
 	})
 	var running sync.WaitGroup

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -59,7 +60,7 @@ func openDirectory(cfg Config, incarnation string, stable raft.StableStore) (*di
 	b.revision, b.cluster = binary.BigEndian.Uint64(page), record.ClusterId
 	b.enter(record.Members, record.Removed)
 	if b.certified != "" && b.cluster != "" && b.certified != b.cluster {
-		return nil, fmt.Errorf("%w: the data directory belongs to cluster %q, the certificate names %q", ErrOtherCluster, b.cluster, b.certified)
+		return nil, fmt.Errorf("%w: the data directory belongs to cluster %q, the certificate names %q", status.ErrOtherCluster, b.cluster, b.certified)
 	}
 	return b, nil
 }

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -59,7 +60,7 @@ func TestDirectoryIsOpenedAsItWasKept(t *testing.T) {
 		"bytes that are no record":   {"", append(slices.Clone(empty), 0xff), storage.ErrDamaged, 0, ""},
 		"of a cluster":               {"", named, nil, 5, "c"},
 		"of the certified cluster":   {"c", named, nil, 5, "c"},
-		"of another cluster":         {"d", named, ErrOtherCluster, 0, ""},
+		"of another cluster":         {"d", named, status.ErrOtherCluster, 0, ""},
 		"no cluster, but certified":  {"d", empty, nil, 5, "d"},
 		"cut off within the members": {"", named[:len(named)-1], storage.ErrDamaged, 0, ""},
 	} {

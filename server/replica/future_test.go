@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -35,7 +35,7 @@ func TestWatchFromTheFutureIsRefused(t *testing.T) {
 			t.Errorf("from the present: %v, %v", first, err)
 		}
 		for _, after := range []uint64{present + 1, 1 << 62, 1<<64 - 1} {
-			if first, err := begin(leader, after, lineage); !errors.Is(err, replica.ErrInvalid) || !mentions(err, fmt.Sprint(after), fmt.Sprint(present)) {
+			if first, err := begin(leader, after, lineage); !errors.Is(err, status.ErrInvalid) || !mentions(err, fmt.Sprint(after), fmt.Sprint(present)) {
 				t.Errorf("after %d: %v, %v", after, first, err)
 			}
 		}
@@ -47,13 +47,13 @@ func TestWatchFromTheFutureIsRefused(t *testing.T) {
 		for _, n := range c.followers() {
 			c.net.Isolate(n.id, leader.id)
 		}
-		if first, err := begin(leader, present+1, lineage); !errors.Is(err, replica.ErrNotLeader) {
+		if first, err := begin(leader, present+1, lineage); !errors.Is(err, status.ErrNotLeader) {
 			t.Errorf("at a leader without a majority: %v, %v", first, err)
 		}
 		c.net.Heal()
 		c.settleIn()
 		for _, n := range c.followers() {
-			if first, err := begin(n, 1<<62, lineage); !errors.Is(err, replica.ErrNotLeader) {
+			if first, err := begin(n, 1<<62, lineage); !errors.Is(err, status.ErrNotLeader) {
 				t.Errorf("at a follower: %v, %v", first, err)
 			}
 		}

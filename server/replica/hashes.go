@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/consistency"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -72,5 +73,5 @@ func (r *Replica) diverged(d *consistency.Dissent) {
 	message := fmt.Sprintf("after log entry %d it hashes to %.8x, and on %s, %d of %d voters, to %.8x. "+
 		"Please report this, and keep the data directory for it. To replace this node, %s",
 		d.Index, d.Own, strings.Join(d.Majority, " and "), len(d.Majority), d.Voters, d.Theirs, r.replacement("diverged"))
-	r.stopForGood(divergedKey, ErrDiverged, message)
+	r.stopForGood(divergedKey, status.ErrDiverged, message)
 }

@@ -9,7 +9,7 @@ import (
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -63,7 +63,7 @@ func (n *node) stopsDiverged() error {
 	n.c.t.Helper()
 	n.c.eventually(n.id+" stops", func() bool { return n.haltedWith() != nil })
 	err := n.haltedWith()
-	if !errors.Is(err, replica.ErrDiverged) {
+	if !errors.Is(err, status.ErrDiverged) {
 		n.c.t.Fatalf("%s stopped because of: %v", n.id, err)
 	}
 	return err
@@ -102,7 +102,7 @@ func TestDivergedNodeStopsItself(t *testing.T) {
 			c.expect(c.must(acquireCommand(s, 3, "gate", 0)), wire.Status_GRANTED)
 			c.expect(c.must(releaseCommand(s, 4, held)), wire.Status_OK)
 			c.agreed(c.leader())
-			if again := wrong.open(); !errors.Is(again, replica.ErrDiverged) || again.Error() != err.Error() {
+			if again := wrong.open(); !errors.Is(again, status.ErrDiverged) || again.Error() != err.Error() {
 				t.Errorf("started again, it says: %v", again)
 			}
 			c.replace(wrong)

@@ -6,6 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -24,7 +25,7 @@ func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
 	case expiry.Unknown, expiry.Decided:
 		done(r.lost(session))
 	case expiry.Leased:
-		done(refused(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: extend the lease instead of sending heartbeats"))
+		done(status.Result(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: extend the lease instead of sending heartbeats"))
 	default:
 		r.proposer.AddHeartbeat(groupcommit.Heartbeat{Session: session, Done: done})
 	}

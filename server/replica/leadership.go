@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -195,7 +196,7 @@ func (r *Replica) endLeadership(why string) {
 	}
 	r.deadlines.Stop()
 	r.mu.Unlock()
-	r.proposer.End(refused(wire.Status_NOT_LEADER, why))
+	r.proposer.End(status.Result(wire.Status_NOT_LEADER, why))
 	r.notifier.Close(r.Leader())
 	if lead == nil {
 		return
@@ -211,15 +212,15 @@ func (r *Replica) refusal() *wire.Result {
 	node := r.node.Load()
 	switch {
 	case r.halted.Load() != nil:
-		return refused(wire.Status_UNAVAILABLE, "this node has failed and must stop")
+		return status.Result(wire.Status_UNAVAILABLE, "this node has failed and must stop")
 	case r.ctx.Err() != nil:
-		return refused(wire.Status_UNAVAILABLE, "this node is stopping")
+		return status.Result(wire.Status_UNAVAILABLE, "this node is stopping")
 	case node != nil && node.State() == raft.Leader && r.Leader().GetId() != r.cfg.ID:
-		return refused(wire.Status_NOT_LEADER, "") // handed over, while raft is stuck in a write
+		return status.Result(wire.Status_NOT_LEADER, "") // handed over, while raft is stuck in a write
 	case node != nil && node.State() == raft.Leader:
-		return refused(wire.Status_UNAVAILABLE, "the new leader has not taken over yet")
+		return status.Result(wire.Status_UNAVAILABLE, "the new leader has not taken over yet")
 	}
-	return refused(wire.Status_NOT_LEADER, "")
+	return status.Result(wire.Status_NOT_LEADER, "")
 }
 
 // Serving reports whether this node leads, has applied its barrier and accepts commands.

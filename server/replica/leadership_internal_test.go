@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -203,14 +204,14 @@ func TestBeginningIsRepeated(t *testing.T) {
 // TestWhichBarriersAreRepeated verifies which failed barriers are proposed again.
 func TestWhichBarriersAreRepeated(t *testing.T) {
 	n := &Replica{}
-	for status, want := range map[wire.Status_Code]int{
+	for code, want := range map[wire.Status_Code]int{
 		wire.Status_UNAVAILABLE: 1, wire.Status_INTERNAL: 1, wire.Status_UNCERTAIN: 1, wire.Status_NOT_LEADER: 0, wire.Status_FAILED_PRECONDITION: 0,
 	} {
 		lead := &leadership{refusedBarrier: make(chan struct{}, 1)}
-		n.retryBarrier(lead, refused(status, ""))
-		n.retryBarrier(lead, refused(status, ""))
+		n.retryBarrier(lead, status.Result(code, ""))
+		n.retryBarrier(lead, status.Result(code, ""))
 		if got := len(lead.refusedBarrier); got != want {
-			t.Errorf("%v: %d", status, got)
+			t.Errorf("%v: %d", code, got)
 		}
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -16,10 +17,10 @@ import (
 
 func validMember(req *wire.AddMemberRequest) error {
 	if req.GetId() == "" {
-		return fmt.Errorf("%w: the member has no id", ErrInvalid)
+		return fmt.Errorf("%w: the member has no id", status.ErrInvalid)
 	}
 	if _, _, err := net.SplitHostPort(req.GetPeerAddr()); err != nil {
-		return fmt.Errorf("%w: the peer address must be host:port: %w", ErrInvalid, err)
+		return fmt.Errorf("%w: the peer address must be host:port: %w", status.ErrInvalid, err)
 	}
 	return nil
 }
@@ -29,13 +30,13 @@ func validMember(req *wire.AddMemberRequest) error {
 func admit(a answer, recorded string) (*wire.Member, error) {
 	switch id, addr := a.peer.ID, a.peer.Addr; {
 	case a.cluster != "":
-		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", ErrPrecondition, addr, a.cluster)
+		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", status.ErrPrecondition, addr, a.cluster)
 	case a.state == nil && recorded != "":
-		return nil, fmt.Errorf("%w: node %q is already known, and the node at %s does not answer under that ID: if its data directory was replaced, remove it first: %v", ErrPrecondition, id, addr, a.err)
+		return nil, fmt.Errorf("%w: node %q is already known, and the node at %s does not answer under that ID: if its data directory was replaced, remove it first: %v", status.ErrPrecondition, id, addr, a.err)
 	case a.state == nil:
 		return nil, noAnswer(a, "start it first, and see that the leader reaches its peer port")
 	case !a.state.Empty && recorded == "":
-		return nil, fmt.Errorf("%w: node %q at %s is not empty: wipe its data directory first", ErrPrecondition, id, addr)
+		return nil, fmt.Errorf("%w: node %q at %s is not empty: wipe its data directory first", status.ErrPrecondition, id, addr)
 	}
 	m := a.state.Member
 	m.PeerAddr = a.peer.Addr
@@ -45,10 +46,10 @@ func admit(a answer, recorded string) (*wire.Member, error) {
 // removable returns an error if there is no such node, or if no voter would be left.
 func removable(id string, servers map[string]raft.Server, recorded bool) error {
 	if _, configured := servers[id]; !configured && !recorded {
-		return fmt.Errorf("%w: %q", ErrNotFound, id)
+		return fmt.Errorf("%w: %q", status.ErrNotFound, id)
 	}
 	if len(votersBut(servers, id)) == 0 {
-		return fmt.Errorf("%w: %q is the last voter", ErrPrecondition, id)
+		return fmt.Errorf("%w: %q is the last voter", status.ErrPrecondition, id)
 	}
 	return nil
 }
@@ -69,7 +70,7 @@ func majorityOf(without string, voters, answered int) error {
 	if answered > voters/2 {
 		return nil
 	}
-	return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would lose its quorum; start the others first, or remove them", ErrPrecondition, without, voters, answered)
+	return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would lose its quorum; start the others first, or remove them", status.ErrPrecondition, without, voters, answered)
 }
 
 // electable returns the node with that id if it is a voter.
@@ -77,9 +78,9 @@ func electable(id string, servers map[string]raft.Server) (raft.Server, error) {
 	server, ok := servers[id]
 	switch {
 	case !ok:
-		return server, fmt.Errorf("%w: %q", ErrNotFound, id)
+		return server, fmt.Errorf("%w: %q", status.ErrNotFound, id)
 	case server.Suffrage != raft.Voter:
-		return server, fmt.Errorf("%w: %q has no vote yet", ErrPrecondition, id)
+		return server, fmt.Errorf("%w: %q has no vote yet", status.ErrPrecondition, id)
 	}
 	return server, nil
 }
@@ -91,7 +92,7 @@ func ableToLead(a answer, last uint64) error {
 		return noAnswer(a, "name another node, or none")
 	case a.state.LastIndex+caughtUp < last:
 		return fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
-			ErrPrecondition, a.peer.ID, a.state.LastIndex, last)
+			status.ErrPrecondition, a.peer.ID, a.state.LastIndex, last)
 	}
 	return nil
 }
@@ -130,11 +131,11 @@ func configError(err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, raft.ErrNotLeader):
-		return ErrNotLeader
+		return status.ErrNotLeader
 	case errors.Is(err, raft.ErrEnqueueTimeout), errors.Is(err, raft.ErrLeadershipTransferInProgress), errors.Is(err, raft.ErrRaftShutdown):
-		return fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: %w", status.ErrUnavailable, err)
 	case errors.Is(err, raft.ErrLeadershipLost):
-		return fmt.Errorf("%w: %w", ErrUncertain, err)
+		return fmt.Errorf("%w: %w", status.ErrUncertain, err)
 	}
-	return fmt.Errorf("%w: %w", ErrPrecondition, err)
+	return fmt.Errorf("%w: %w", status.ErrPrecondition, err)
 }

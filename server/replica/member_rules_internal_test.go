@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -19,13 +20,13 @@ func TestAdmit(t *testing.T) {
 		want     error
 	}{
 		"empty and new":                     {answer{state: empty}, "", nil},
-		"used and new":                      {answer{state: used}, "", ErrPrecondition},
+		"used and new":                      {answer{state: used}, "", status.ErrPrecondition},
 		"recorded, and empty still":         {answer{state: empty}, "i4", nil},
 		"recorded, and a member already":    {answer{state: used}, "i4", nil},
-		"recorded, and answers as somebody": {answer{err: peerport.ErrRefused}, "i4", ErrPrecondition},
-		"silent":                            {answer{err: errors.New("no route")}, "", ErrPrecondition},
-		"of another cluster":                {answer{cluster: "other"}, "", ErrPrecondition},
-		"recorded, of another cluster":      {answer{cluster: "other", state: used}, "i4", ErrPrecondition},
+		"recorded, and answers as somebody": {answer{err: peerport.ErrRefused}, "i4", status.ErrPrecondition},
+		"silent":                            {answer{err: errors.New("no route")}, "", status.ErrPrecondition},
+		"of another cluster":                {answer{cluster: "other"}, "", status.ErrPrecondition},
+		"recorded, of another cluster":      {answer{cluster: "other", state: used}, "i4", status.ErrPrecondition},
 	} {
 		c.a.peer = Peer{"n4", "n4:7401"}
 		m, err := admit(c.a, c.recorded)
@@ -41,7 +42,7 @@ func TestValidMember(t *testing.T) {
 		want     error
 	}{
 		{"n4", "n4:7401", nil}, {"n4", "[::1]:7401", nil},
-		{"", "n4:7401", ErrInvalid}, {"n4", "", ErrInvalid}, {"n4", "n4", ErrInvalid}, {"n4", "::1:7401", ErrInvalid},
+		{"", "n4:7401", status.ErrInvalid}, {"n4", "", status.ErrInvalid}, {"n4", "n4", status.ErrInvalid}, {"n4", "::1:7401", status.ErrInvalid},
 	} {
 		if err := validMember(&wire.AddMemberRequest{Id: c.id, PeerAddr: c.addr}); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%q at %q: %v", c.id, c.addr, err)
@@ -69,12 +70,12 @@ func TestRemovable(t *testing.T) {
 		want     error
 	}{
 		"one of two voters":            {"n1", configured([]string{"n1", "n2"}), true, nil},
-		"the last voter":               {"n1", configured([]string{"n1"}), true, ErrPrecondition},
-		"the last voter beside others": {"n1", configured([]string{"n1"}, "n2", "n3"), true, ErrPrecondition},
+		"the last voter":               {"n1", configured([]string{"n1"}), true, status.ErrPrecondition},
+		"the last voter beside others": {"n1", configured([]string{"n1"}, "n2", "n3"), true, status.ErrPrecondition},
 		"one without a vote":           {"n2", configured([]string{"n1"}, "n2"), true, nil},
 		"recorded only":                {"n2", configured([]string{"n1"}), true, nil},
 		"configured only":              {"n2", configured([]string{"n1", "n2"}), false, nil},
-		"unknown":                      {"n2", configured([]string{"n1"}), false, ErrNotFound},
+		"unknown":                      {"n2", configured([]string{"n1"}), false, status.ErrNotFound},
 	} {
 		if err := removable(c.id, c.servers, c.recorded); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -87,7 +88,7 @@ func TestMajorityOf(t *testing.T) {
 		voters, answered int
 		enough           bool
 	}{{1, 1, true}, {2, 1, false}, {2, 2, true}, {3, 1, false}, {3, 2, true}, {4, 2, false}, {4, 3, true}, {6, 3, false}, {6, 4, true}} {
-		if err := majorityOf("n9", c.voters, c.answered); (err == nil) != c.enough || err != nil && !errors.Is(err, ErrPrecondition) {
+		if err := majorityOf("n9", c.voters, c.answered); (err == nil) != c.enough || err != nil && !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("%d of %d: %v", c.answered, c.voters, err)
 		}
 	}
@@ -107,7 +108,7 @@ func TestVotersBut(t *testing.T) {
 
 func TestElectable(t *testing.T) {
 	servers := configured([]string{"n1"}, "n2")
-	for id, want := range map[string]error{"n1": nil, "n2": ErrPrecondition, "n3": ErrNotFound} {
+	for id, want := range map[string]error{"n1": nil, "n2": status.ErrPrecondition, "n3": status.ErrNotFound} {
 		server, err := electable(id, servers)
 		if !errors.Is(err, want) || want == nil && (err != nil || server.ID != raft.ServerID(id)) {
 			t.Errorf("%s: %v, %v", id, server, err)
@@ -120,7 +121,7 @@ func TestHowMuchMayBeLacking(t *testing.T) {
 	const last = 1_000
 	for has, enough := range map[uint64]bool{last + 1: true, last: true, last - caughtUp: true, last - caughtUp - 1: false, 0: false} {
 		err := ableToLead(answer{state: &wire.NodeState{LastIndex: has, AppliedIndex: last}}, last)
-		if (err == nil) != enough || err != nil && !errors.Is(err, ErrPrecondition) {
+		if (err == nil) != enough || err != nil && !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("to lead with %d of %d: %v", has, last, err)
 		}
 		state := &wire.NodeState{AppliedIndex: has, LastIndex: last, Member: &wire.Member{Incarnation: "i"}}
@@ -128,7 +129,7 @@ func TestHowMuchMayBeLacking(t *testing.T) {
 			t.Errorf("to vote with %d of %d: %v", has, last, got)
 		}
 	}
-	if err := ableToLead(answer{}, 0); !errors.Is(err, ErrPrecondition) {
+	if err := ableToLead(answer{}, 0); !errors.Is(err, status.ErrPrecondition) {
 		t.Errorf("a silent node may lead: %v", err)
 	}
 }
@@ -203,15 +204,15 @@ func TestLongestLog(t *testing.T) {
 func TestConfigError(t *testing.T) {
 	other := errors.New("configuration changed since 7")
 	for given, want := range map[error]error{
-		raft.ErrNotLeader:                    ErrNotLeader,
-		raft.ErrEnqueueTimeout:               ErrUnavailable,
-		raft.ErrLeadershipTransferInProgress: ErrUnavailable,
-		raft.ErrRaftShutdown:                 ErrUnavailable,
-		raft.ErrLeadershipLost:               ErrUncertain,
-		other:                                ErrPrecondition,
+		raft.ErrNotLeader:                    status.ErrNotLeader,
+		raft.ErrEnqueueTimeout:               status.ErrUnavailable,
+		raft.ErrLeadershipTransferInProgress: status.ErrUnavailable,
+		raft.ErrRaftShutdown:                 status.ErrUnavailable,
+		raft.ErrLeadershipLost:               status.ErrUncertain,
+		other:                                status.ErrPrecondition,
 	} {
 		got := configError(given)
-		for _, kind := range []error{ErrNotLeader, ErrUnavailable, ErrUncertain, ErrPrecondition} {
+		for _, kind := range []error{status.ErrNotLeader, status.ErrUnavailable, status.ErrUncertain, status.ErrPrecondition} {
 			if errors.Is(got, kind) != (kind == want) {
 				t.Errorf("%v: %v", given, got)
 			}

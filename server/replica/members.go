@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -20,10 +21,10 @@ func (r *Replica) administer() (lead *leadership, done func(), err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.closing || r.halted.Load() != nil {
-		return nil, nil, fmt.Errorf("%w: this node is stopping", ErrUnavailable)
+		return nil, nil, fmt.Errorf("%w: this node is stopping", status.ErrUnavailable)
 	}
 	if r.leadership == nil || !r.leadership.serving {
-		return nil, nil, ErrNotLeader
+		return nil, nil, status.ErrNotLeader
 	}
 	r.admins.Add(1)
 	return r.leadership, r.admins.Done, nil
@@ -37,7 +38,7 @@ func (r *Replica) oneByOne(ctx context.Context) (done func(), err error) {
 	case r.changing <- struct{}{}:
 		return func() { <-r.changing }, nil
 	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: another membership change is in progress: %w", ErrUnavailable, ctx.Err())
+		return nil, fmt.Errorf("%w: another membership change is in progress: %w", status.ErrUnavailable, ctx.Err())
 	}
 }
 
@@ -92,7 +93,7 @@ func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*w
 	return admit(r.ask(ctx, Peer{req.Id, req.PeerAddr}), recorded)
 }
 
-// noAnswer returns the error for a node that did not answer within probeTimeout. It is ErrPrecondition: the
+// noAnswer returns the error for a node that did not answer within probeTimeout. It is status.ErrPrecondition: the
 // client should neither retry nor doubt that this node leads, as it would if the call's timeout were passed
 // on.
 func noAnswer(a answer, remedy string) error {
@@ -100,14 +101,14 @@ func noAnswer(a answer, remedy string) error {
 	if errors.Is(a.err, peerport.ErrRefused) {
 		what = "does not take the call"
 	}
-	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", ErrPrecondition, a.peer.ID, a.peer.Addr, what, remedy, a.err)
+	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", status.ErrPrecondition, a.peer.ID, a.peer.Addr, what, remedy, a.err)
 }
 
 // RemoveMember removes a node from the cluster and forgets its incarnation. If that node is the leader
-// itself, it hands leadership over and returns ErrNotLeader, and the next leader can remove it. Leader only.
+// itself, it hands leadership over and returns status.ErrNotLeader, and the next leader can remove it. Leader only.
 func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) error {
 	if req.GetId() == "" {
-		return fmt.Errorf("%w: the member has no id", ErrInvalid)
+		return fmt.Errorf("%w: the member has no id", status.ErrInvalid)
 	}
 	act := &wire.RecordAct{Action: wire.AuditRecord_REMOVE_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.Id}
 	if err := validAct(act); err != nil {
@@ -168,7 +169,7 @@ func (r *Replica) remove(ctx context.Context, lead *leadership, id string, confi
 		}
 	}
 	drop := &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
-	if err := r.do(ctx, lead, drop, 0); err != nil && !errors.Is(err, ErrNotFound) {
+	if err := r.do(ctx, lead, drop, 0); err != nil && !errors.Is(err, status.ErrNotFound) {
 		return err
 	}
 	r.log.Info("a node was removed", "node", id)
@@ -189,7 +190,7 @@ func (r *Replica) stepAside(ctx context.Context, lead *leadership, removal *wire
 	if err := r.transfer(ctx, to); err != nil {
 		return err
 	}
-	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", ErrNotLeader)
+	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", status.ErrNotLeader)
 }
 
 // TransferLeadership transfers leadership to the voter named in the request, or to the best one, as an
@@ -258,11 +259,11 @@ func (r *Replica) bestVoter(ctx context.Context) (raft.Server, error) {
 		voters = append(voters, r.peer(s))
 	}
 	if len(voters) == 0 {
-		return raft.Server{}, fmt.Errorf("%w: there is no other voter", ErrPrecondition)
+		return raft.Server{}, fmt.Errorf("%w: there is no other voter", status.ErrPrecondition)
 	}
 	best := longestLog(r.probe(ctx, voters))
 	if best.state == nil {
-		return raft.Server{}, fmt.Errorf("%w: no other voter answers: nothing was changed", ErrPrecondition)
+		return raft.Server{}, fmt.Errorf("%w: no other voter answers: nothing was changed", status.ErrPrecondition)
 	}
 	return servers[best.peer.ID], nil
 }
@@ -288,7 +289,7 @@ func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 	node := r.node.Load()
 	if err := node.LeadershipTransferToServer(to.ID, to.Address).Error(); err != nil {
 		r.acceptsAgain(node)
-		return fmt.Errorf("%w: leadership was not handed over: %w", ErrUnavailable, err)
+		return fmt.Errorf("%w: leadership was not handed over: %w", status.ErrUnavailable, err)
 	}
 	r.awaitLeadershipEnd(node)
 	return nil

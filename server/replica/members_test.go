@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -59,7 +60,7 @@ func TestWipedVoterIsRefusedAndReplaced(t *testing.T) {
 			}
 			for _, v := range victims {
 				err := v.open()
-				if !errors.Is(err, replica.ErrReplaced) || !mentions(err, "qlock cluster remove "+v.id, "qlock cluster add "+v.id+" "+v.id+":7401") {
+				if !errors.Is(err, status.ErrReplaced) || !mentions(err, "qlock cluster remove "+v.id, "qlock cluster add "+v.id+" "+v.id+":7401") {
 					t.Fatalf("the wiped voter was told: %v", err)
 				}
 				if last, _ := v.disk.LastIndex(); last != 0 {
@@ -92,7 +93,7 @@ func (n *node) mustAdmin(request func(*node) error) {
 	n.c.t.Helper()
 	n.c.eventually("the request is done", func() bool {
 		err := request(n.c.leader())
-		if err != nil && !errors.Is(err, replica.ErrNotLeader) && !errors.Is(err, replica.ErrUnavailable) && !mentions(err, "nothing was changed") {
+		if err != nil && !errors.Is(err, status.ErrNotLeader) && !errors.Is(err, status.ErrUnavailable) && !mentions(err, "nothing was changed") {
 			n.c.t.Fatal(err)
 		}
 		return err == nil
@@ -119,7 +120,7 @@ func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 		// The node that comes back has not applied its log yet, but knows the members.
 		c.nodes["n1"].start()
 		c.eventually("it stops", func() bool { return v.haltedWith() != nil })
-		if err := v.haltedWith(); !errors.Is(err, replica.ErrReplaced) {
+		if err := v.haltedWith(); !errors.Is(err, status.ErrReplaced) {
 			t.Fatal(err)
 		}
 		if last := c.statusOf(c.nodes["n1"]).CommitIndex; last != 0 {
@@ -156,7 +157,7 @@ func TestReplacedNodeWithItsOldDiskStops(t *testing.T) {
 			c.eventually("it stops", func() bool { return v.haltedWith() != nil })
 			err = v.haltedWith()
 		}
-		if !errors.Is(err, replica.ErrReplaced) {
+		if !errors.Is(err, status.ErrReplaced) {
 			t.Error(err)
 		}
 		if now := c.statusOf(c.leader()).Term; now != term {
@@ -173,7 +174,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 
 		fresh := c.machine("n4")
-		if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"}); !errors.Is(err, replica.ErrPrecondition) {
+		if err := leader.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"}); !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("a node that does not run was added: %v", err)
 		}
 		fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
@@ -208,7 +209,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 
 		// Removing the leader: it hands over, and the next leader removes it.
 		err := fresh.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"})
-		if !errors.Is(err, replica.ErrNotLeader) {
+		if !errors.Is(err, status.ErrNotLeader) {
 			t.Errorf("removing the leader: %v", err)
 		}
 		c.eventually("another leads", func() bool { return c.leader() != fresh })
@@ -218,7 +219,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 		if n := c.nodeStatus("n4"); n != nil {
 			t.Errorf("still there: %v", n)
 		}
-		if err := c.leader().RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"}); !errors.Is(err, replica.ErrNotFound) {
+		if err := c.leader().RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n4", Reason: "test"}); !errors.Is(err, status.ErrNotFound) {
 			t.Errorf("removed twice: %v", err)
 		}
 		term := c.statusOf(c.leader()).Term
@@ -267,11 +268,11 @@ func TestAdministrationNeedsTheLeader(t *testing.T) {
 			"remove":   f.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n1", Reason: "test"}),
 			"transfer": f.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Reason: "test"}),
 		} {
-			if !errors.Is(err, replica.ErrNotLeader) {
+			if !errors.Is(err, status.ErrNotLeader) {
 				t.Errorf("%s on a follower: %v", what, err)
 			}
 		}
-		if _, err := f.Status(t.Context(), &wire.StatusRequest{}); !errors.Is(err, replica.ErrNotLeader) {
+		if _, err := f.Status(t.Context(), &wire.StatusRequest{}); !errors.Is(err, status.ErrNotLeader) {
 			t.Errorf("linearizable status on a follower: %v", err)
 		}
 		status, err := c.leader().Status(t.Context(), &wire.StatusRequest{})
@@ -283,7 +284,7 @@ func TestAdministrationNeedsTheLeader(t *testing.T) {
 				t.Errorf("node %v", n)
 			}
 		}
-		if err := c.leader().AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "nonsense", Reason: "test"}); !errors.Is(err, replica.ErrInvalid) {
+		if err := c.leader().AddMember(t.Context(), &wire.AddMemberRequest{Id: "n9", PeerAddr: "nonsense", Reason: "test"}); !errors.Is(err, status.ErrInvalid) {
 			t.Errorf("a bad address: %v", err)
 		}
 	})

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
@@ -68,7 +69,7 @@ func spoiledStarts() map[string]spoiledStart {
 		"metrics of another":      {occupying("quorumlock_term"), nil, "quorumlock_term"},
 		"peer metrics of another": {occupying("quorumlock_peer_connections"), nil, "quorumlock_peer_connections"},
 		"a log with a gap":        {func(cfg *Config) { _ = cfg.Stores.Log.StoreLog(&raft.Log{Index: 5}) }, storage.ErrDamaged, "begins at entry 5"},
-		"diverged":                {storeInterval(string(divergedKey), "it differs"), ErrDiverged, "it differs"},
+		"diverged":                {storeInterval(string(divergedKey), "it differs"), status.ErrDiverged, "it differs"},
 		"start not counted":       {refusing(bootKey), errDisk, "count this start"},
 		"alarms that are none":    {storeInterval(string(alarmsKey), "\xff"), nil, ""},
 		"members cut off":         {storeInterval(string(membersKey), "\xff"), storage.ErrDamaged, "cut off"},

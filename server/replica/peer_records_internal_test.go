@@ -15,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/rollback"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -184,7 +185,7 @@ func (r *Replica) haltedWith() error {
 // TestNodesPartFromMost verifies that a node stops if the logs of most voters have forked from its own, and
 // only then.
 func TestNodesPartFromMost(t *testing.T) {
-	forked := errors.Join(ErrForked)
+	forked := errors.Join(status.ErrForked)
 	for name, c := range map[string]struct {
 		members []string
 		parts   []string
@@ -197,14 +198,14 @@ func TestNodesPartFromMost(t *testing.T) {
 		"two of four":         {[]string{"n1", "n2", "n3", "n4"}, []string{"n2", "n3"}, forked, false},
 		"three of four":       {[]string{"n1", "n2", "n3", "n4"}, []string{"n2", "n3", "n4"}, forked, true},
 		"strangers":           {[]string{"n1", "n2", "n3"}, []string{"n2", "n8", "n9"}, forked, false},
-		"for another reason":  {[]string{"n1", "n2", "n3"}, []string{"n2", "n3"}, ErrRolledBack, false},
+		"for another reason":  {[]string{"n1", "n2", "n3"}, []string{"n2", "n3"}, status.ErrRolledBack, false},
 	} {
 		r := acquainted(t, c.members...)
 		for _, id := range c.parts {
 			r.directory.states = r.states
 			r.directory.Parted(id, c.err)
 		}
-		if err := r.haltedWith(); errors.Is(err, ErrForked) != c.halts || err != nil != c.halts {
+		if err := r.haltedWith(); errors.Is(err, status.ErrForked) != c.halts || err != nil != c.halts {
 			t.Errorf("%s: halted with %v", name, err)
 		}
 		last, _ := r.stores.Values.Get(forkedKey)
@@ -234,9 +235,9 @@ func TestMetNodesAreCompared(t *testing.T) {
 	}{
 		"nothing":                  {&wire.PeerState{}, nil},
 		"this start":               {knows("i1", 6), nil},
-		"an earlier start":         {&wire.PeerState{Known: &wire.KnownState{Incarnation: "i1", LastStart: &wire.DiskEvidence{Boot: 2, Nonce: 9}, Before: before}}, ErrRolledBack},
+		"an earlier start":         {&wire.PeerState{Known: &wire.KnownState{Incarnation: "i1", LastStart: &wire.DiskEvidence{Boot: 2, Nonce: 9}, Before: before}}, status.ErrRolledBack},
 		"the same of another disk": {&wire.PeerState{Known: &wire.KnownState{Incarnation: "i0", LastStart: &wire.DiskEvidence{Boot: 2, Nonce: 9}, Before: before}}, nil},
-		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, ErrForked},
+		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, status.ErrForked},
 	} {
 		r := acquainted(t, "n1", "n2")
 		r.directory.states = r.states
@@ -244,14 +245,14 @@ func TestMetNodesAreCompared(t *testing.T) {
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
-		if halted := r.haltedWith(); errors.Is(halted, ErrRolledBack) != (c.want == ErrRolledBack) || (halted != nil) != (c.want == ErrRolledBack) {
+		if halted := r.haltedWith(); errors.Is(halted, status.ErrRolledBack) != (c.want == status.ErrRolledBack) || (halted != nil) != (c.want == status.ErrRolledBack) {
 			t.Errorf("%s: halted with %v", name, halted)
 		}
 		if known := r.states.Incarnation("n2"); (known == "i2") != (c.want == nil) || (r.states.memory.Known("i2") != nil) != (c.want == nil) {
 			t.Errorf("%s: n2 is known as %q", name, known)
 		}
-		r.stopForGood(forkedKey, ErrForked, "again")
-		if last, _ := r.stores.Values.Get(forkedKey); len(last) > 0 != (c.want != ErrRolledBack) {
+		r.stopForGood(forkedKey, status.ErrForked, "again")
+		if last, _ := r.stores.Values.Get(forkedKey); len(last) > 0 != (c.want != status.ErrRolledBack) {
 			t.Errorf("%s: other last words %q", name, last)
 		}
 	}

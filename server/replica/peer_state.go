@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/rollback"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -69,7 +70,7 @@ func openPeerStates(r *Replica) (*peerStates, error) {
 	for _, stopped := range []struct {
 		key  []byte
 		kind error
-	}{{divergedKey, ErrDiverged}, {rolledBackKey, ErrRolledBack}, {forkedKey, ErrForked}} {
+	}{{divergedKey, status.ErrDiverged}, {rolledBackKey, status.ErrRolledBack}, {forkedKey, status.ErrForked}} {
 		if words, err := storage.Get(stable, stopped.key); err != nil {
 			return nil, err
 		} else if len(words) > 0 {
@@ -155,7 +156,7 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 	if _, own := s.r.directory.Self(); said.GetKnown().GetIncarnation() == own {
 		if lacks := s.boot.Check(said.GetKnown()); lacks != "" {
 			s.r.rolledBack(id, lacks)
-			return fmt.Errorf("%w: %s", ErrRolledBack, lacks)
+			return fmt.Errorf("%w: %s", status.ErrRolledBack, lacks)
 		}
 	}
 	s.memory.Met(incarnation, said)
@@ -173,13 +174,13 @@ func (s *peerStates) compareLogs(id string, theirs *wire.LogPosition) error {
 		return nil
 	}
 	s.r.alarmAbout(id, difference)
-	return fmt.Errorf("%w: node %q: %s", ErrForked, id, difference)
+	return fmt.Errorf("%w: node %q: %s", status.ErrForked, id, difference)
 }
 
 // parted stops this node if the logs of most voters have forked from its own. By then, each of them has
 // received this node's position, so they raise alarms before this node stops.
 func (s *peerStates) parted(id string, err error) {
-	if !errors.Is(err, ErrForked) {
+	if !errors.Is(err, status.ErrForked) {
 		return
 	}
 	s.mu.Lock()
@@ -259,7 +260,7 @@ func (r *Replica) votersKnown() (ids []string) {
 
 // rolledBack stops this node for good.
 func (r *Replica) rolledBack(knower, lacks string) {
-	r.stopForGood(rolledBackKey, ErrRolledBack, fmt.Sprintf("%s, as node %q knows.\n"+
+	r.stopForGood(rolledBackKey, status.ErrRolledBack, fmt.Sprintf("%s, as node %q knows.\n"+
 		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node vouched for are lost here, so it must not take part. "+
 		"Nothing was changed. Replace it: %s\n"+
 		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, r.replacement("rolled-back"), r.startOver(nil)))
@@ -267,7 +268,7 @@ func (r *Replica) rolledBack(knower, lacks string) {
 
 // forked stops this node for good.
 func (r *Replica) forked(why string) {
-	r.stopForGood(forkedKey, ErrForked, fmt.Sprintf("%s.\n"+
+	r.stopForGood(forkedKey, status.ErrForked, fmt.Sprintf("%s.\n"+
 		"A disk was rolled back, and the other nodes continued from an earlier point. Entries that this node knows to be committed are not deleted. "+
 		"Locks may have been granted here and there; the tokens there are larger. Keep the data directory to see what was granted, and replace this node: %s",
 		why, r.replacement("forked")))
@@ -376,7 +377,7 @@ func (r *Replica) keepsCommitted(lowest, highest uint64) error {
 		})
 	}
 	r.mu.Unlock()
-	return fmt.Errorf("%w: entries %d to %d are committed", ErrForked, lowest, highest)
+	return fmt.Errorf("%w: entries %d to %d are committed", status.ErrForked, lowest, highest)
 }
 
 var _ peerport.Observer = (*peerStates)(nil)

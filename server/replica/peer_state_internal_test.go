@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/simnet"
@@ -50,10 +51,10 @@ func TestCommittedEntriesAreNotCut(t *testing.T) {
 		if err := errors.Join(stores.Log.StoreLog(uncommitted), log.DeleteRange(last+1, last+1)); err != nil {
 			t.Errorf("an entry that is not committed was kept: %v", err)
 		}
-		if err := log.DeleteRange(last, last); !errors.Is(err, ErrForked) {
+		if err := log.DeleteRange(last, last); !errors.Is(err, status.ErrForked) {
 			t.Errorf("a committed entry was deleted: %v", err)
 		}
-		if err := <-halted; !errors.Is(err, ErrForked) || !strings.Contains(err.Error(), "cluster remove n1") {
+		if err := <-halted; !errors.Is(err, status.ErrForked) || !strings.Contains(err.Error(), "cluster remove n1") {
 			t.Errorf("the node stops with %v", err)
 		}
 		if now, _ := stores.Log.LastIndex(); now != last {
@@ -62,7 +63,7 @@ func TestCommittedEntriesAreNotCut(t *testing.T) {
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if _, err := Open(t.Context(), lone(t, stores, nil)); !errors.Is(err, ErrForked) {
+		if _, err := Open(t.Context(), lone(t, stores, nil)); !errors.Is(err, status.ErrForked) {
 			t.Errorf("opened again: %v", err)
 		}
 	})
@@ -139,7 +140,7 @@ func TestForkThatShowsLater(t *testing.T) {
 			t.Error("asked nobody")
 		}
 		met("")
-		if err := s.meet("n2", "i2", &wire.PeerState{Position: theirs}); !errors.Is(err, ErrForked) {
+		if err := s.meet("n2", "i2", &wire.PeerState{Position: theirs}); !errors.Is(err, status.ErrForked) {
 			t.Errorf("met again: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {

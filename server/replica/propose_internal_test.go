@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -15,7 +16,7 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := openDeadlines(t, wire.Status_UNAVAILABLE)
 		r := &Replica{deadlines: d, machine: fsm.NewReplicated(1, nil)}
-		r.proposer = groupcommit.New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+		r.proposer = groupcommit.New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 		d.Observe(opened(1, time.Second))
 		d.Observe(opened(2, 2*time.Second))
 		d.Observe(opened(3, 10*time.Millisecond))
@@ -50,7 +51,7 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 			t.Errorf("answered %v at once, want %v", answers, want)
 		}
 		answered = nil
-		r.proposer.End(refused(wire.Status_NOT_LEADER, ""))
+		r.proposer.End(status.Result(wire.Status_NOT_LEADER, ""))
 		if want := []uint64{1, 2, 4}; !slices.Equal(answered, want) {
 			t.Errorf("queued for %v, want %v", answered, want)
 		}

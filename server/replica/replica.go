@@ -90,8 +90,8 @@ type Replica struct {
 }
 
 // Open opens the stores and starts the node. It returns once the node runs. It does not wait for a leader or,
-// in a new cluster, for the other nodes. It returns ErrReplaced, ErrOtherCluster, ErrDiverged,
-// ErrRolledBack, ErrForked, fsm.ErrUpgrade, or an error of package storage. If it fails, it closes
+// in a new cluster, for the other nodes. It returns status.ErrReplaced, status.ErrOtherCluster, status.ErrDiverged,
+// status.ErrRolledBack, status.ErrForked, fsm.ErrUpgrade, or an error of package storage. If it fails, it closes
 // cfg.PeerListener.
 func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	cfg = cfg.withDefaults()

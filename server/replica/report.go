@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -163,7 +164,7 @@ func (r *Replica) reportTo(ctx context.Context, leader Peer) error {
 	if err != nil {
 		return err
 	}
-	return asError(refused(resp.GetStatus(), resp.GetMessage()))
+	return status.Err(status.Result(resp.GetStatus(), resp.GetMessage()))
 }
 
 // serveControl answers requests of other nodes.
@@ -174,7 +175,7 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 	case req.GetReport() != nil:
 		err := r.serveReport(ctx, from, req.GetReport().GetMember())
 		if err != nil {
-			return &wire.PeerResponse{Status: Code(err), Message: err.Error()}
+			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
 		}
 		return &wire.PeerResponse{Status: wire.Status_OK}
 	case req.GetHashes() != nil:
@@ -184,7 +185,7 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 	case req.GetStand() != nil:
 		resp, err := r.serveStand(ctx, from.GetId(), req.GetStand())
 		if err != nil {
-			return &wire.PeerResponse{Status: Code(err), Message: err.Error()}
+			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
 		}
 		return resp
 	case req.GetVouch() != nil:
@@ -237,11 +238,11 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 // serveReport records a node of the cluster as it describes itself.
 func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire.Member) error {
 	if m.GetId() != from.GetId() || m.GetIncarnation() != from.GetIncarnation() {
-		return fmt.Errorf("%w: a node reports itself only", ErrInvalid)
+		return fmt.Errorf("%w: a node reports itself only", status.ErrInvalid)
 	}
 	lead := r.current()
 	if lead == nil {
-		return ErrNotLeader
+		return status.ErrNotLeader
 	}
 	// Answer a stranger without making it wait for other changes.
 	if _, member := r.directory.recorded(m.Id); !member && !r.configured(m.Id) {
@@ -271,7 +272,7 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 }
 
 func notAdded(m *wire.Member) error {
-	return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s --reason joins", ErrNotFound, m.Id, m.Id, m.PeerAddr)
+	return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s --reason joins", status.ErrNotFound, m.Id, m.Id, m.PeerAddr)
 }
 
 func putMember(m *wire.Member) *wire.Command {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -165,7 +166,7 @@ func TestReportsToTheLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n2 := listens(t, n.net, "n2", &wire.NodeState{})
-		for status, want := range map[wire.Status_Code]error{wire.Status_OK: nil, wire.Status_NOT_FOUND: ErrNotFound, wire.Status_NOT_LEADER: ErrNotLeader} {
+		for status, want := range map[wire.Status_Code]error{wire.Status_OK: nil, wire.Status_NOT_FOUND: status.ErrNotFound, wire.Status_NOT_LEADER: status.ErrNotLeader} {
 			n2.mu.Lock()
 			n2.answer = status
 			n2.mu.Unlock()
@@ -302,11 +303,11 @@ func TestNodesAreRecordedAsTheySay(t *testing.T) {
 		if err := r.recordAs(t.Context(), moved); err != nil || r.machine.AppliedIndex() != applied {
 			t.Errorf("a report without news: entry %d after %d, %v", r.machine.AppliedIndex(), applied, err)
 		}
-		if err := r.recordAs(t.Context(), someMember("n4")); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "qlock cluster add n4 n4:7401") || known("n4") != nil {
+		if err := r.recordAs(t.Context(), someMember("n4")); !errors.Is(err, status.ErrNotFound) || !strings.Contains(err.Error(), "qlock cluster add n4 n4:7401") || known("n4") != nil {
 			t.Errorf("a stranger: %v", err)
 		}
 		for _, from := range []*wire.PeerHello{{Id: "n3", Incarnation: "i-n2"}, {Id: "n2", Incarnation: "i-n3"}} {
-			if err := r.serveReport(t.Context(), from, someMember("n2")); !errors.Is(err, ErrInvalid) {
+			if err := r.serveReport(t.Context(), from, someMember("n2")); !errors.Is(err, status.ErrInvalid) {
 				t.Errorf("n2, by %v: %v", from, err)
 			}
 		}
@@ -331,17 +332,17 @@ func TestReportsWaitForChanges(t *testing.T) {
 			meanwhile func()
 			want      error
 		}{
-			{func() { time.Sleep(2 * probeTimeout) }, ErrUnavailable},
+			{func() { time.Sleep(2 * probeTimeout) }, status.ErrUnavailable},
 			{func() {
 				if err := r.do(t.Context(), r.current(), dropping("n2"), 0); err != nil {
 					t.Error(err)
 				}
-			}, ErrNotFound},
-			{func() { r.endLeadership("of the test") }, ErrNotLeader},
+			}, status.ErrNotFound},
+			{func() { r.endLeadership("of the test") }, status.ErrNotLeader},
 		} {
 			put("n3")
 			id := "n3"
-			if errors.Is(c.want, ErrNotFound) {
+			if errors.Is(c.want, status.ErrNotFound) {
 				put("n2")
 				id = "n2"
 			}
@@ -360,7 +361,7 @@ func TestReportsWaitForChanges(t *testing.T) {
 				t.Errorf("%v, want %v", err, c.want)
 			}
 		}
-		if err := r.recordAs(t.Context(), someMember("n3")); !errors.Is(err, ErrNotLeader) {
+		if err := r.recordAs(t.Context(), someMember("n3")); !errors.Is(err, status.ErrNotLeader) {
 			t.Errorf("reported to a node that does not lead: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -136,10 +137,10 @@ func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
 	defer cancel()
 	resp, _, err := r.layer.Call(ctx, to.Addr, to.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Stand{Stand: &wire.StandRequest{Term: term}}})
 	if err == nil {
-		err = asError(refused(resp.GetStatus(), resp.GetMessage()))
+		err = status.Err(status.Result(resp.GetStatus(), resp.GetMessage()))
 	}
 	if err == nil && resp.GetStand().GetTerm() <= term {
-		err = fmt.Errorf("%w: it reports that it leads term %d", ErrInvalid, resp.GetStand().GetTerm())
+		err = fmt.Errorf("%w: it reports that it leads term %d", status.ErrInvalid, resp.GetStand().GetTerm())
 	}
 	return resp.GetStand().GetTerm(), err
 }
@@ -156,7 +157,7 @@ func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequ
 	r.log.Warn("the leader's disk hangs: calling an election", "leader", from, "term", q.GetTerm())
 	r.monitor.Load().Called(q.GetTerm())
 	if err := r.trans.CallElection(); err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnavailable, err)
+		return nil, fmt.Errorf("%w: %w", status.ErrUnavailable, err)
 	}
 	ctx, cancel := context.WithTimeout(ctx, standTimeout)
 	defer cancel()
@@ -166,7 +167,7 @@ func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequ
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: the election was not won in time", ErrUnavailable)
+			return nil, fmt.Errorf("%w: the election was not won in time", status.ErrUnavailable)
 		}
 	}
 	return &wire.PeerResponse{Status: wire.Status_OK, Stand: &wire.StandReply{Term: node.CurrentTerm()}}, nil
@@ -177,13 +178,13 @@ func (r *Replica) mayStand(from string, term uint64) error {
 	server, member := r.servers()[r.cfg.ID]
 	switch {
 	case !r.follows(raft.ServerID(from)) || r.node.Load().CurrentTerm() != term:
-		return fmt.Errorf("%w: this node does not follow %q in term %d", ErrPrecondition, from, term)
+		return fmt.Errorf("%w: this node does not follow %q in term %d", status.ErrPrecondition, from, term)
 	case !member || server.Suffrage != raft.Voter:
-		return fmt.Errorf("%w: this node does not vote", ErrPrecondition)
+		return fmt.Errorf("%w: this node does not vote", status.ErrPrecondition)
 	case r.stores.DiskSlow(slowFor):
-		return fmt.Errorf("%w: this node's disk is slow, too", ErrPrecondition)
+		return fmt.Errorf("%w: this node's disk is slow, too", status.ErrPrecondition)
 	case r.successor.recent():
-		return fmt.Errorf("%w: this node has handed over because of its own disk", ErrPrecondition)
+		return fmt.Errorf("%w: this node has handed over because of its own disk", status.ErrPrecondition)
 	}
 	return nil
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -91,7 +92,7 @@ func TestWhoTakesPart(t *testing.T) {
 func TestStandingNeedsALeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		if err := r.mayStand("n1", r.node.Load().CurrentTerm()); !errors.Is(err, ErrPrecondition) {
+		if err := r.mayStand("n1", r.node.Load().CurrentTerm()); !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("a leader may stand: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -216,7 +216,7 @@ func TestStandWithoutAnElection(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
 		term := c.statusOf(leader).Term
-		if err := c.followers()[0].StandCutOff(t.Context(), leader.id, term); !errors.Is(err, replica.ErrUnavailable) {
+		if err := c.followers()[0].StandCutOff(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) {
 			t.Errorf("asked to stand: %v", err)
 		}
 		if c.serving() != leader || c.statusOf(leader).Term != term {
@@ -232,7 +232,7 @@ func TestStandWithoutVotes(t *testing.T) {
 		leader := c.settleIn()
 		a, term := c.followers()[0], c.statusOf(leader).Term
 		c.net.Isolate(a.id, c.except(a)...)
-		if err := a.Stand(t.Context(), leader.id, term); !errors.Is(err, replica.ErrUnavailable) || !mentions(err, "not won in time") {
+		if err := a.Stand(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) || !mentions(err, "not won in time") {
 			t.Errorf("asked to stand: %v", err)
 		}
 		c.net.Heal()

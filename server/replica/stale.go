@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -54,7 +55,7 @@ func (r *Replica) stale() (*fsm.Machine, *wire.StaleSnapshot, error) {
 	}
 	m, index, err := r.machine.Ahead(rest)
 	if err != nil {
-		return nil, nil, fmt.Errorf("%w: apply the rest of the log: %w", ErrUnavailable, err)
+		return nil, nil, fmt.Errorf("%w: apply the rest of the log: %w", status.ErrUnavailable, err)
 	}
 	if m.ClusterID() == "" {
 		return nil, nil, errNoState
@@ -64,7 +65,7 @@ func (r *Replica) stale() (*fsm.Machine, *wire.StaleSnapshot, error) {
 	return m, about, nil
 }
 
-var errNoState = fmt.Errorf("%w: this node has no state to save: ask another one", ErrPrecondition)
+var errNoState = fmt.Errorf("%w: this node has no state to save: ask another one", status.ErrPrecondition)
 
 // logAfter yields the entries after index.
 func (r *Replica) logAfter(index uint64) iter.Seq2[*raft.Log, error] {

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -48,8 +49,8 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 		described           int
 		pieces              int
 	}{
-		"a node that is starting":   {starting: true, want: ErrPrecondition},
-		"a node without a cluster":  {blank: true, want: ErrPrecondition},
+		"a node that is starting":   {starting: true, want: status.ErrPrecondition},
+		"a node without a cluster":  {blank: true, want: status.ErrPrecondition},
 		"a log that cannot be read": {failing: reading{noLog: true}, want: errDisk},
 		"nobody to describe it to":  {describes: true, want: errDisk, described: 1},
 		"a full disk":               {write: 1, want: errDisk, described: 1, pieces: 1},
@@ -71,7 +72,7 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 			}
 			return nil
 		}, to)
-		if !errors.Is(err, c.want) || c.failing.noLog && !errors.Is(err, ErrUnavailable) || described != c.described || len(to.sizes) != c.pieces {
+		if !errors.Is(err, c.want) || c.failing.noLog && !errors.Is(err, status.ErrUnavailable) || described != c.described || len(to.sizes) != c.pieces {
 			t.Errorf("%s: %v, described %d times, written %v", name, err, described, to.sizes)
 		}
 	}

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -90,10 +90,10 @@ func TestStaleBackupOfAnEmptyNode(t *testing.T) {
 		c := newCluster(t, 3)
 		n := c.nodes["n1"].start()
 		none := func(*wire.StaleSnapshot) error { t.Error("it was described"); return nil }
-		if err := n.SaveStaleSnapshot(t.Context(), why, none, &bytes.Buffer{}); !errors.Is(err, replica.ErrPrecondition) || !mentions(err, "no state", "another") {
+		if err := n.SaveStaleSnapshot(t.Context(), why, none, &bytes.Buffer{}); !errors.Is(err, status.ErrPrecondition) || !mentions(err, "no state", "another") {
 			t.Errorf("%v", err)
 		}
-		if err := n.SaveStaleSnapshot(t.Context(), &wire.SaveSnapshotRequest{}, none, &bytes.Buffer{}); !errors.Is(err, replica.ErrInvalid) {
+		if err := n.SaveStaleSnapshot(t.Context(), &wire.SaveSnapshotRequest{}, none, &bytes.Buffer{}); !errors.Is(err, status.ErrInvalid) {
 			t.Errorf("without a reason: %v", err)
 		}
 	})
@@ -111,7 +111,7 @@ func TestAdviceFitsTheCase(t *testing.T) {
 			t.Helper()
 			n.wipe()
 			err := n.open()
-			if !errors.Is(err, replica.ErrReplaced) || !mentions(err, want...) {
+			if !errors.Is(err, status.ErrReplaced) || !mentions(err, want...) {
 				t.Errorf("%s: %v", what, err)
 			}
 			for _, text := range not {

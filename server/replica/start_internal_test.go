@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -118,7 +119,7 @@ func TestReplacedNodesAskAgain(t *testing.T) {
 			}
 			defer cancel()
 			done, err := n.tryStart(ctx, c.round)
-			if probes, _ := n2.asked(); done || !errors.Is(err, ErrReplaced) || probes != c.probes {
+			if probes, _ := n2.asked(); done || !errors.Is(err, status.ErrReplaced) || probes != c.probes {
 				t.Errorf("%s: after %d probes: %v, %v", name, probes, done, err)
 			}
 		})
@@ -157,8 +158,8 @@ func TestNodesWithoutStateStart(t *testing.T) {
 		"unknown, and refused":  {&wire.NodeState{LeaderId: "n2"}, wire.Status_NOT_FOUND, false, "", 1, "waiting to be added to the cluster"},
 		"unknown, no leader":    {&wire.NodeState{}, 0, false, "", 0, "waiting for the cluster to have a leader"},
 		"empty as well":         {&wire.NodeState{Empty: true}, 0, false, "", 0, "waiting for a majority"},
-		"of another cluster":    {&wire.NodeState{ClusterId: "d"}, 0, false, ErrOtherCluster.Error(), 0, ""},
-		"empty, but of another": {&wire.NodeState{ClusterId: "d", Empty: true}, 0, false, ErrOtherCluster.Error(), 0, ""},
+		"of another cluster":    {&wire.NodeState{ClusterId: "d"}, 0, false, status.ErrOtherCluster.Error(), 0, ""},
+		"empty, but of another": {&wire.NodeState{ClusterId: "d", Empty: true}, 0, false, status.ErrOtherCluster.Error(), 0, ""},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			n := openIdle(t, func(cfg *Config) { cfg.ClusterID = "c" })

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -49,11 +50,11 @@ func (r *Replica) proved(ctx context.Context) error {
 	select {
 	case result := <-done:
 		if result.GetStatus() == wire.Status_UNCERTAIN {
-			return fmt.Errorf("%w: %s", ErrUnavailable, result.GetMessage()) // no change was requested
+			return fmt.Errorf("%w: %s", status.ErrUnavailable, result.GetMessage()) // no change was requested
 		}
-		return asError(result)
+		return status.Err(result)
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
+		return fmt.Errorf("%w: %w", status.ErrUnavailable, ctx.Err())
 	}
 }
 

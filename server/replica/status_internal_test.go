@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -80,10 +81,10 @@ func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 	})
 }
 
-// TestStatusWithoutAProof verifies that a lost proof is ErrUnavailable, since no change was requested.
+// TestStatusWithoutAProof verifies that a lost proof is status.ErrUnavailable, since no change was requested.
 func TestStatusWithoutAProof(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		for _, c := range []struct{ end, want error }{{nil, ErrUnavailable}, {ErrUncertain, ErrUnavailable}, {ErrNotLeader, ErrNotLeader}} {
+		for _, c := range []struct{ end, want error }{{nil, status.ErrUnavailable}, {status.ErrUncertain, status.ErrUnavailable}, {status.ErrNotLeader, status.ErrNotLeader}} {
 			r := &Replica{proposer: queueing(), machine: fsm.NewReplicated(1, nil)}
 			ctx, cancel := context.WithCancel(t.Context())
 			said := make(chan error, 1)
@@ -95,9 +96,9 @@ func TestStatusWithoutAProof(t *testing.T) {
 			if c.end == nil {
 				cancel()
 			} else {
-				r.proposer.End(refused(Code(c.end), ""))
+				r.proposer.End(status.Result(status.Code(c.end), ""))
 			}
-			if err := <-said; !errors.Is(err, c.want) || errors.Is(err, ErrUncertain) {
+			if err := <-said; !errors.Is(err, c.want) || errors.Is(err, status.ErrUncertain) {
 				t.Errorf("%v: %v", c.end, err)
 			}
 			cancel()

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -162,7 +163,7 @@ func acquireOf(session, seq uint64) *wire.Command {
 
 // queueing returns a proposer that accepts commands and proposes none.
 func queueing() *groupcommit.Proposer {
-	p := groupcommit.New(nil, func() *wire.Result { return refused(wire.Status_NOT_LEADER, "") })
+	p := groupcommit.New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 	p.Begin(1)
 	p.Serve(1, 1)
 	return p

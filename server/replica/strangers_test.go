@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -106,7 +107,7 @@ func TestRemovedIncarnationDoesNotComeBack(t *testing.T) {
 		if now := c.statusOf(c.leader()).Term; now != term {
 			t.Errorf("the removed node brought term %d after %d", now, term)
 		}
-		if err := add(c.leader()); !errors.Is(err, replica.ErrPrecondition) {
+		if err := add(c.leader()); !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("a node with its old memory was added: %v", err)
 		}
 		// The node loses its log, but keeps its incarnation.
@@ -117,7 +118,7 @@ func TestRemovedIncarnationDoesNotComeBack(t *testing.T) {
 		gone.cfg.Stores.Incarnation = incarnation
 		gone.start()
 		time.Sleep(5 * time.Second)
-		if err := add(c.leader()); !errors.Is(err, replica.ErrPrecondition) || !mentions(err, "empty data directory") {
+		if err := add(c.leader()); !errors.Is(err, status.ErrPrecondition) || !mentions(err, "empty data directory") {
 			t.Errorf("the removed incarnation was added: %v", err)
 		}
 		gone.crash()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -50,7 +51,7 @@ func TestClusterOverTLS(t *testing.T) {
 		}
 		stray.stop()
 		stray.cfg.ClusterID = "payments"
-		if err := stray.open(); !errors.Is(err, replica.ErrOtherCluster) {
+		if err := stray.open(); !errors.Is(err, status.ErrOtherCluster) {
 			t.Errorf("a certificate of another cluster: %v", err)
 		}
 	})

@@ -4,7 +4,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -19,7 +19,7 @@ func (c *cluster) wellSaid(request func(leader *node) error, words ...string) {
 	if took := time.Since(begun); took >= 2*time.Second {
 		c.t.Errorf("it took %v", took)
 	}
-	if replica.Code(err) != wire.Status_FAILED_PRECONDITION || !mentions(err, append(words, "nothing was changed")...) || mentions(err, "no leader") {
+	if status.Code(err) != wire.Status_FAILED_PRECONDITION || !mentions(err, append(words, "nothing was changed")...) || mentions(err, "no leader") {
 		c.t.Errorf("it said: %v", err)
 	}
 	if s := c.statusOf(leader); s.Term != term || len(s.Nodes) != members || s.LeaderId != leader.id || !leader.Serving() {

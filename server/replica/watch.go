@@ -6,6 +6,7 @@ import (
 	"strings"
 
 	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -18,8 +19,8 @@ import (
 // requested events are not, or no longer, in memory, and UNAVAILABLE if the node stops; Watch then returns
 // nil. It returns without a last answer when ctx ends, with its error, or when send fails, with that error.
 //
-// Before the first answer, Watch returns ErrInvalid or ErrTooMany; ErrNotLeader or ErrUnavailable if this
-// node has not applied the revision yet and cannot prove that it does not exist; or ErrUnavailable if the
+// Before the first answer, Watch returns status.ErrInvalid or status.ErrTooMany; status.ErrNotLeader or status.ErrUnavailable if this
+// node has not applied the revision yet and cannot prove that it does not exist; or status.ErrUnavailable if the
 // node has not caught up since its start.
 //
 // A client that resumes from an answer's revision misses no event and gets none twice, because all events of
@@ -41,7 +42,7 @@ func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*
 		return r.sendFinal(last, send)
 	}
 	if w == nil {
-		return fmt.Errorf("%w: %d watches on this node: use another one, or watch a prefix instead of many names", ErrTooMany, eventlog.MaxWatches)
+		return fmt.Errorf("%w: %d watches on this node: use another one, or watch a prefix instead of many names", status.ErrTooMany, eventlog.MaxWatches)
 	}
 	defer r.eventLog.End(w)
 	final, err := r.eventLog.Serve(ctx, w, send)
@@ -51,7 +52,7 @@ func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*
 	return r.sendFinal(final, send)
 }
 
-// reached returns ErrInvalid if the revision to watch from does not exist yet. This node may merely lag
+// reached returns status.ErrInvalid if the revision to watch from does not exist yet. This node may merely lag
 // behind, so that takes a proof of leadership.
 func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
 	if _, future := r.eventLog.Future(req); !future {
@@ -62,9 +63,9 @@ func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
 	select {
 	case res := <-proved:
 		if res.GetStatus() == wire.Status_UNCERTAIN { // leadership was lost meanwhile
-			return ErrNotLeader
+			return status.ErrNotLeader
 		}
-		if err := asError(res); err != nil {
+		if err := status.Err(res); err != nil {
 			return err
 		}
 	case <-ctx.Done():
@@ -76,9 +77,9 @@ func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
 	return nil
 }
 
-// FutureRevision returns the error for a watch from a revision that does not exist yet. It is ErrInvalid.
+// FutureRevision returns the error for a watch from a revision that does not exist yet. It is status.ErrInvalid.
 func FutureRevision(after, present uint64) error {
-	return fmt.Errorf("%w: after_revision %d lies in the future, the present revision is %d: watch after that one, or after 0 from now on", ErrInvalid, after, present)
+	return fmt.Errorf("%w: after_revision %d lies in the future, the present revision is %d: watch after that one, or after 0 from now on", status.ErrInvalid, after, present)
 }
 
 func validWatch(req *wire.WatchRequest) error {
@@ -89,11 +90,11 @@ func validWatch(req *wire.WatchRequest) error {
 		}
 	}
 	if given > 1 {
-		return fmt.Errorf("%w: a watch takes one of name, prefix and session_id", ErrInvalid)
+		return fmt.Errorf("%w: a watch takes one of name, prefix and session_id", status.ErrInvalid)
 	}
 	if req.GetName() != "" {
 		if err := wire.ValidName(req.Name); err != nil {
-			return fmt.Errorf("%w: %w", ErrInvalid, err)
+			return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 		}
 	}
 	return nil

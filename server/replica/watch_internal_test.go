@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -45,7 +46,7 @@ func TestWatchesOfANodeAreBounded(t *testing.T) {
 		t.Errorf("the last one ended with %v", err)
 	}
 	startWatch(t, r.eventLog, &wire.WatchRequest{}) // takes the last place
-	if err := watch(); !errors.Is(err, ErrTooMany) {
+	if err := watch(); !errors.Is(err, status.ErrTooMany) {
 		t.Errorf("one more: %v", err)
 	}
 }
@@ -58,10 +59,10 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 		moves  bool // the revision is reached meanwhile
 		want   error
 	}{
-		"there is none":           {wire.Status_OK, false, ErrInvalid},
+		"there is none":           {wire.Status_OK, false, status.ErrInvalid},
 		"it has come":             {wire.Status_OK, true, nil},
-		"the leadership was lost": {wire.Status_UNCERTAIN, false, ErrNotLeader},
-		"the leader is busy":      {wire.Status_UNAVAILABLE, true, ErrUnavailable},
+		"the leadership was lost": {wire.Status_UNCERTAIN, false, status.ErrNotLeader},
+		"the leader is busy":      {wire.Status_UNAVAILABLE, true, status.ErrUnavailable},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			r := governing(t)
@@ -76,7 +77,7 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 			if c.moves {
 				r.eventLog.Record(nil, 8, "l")
 			}
-			r.proposer.End(refused(c.answer, ""))
+			r.proposer.End(status.Result(c.answer, ""))
 			if err := <-reached; !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 			}

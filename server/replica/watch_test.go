@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -347,7 +348,7 @@ func TestBadWatchIsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
 		for _, req := range []*wire.WatchRequest{{Name: "a", Prefix: "a"}, {Name: "a", SessionId: 1}, {Name: "/"}} {
-			if err := c.leader().Watch(t.Context(), req, func(*wire.WatchResponse) error { return nil }); !errors.Is(err, replica.ErrInvalid) {
+			if err := c.leader().Watch(t.Context(), req, func(*wire.WatchResponse) error { return nil }); !errors.Is(err, status.ErrInvalid) {
 				t.Errorf("%v: %v", req, err)
 			}
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -382,7 +383,7 @@ func (f *fake) AddMember(ctx context.Context, _ *wire.AddMemberRequest) error {
 }
 
 func (f *fake) RemoveMember(ctx context.Context, _ *wire.RemoveMemberRequest) error {
-	return errors.Join(f.administer(ctx), replica.ErrNotLeader)
+	return errors.Join(f.administer(ctx), status.ErrNotLeader)
 }
 
 func (f *fake) AcknowledgeAlarms(ctx context.Context, _ *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {

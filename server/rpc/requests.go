@@ -7,7 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/fairqueue"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -239,7 +239,7 @@ func completed(resp *wire.Response) *wire.Response {
 }
 
 // refusal converts an operational error to a result.
-func refusal(err error) *wire.Result { return failure(replica.Code(err), err.Error()) }
+func refusal(err error) *wire.Result { return failure(status.Code(err), err.Error()) }
 
 // submit queues a request for a worker, which serves the connections in turn.
 func (c *conn) submit(queue *fairqueue.Queue, req *wire.Request, run func(context.Context)) {

@@ -12,7 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/server"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -124,10 +124,10 @@ func TestRolledBackNodeIsStopped(t *testing.T) {
 						defer starting.Wait()
 					}
 					err := n.ended()
-					if !errors.Is(err, replica.ErrRolledBack) || !strings.Contains(err.Error(), "cluster remove "+n.id) {
+					if !errors.Is(err, status.ErrRolledBack) || !strings.Contains(err.Error(), "cluster remove "+n.id) {
 						t.Errorf("it ended with %v", err)
 					}
-					if again := n.ended(); !errors.Is(again, replica.ErrRolledBack) {
+					if again := n.ended(); !errors.Is(again, status.ErrRolledBack) {
 						t.Errorf("started again, it ended with %v", again)
 					}
 					g.work(c, "after", time.Second, 10)
@@ -164,7 +164,7 @@ func TestRestartedWithAnOldDiskAgainAndAgain(t *testing.T) {
 		for _, other := range c.except(n) {
 			other.start()
 		}
-		if err := n.ended(); !errors.Is(err, replica.ErrRolledBack) {
+		if err := n.ended(); !errors.Is(err, status.ErrRolledBack) {
 			t.Errorf("it ended with %v", err)
 		}
 	})
@@ -194,10 +194,10 @@ func TestLogOfTwoCourses(t *testing.T) {
 		g.check(t)
 		forked := n3.disk.copy()
 		err := n3.ended()
-		if !errors.Is(err, replica.ErrForked) {
+		if !errors.Is(err, status.ErrForked) {
 			t.Errorf("n3 ended with %v", err)
 		}
-		if again := n3.ended(); !errors.Is(again, replica.ErrForked) {
+		if again := n3.ended(); !errors.Is(again, status.ErrForked) {
 			t.Errorf("n3, started again, ended with %v", again)
 		}
 		c.alarmed("n3 came back", n1, n2)
@@ -209,7 +209,7 @@ func TestLogOfTwoCourses(t *testing.T) {
 		c.alarmed("n1 and n2 were restarted", n1, n2)
 		c.acknowledged(n1, n2)
 		n3.putBack(forked)
-		if err := n3.ended(); !errors.Is(err, replica.ErrForked) {
+		if err := n3.ended(); !errors.Is(err, status.ErrForked) {
 			t.Errorf("n3, put back, ended with %v", err)
 		}
 		c.alarmed("n3 came back once more", n1, n2)
@@ -347,9 +347,9 @@ func (b *backAndForth) reap() {
 func (b *backAndForth) stopped(n *node, err error) {
 	b.out[n] = true
 	switch {
-	case errors.Is(err, replica.ErrRolledBack) && b.back[n]:
+	case errors.Is(err, status.ErrRolledBack) && b.back[n]:
 		b.did["rolled back"]++
-	case errors.Is(err, replica.ErrForked) && len(b.back) > 0:
+	case errors.Is(err, status.ErrForked) && len(b.back) > 0:
 		b.did["forked"]++
 	default:
 		b.t.Errorf("%s ended with %v", n.id, err)

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -91,7 +91,7 @@ func (times courses) test(t *testing.T, seed uint64) counts {
 	case times.unwritten:
 		return did // its entries are truncated, like others that it does not know to be committed
 	}
-	if !errors.Is(err, replica.ErrForked) || took > 3*time.Second {
+	if !errors.Is(err, status.ErrForked) || took > 3*time.Second {
 		t.Errorf("n3 ended after %v with %v", took, err)
 	}
 	c.alarmed(fmt.Sprintf("n3 came back with %v beside %v and ended with %v", was, is, err), n1, n2)

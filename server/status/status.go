@@ -1,4 +1,4 @@
-package replica
+package status
 
 import (
 	"context"
@@ -9,23 +9,23 @@ import (
 
 var (
 	// ErrReplaced is returned when the cluster knows this node's id with another data directory. The node has
-	// lost its memory and does not take part. The message contains the commands that replace it.
+	// lost its data and does not take part. The message contains the commands that replace it.
 	ErrReplaced = errors.New("this node is known to its cluster with another data directory")
 	// ErrOtherCluster is returned when the node, its certificate and its peers do not all belong to the same
 	// cluster.
 	ErrOtherCluster = errors.New("another cluster")
 	// ErrDiverged is passed to Halt when most of the voters are in another state than this node, and returned
-	// by Open from then on. The message contains the commands that replace the node.
+	// at every later start. The message contains the commands that replace the node.
 	ErrDiverged = errors.New("this node's state is not that of the majority")
 	// ErrRolledBack is passed to Halt when this node's disk lacks something that the node has vouched for,
-	// and returned by Open from then on. The message contains the commands that replace the node.
+	// and returned at every later start. The message contains the commands that replace the node.
 	ErrRolledBack = errors.New("the data directory was rolled back")
 	// ErrForked is passed to Halt when the logs of most voters continue differently from an earlier point of
-	// this node's log, and returned by Open from then on. The message contains the commands that replace the
+	// this node's log, and returned at every later start. The message contains the commands that replace the
 	// node.
 	ErrForked = errors.New("the cluster's log has forked")
 
-	// ErrNotLeader is returned when only the leader can do this. See Replica.Leader.
+	// ErrNotLeader is returned when only the leader can do this.
 	ErrNotLeader = errors.New("this node does not lead")
 	// ErrUnavailable is returned when nothing was done: there is no majority, the node in question does not
 	// answer, or this node is closing.
@@ -65,8 +65,8 @@ func Code(err error) wire.Status_Code {
 	return wire.Status_INTERNAL
 }
 
-// asError returns nil for OK and an error of this package for all other results.
-func asError(r *wire.Result) error {
+// Err returns nil for OK and an error of this package for all other results.
+func Err(r *wire.Result) error {
 	switch r.GetStatus() {
 	case wire.Status_OK:
 		return nil
@@ -103,7 +103,7 @@ func (e *statusError) Error() string {
 
 func (e *statusError) Unwrap() error { return e.kind }
 
-// refused returns the result for something that was not executed.
-func refused(code wire.Status_Code, message string) *wire.Result {
+// Result returns a result with that status. The message is for people.
+func Result(code wire.Status_Code, message string) *wire.Result {
 	return &wire.Result{Status: code, Message: message}
 }
