@@ -37,7 +37,8 @@ var layers = []struct {
 	{"server/eventlog", []string{"transport/wire"}},
 	{"server/expiry", []string{"fsm", "transport/wire"}},
 	{"server/rollback", []string{"transport/wire"}},
-	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/consistency", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/notify", "server/rollback", "server/status"}},
+	{"server/directory", []string{"fsm", "transport/wire", "server/status", "server/storage"}},
+	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/consistency", "server/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/notify", "server/rollback", "server/status"}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
@@ -66,7 +67,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/failover/monitor/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/directory/...", "server/failover/monitor/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

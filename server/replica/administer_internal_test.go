@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -320,7 +321,7 @@ func TestNoAnswer(t *testing.T) {
 		cause error
 		says  string
 	}{{errors.New("no route"), "does not answer"}, {&peerport.RefusedError{Message: "no"}, "does not take the call"}} {
-		err := noAnswer(answer{peer: Peer{"n2", "n2:7401"}, err: c.cause}, "the remedy")
+		err := noAnswer(answer{peer: Peer{ID: "n2", Addr: "n2:7401"}, err: c.cause}, "the remedy")
 		if !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
 			t.Errorf("%v: %v", c.cause, err)
 		}

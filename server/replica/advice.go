@@ -34,7 +34,7 @@ func (r *Replica) replacement(became string) string {
 func (r *Replica) errReplaced(peer *wire.NodeState, cluster outlook) error {
 	id := r.cfg.ID
 	lost := fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). Its memory is gone, so it must not vote",
-		status.ErrReplaced, peer.GetClusterId(), id, r.directory.incarnation)
+		status.ErrReplaced, peer.GetClusterId(), id, r.stores.Incarnation)
 	replace := fmt.Sprintf("run\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", id, id, r.cfg.Advertise.Peer)
 	switch cluster {
 	case led:

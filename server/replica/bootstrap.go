@@ -139,7 +139,7 @@ func otherCluster(answers []answer, mine string) error {
 // tryStart asks the other nodes whether this empty node may run raft, and starts raft if so. If done is false
 // and err is nil, it may not yet.
 func (r *Replica) tryStart(ctx context.Context, round int) (done bool, err error) {
-	peers := r.directory.peers(r.cfg.Cluster)
+	peers := r.directory.Peers(r.cfg.Cluster)
 	answers := r.probe(ctx, peers)
 	if err := ctx.Err(); err != nil {
 		return false, err
@@ -185,7 +185,7 @@ func (r *Replica) meet(answers []answer) error {
 		}
 	}
 	// One less, so that the cluster's own record replaces this one even if nothing changes there.
-	if _, err := r.directory.keep(max(revision, 1)-1, now); err != nil {
+	if _, err := r.directory.Store(max(revision, 1)-1, now); err != nil {
 		return fmt.Errorf("join the cluster: %w", err)
 	}
 	return nil

@@ -12,12 +12,12 @@ import (
 
 // says returns the answer of a node with state.
 func says(id string, applied uint64, caller wire.Standing) answer {
-	return answer{peer: Peer{id, id + ":1"}, state: &wire.NodeState{Member: &wire.Member{Id: id}, AppliedIndex: applied, Caller: caller}}
+	return answer{peer: Peer{ID: id, Addr: id + ":1"}, state: &wire.NodeState{Member: &wire.Member{Id: id}, AppliedIndex: applied, Caller: caller}}
 }
 
 func TestJudge(t *testing.T) {
 	const member, replacedBy, gone, expected = wire.Standing_MEMBER, wire.Standing_REPLACED, wire.Standing_REMOVED, wire.Standing_EXPECTED
-	silent, blank := answer{peer: Peer{"n0", ""}}, says("n0", 99, member)
+	silent, blank := answer{peer: Peer{ID: "n0", Addr: ""}}, says("n0", 99, member)
 	blank.state.Empty = true
 	for name, c := range map[string]struct {
 		answers []answer
@@ -146,7 +146,7 @@ func TestWipedVoters(t *testing.T) {
 // TestInitialMembers verifies that the initial members are the configured nodes in order, with the
 // incarnations that were seen.
 func TestInitialMembers(t *testing.T) {
-	r := &Replica{cfg: Config{Cluster: []Peer{{"n3", "h3:1"}, {"n1", "h1:1"}, {"n2", "h2:1"}}}}
+	r := &Replica{cfg: Config{Cluster: []Peer{{ID: "n3", Addr: "h3:1"}, {ID: "n1", Addr: "h1:1"}, {ID: "n2", Addr: "h2:1"}}}}
 	var got []string
 	for _, m := range r.initialMembers([]*wire.Member{{Id: "n2", PeerAddr: "now:1", Incarnation: "i2"}, nil, {Id: "n9"}}) {
 		got = append(got, m.Id+" "+m.PeerAddr+" "+m.Incarnation)

@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
@@ -20,11 +21,7 @@ import (
 type Addresses struct{ Peer, Client, HTTP string }
 
 // Peer is one node of the initial cluster.
-type Peer struct {
-	ID string
-	// Addr is the peer address, host:port.
-	Addr string
-}
+type Peer = directory.Peer
 
 // Config configures a replica. A field that has a default takes it if it is zero.
 type Config struct {

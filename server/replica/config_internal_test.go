@@ -78,7 +78,7 @@ func TestConfigIsChecked(t *testing.T) {
 		}, "nowhere"},
 		"no id, and a certificate": {func(c *Config) { c.ID, c.PeerTLS = "", &transport.TLSFiles{Cert: "/nowhere/cert.pem"} }, "set --id"},
 	} {
-		cfg := Config{ID: "n1", DataDir: "/data", Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, Cluster: []Peer{{"n1", "h1:1"}, {"n2", "h2:1"}}}
+		cfg := Config{ID: "n1", DataDir: "/data", Advertise: Addresses{Peer: "h1:1"}, PeerListener: listener, Cluster: []Peer{{ID: "n1", Addr: "h1:1"}, {ID: "n2", Addr: "h2:1"}}}
 		c.change(&cfg)
 		switch err := cfg.complete(); {
 		case c.says == "" && err != nil:

@@ -5,8 +5,7 @@
 //
 //   - replica.go, config.go: starting and stopping a node.
 //   - bootstrap.go: when an empty node may begin or join a cluster. A node whose disk was wiped must never vote.
-//   - directory.go, vouch.go: the member directory, and what members say about a caller that this node does not
-//     know.
+//   - identity.go: what the peer port knows about this node and its callers. Package directory keeps the members.
 //   - propose.go, completer.go: commands on their way to package groupcommit, which packs them into entries, and
 //     the answers to an entry's waiters.
 //   - leadership.go: a leadership, from its barrier to its loss.

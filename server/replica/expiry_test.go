@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"sync"

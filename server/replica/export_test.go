@@ -58,5 +58,5 @@ func (r *Replica) Heard(ctx context.Context, leader string) (voters, answered []
 
 // AskVouch asks a member with that incarnation about a node.
 func (r *Replica) AskVouch(ctx context.Context, member, incarnation, id, its string) wire.Standing {
-	return r.askVouch(ctx, r.peer(r.servers()[member]), incarnation, callerKey{id, its})
+	return r.askVouch(ctx, r.peer(r.servers()[member]), incarnation, &wire.VouchRequest{Id: id, Incarnation: its})
 }

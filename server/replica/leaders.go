@@ -119,5 +119,5 @@ func (r *Replica) LeaderHTTP() string {
 // self returns this node as it reports itself.
 func (r *Replica) self() *wire.Member {
 	a := r.cfg.Advertise
-	return &wire.Member{Id: r.cfg.ID, Incarnation: r.directory.incarnation, PeerAddr: a.Peer, ClientAddr: a.Client, HttpAddr: a.HTTP, Level: r.cfg.Level}
+	return &wire.Member{Id: r.cfg.ID, Incarnation: r.stores.Incarnation, PeerAddr: a.Peer, ClientAddr: a.Client, HttpAddr: a.HTTP, Level: r.cfg.Level}
 }

@@ -140,7 +140,7 @@ func (r *Replica) retryBarrier(lead *leadership, result *wire.Result) {
 
 // bootstrapCommand returns the command that begins the cluster in the log.
 func (r *Replica) bootstrapCommand() *wire.Command {
-	_, _, known := r.directory.page()
+	_, _, known := r.directory.Record()
 	members := []*wire.Member{}
 	for _, m := range r.initialMembers(nil) {
 		if k := known[m.Id]; k != nil {

@@ -3,6 +3,7 @@ package replica
 import (
 	"context"
 	"errors"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -222,7 +223,7 @@ func TestBeginningOfACluster(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, certified := range []string{"", "c"} {
 			n := openIdle(t, func(cfg *Config) { cfg.ClusterID, cfg.TokenFloor = certified, 1<<60 })
-			if _, err := n.directory.keep(0, &wire.Membership{Members: []*wire.Member{someMember("n2"), someMember("n9")}}); err != nil {
+			if _, err := n.directory.Store(0, &wire.Membership{Members: []*wire.Member{someMember("n2"), someMember("n9")}}); err != nil {
 				t.Fatal(err)
 			}
 			b := n.bootstrapCommand().GetBootstrap()

@@ -28,7 +28,7 @@ func TestAdmit(t *testing.T) {
 		"of another cluster":                {answer{cluster: "other"}, "", status.ErrPrecondition},
 		"recorded, of another cluster":      {answer{cluster: "other", state: used}, "i4", status.ErrPrecondition},
 	} {
-		c.a.peer = Peer{"n4", "n4:7401"}
+		c.a.peer = Peer{ID: "n4", Addr: "n4:7401"}
 		m, err := admit(c.a, c.recorded)
 		if !errors.Is(err, c.want) || c.want == nil && (err != nil || m.GetIncarnation() != "i4" || m.GetPeerAddr() != "n4:7401") {
 			t.Errorf("%s: %v, %v", name, m, err)

@@ -86,11 +86,11 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 
 // candidate asks a node that is to be added who it is.
 func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*wire.Member, error) {
-	recorded, _ := r.directory.recorded(req.Id)
+	recorded, _ := r.directory.Recorded(req.Id)
 	if req.Id == r.cfg.ID {
 		return r.self(), nil
 	}
-	return admit(r.ask(ctx, Peer{req.Id, req.PeerAddr}), recorded)
+	return admit(r.ask(ctx, Peer{ID: req.Id, Addr: req.PeerAddr}), recorded)
 }
 
 // noAnswer returns the error for a node that did not answer within probeTimeout. It is status.ErrPrecondition: the
@@ -270,7 +270,7 @@ func (r *Replica) bestVoter(ctx context.Context) (raft.Server, error) {
 
 // peer returns a server of raft's configuration with its current address.
 func (r *Replica) peer(s raft.Server) Peer {
-	return Peer{string(s.ID), string(r.resolve(s.ID, s.Address))}
+	return Peer{ID: string(s.ID), Addr: string(r.resolve(s.ID, s.Address))}
 }
 
 // drainTimeout bounds how long a transfer waits for the entries in flight.

@@ -193,7 +193,7 @@ func TestWhoHandsOver(t *testing.T) {
 // TestWayOutOfDamage verifies that the advice about damage fits the size of the cluster.
 func TestWayOutOfDamage(t *testing.T) {
 	const backup, others = "qlock snapshot restore FILE --reason lost\nIf there are others", "The other nodes have all that was acknowledged"
-	three := []Peer{{"n1", "a:1"}, {"n2", "b:1"}, {"n3", "c:1"}}
+	three := []Peer{{ID: "n1", Addr: "a:1"}, {ID: "n2", Addr: "b:1"}, {ID: "n3", Addr: "c:1"}}
 	for _, c := range []struct {
 		nodes  int
 		stores storage.Backend
@@ -250,7 +250,7 @@ func TestSettingsOfRaft(t *testing.T) {
 func TestAddressesOfNodes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
-		if _, err := n.directory.keep(1, &wire.Membership{Members: []*wire.Member{{Id: "n2", PeerAddr: "now:1"}, {Id: "n3"}}}); err != nil {
+		if _, err := n.directory.Store(1, &wire.Membership{Members: []*wire.Member{{Id: "n2", PeerAddr: "now:1"}, {Id: "n3"}}}); err != nil {
 			t.Fatal(err)
 		}
 		for id, want := range map[raft.ServerID]raft.ServerAddress{"n2": "now:1", "n3": "old:1", "n9": "old:1"} {

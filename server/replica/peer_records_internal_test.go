@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/rollback"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -161,18 +162,30 @@ func acquainted(t *testing.T, members ...string) *Replica {
 		t.Fatal(err)
 	}
 	r.stores.Values = f
-	r.directory = &directory{id: "n1", incarnation: "i1", live: r.live, members: map[string]*wire.Member{}}
-	if err := r.loadAlarms(); err != nil {
-		t.Fatal(err)
+	r.cfg.ID = "n1"
+	if r.directory, err = directory.Open(r.directoryConfig()); err == nil {
+		err = r.loadAlarms()
 	}
-	for _, id := range members {
-		r.directory.members[id] = &wire.Member{Id: id}
+	if err == nil {
+		err = r.recordMembers(members...)
+	}
+	if err != nil {
+		t.Fatal(err)
 	}
 	r.states = &peerStates{
 		r: r, boot: rollback.NewBoot(nil, 7, &wire.StoredState{Term: 5, LastIndex: 9}), memory: rollback.Load(nil),
 		met: map[string]acquaintance{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
 	}
 	return r
+}
+
+func (r *Replica) recordMembers(ids ...string) error {
+	record := &wire.Membership{}
+	for _, id := range ids {
+		record.Members = append(record.Members, &wire.Member{Id: id})
+	}
+	_, err := r.directory.Store(1, record)
+	return err
 }
 
 func (r *Replica) haltedWith() error {
@@ -202,8 +215,7 @@ func TestNodesPartFromMost(t *testing.T) {
 	} {
 		r := acquainted(t, c.members...)
 		for _, id := range c.parts {
-			r.directory.states = r.states
-			r.directory.Parted(id, c.err)
+			identity{r.directory, r.states}.Parted(id, c.err)
 		}
 		if err := r.haltedWith(); errors.Is(err, status.ErrForked) != c.halts || err != nil != c.halts {
 			t.Errorf("%s: halted with %v", name, err)
@@ -240,8 +252,7 @@ func TestMetNodesAreCompared(t *testing.T) {
 		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, status.ErrForked},
 	} {
 		r := acquainted(t, "n1", "n2")
-		r.directory.states = r.states
-		err := r.directory.Meet("n2", "i2", c.said)
+		err := identity{r.directory, r.states}.Meet("n2", "i2", c.said)
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -267,7 +278,9 @@ func TestMemoryThatCannotBeKept(t *testing.T) {
 		t.Errorf("%v, halted with %v", err, r.haltedWith())
 	}
 	r = acquainted(t, "n1", "n2")
-	r.directory.members["n2"].Incarnation = "\xff"
+	if _, err := r.directory.Store(2, &wire.Membership{Members: []*wire.Member{{Id: "n2", Incarnation: "\xff"}}}); err == nil {
+		t.Error("an incarnation that is not text was stored")
+	}
 	r.states.memory.Met("\xff", &wire.PeerState{})
 	if err := r.states.keep(); err == nil || r.haltedWith() != nil {
 		t.Errorf("what is no text was kept: %v, halted with %v", err, r.haltedWith())

@@ -113,17 +113,6 @@ func load(stable raft.StableStore, key []byte, into proto.Message) error {
 	return nil
 }
 
-// State implements peerport.Identity.
-func (b *directory) State(incarnation string) *wire.PeerState { return b.states.state(incarnation) }
-
-// Meet implements peerport.Identity.
-func (b *directory) Meet(id, incarnation string, state *wire.PeerState) error {
-	return b.states.meet(id, incarnation, state)
-}
-
-// Parted implements peerport.Identity.
-func (b *directory) Parted(id string, err error) { b.states.parted(id, err) }
-
 // state returns what this node sends to another one.
 func (s *peerStates) state(incarnation string) *wire.PeerState {
 	return &wire.PeerState{
@@ -251,7 +240,7 @@ func (r *Replica) votersKnown() (ids []string) {
 		}
 		return ids
 	}
-	_, _, members := r.directory.page()
+	_, _, members := r.directory.Record()
 	for id := range members {
 		ids = append(ids, id)
 	}
@@ -341,7 +330,7 @@ func (r *Replica) keepMemory() {
 }
 
 func (s *peerStates) keep() error {
-	_, _, members := s.r.directory.page()
+	_, _, members := s.r.directory.Record()
 	var incarnations []string
 	for _, m := range members {
 		incarnations = append(incarnations, m.GetIncarnation())
@@ -357,7 +346,7 @@ func (s *peerStates) keep() error {
 func (r *Replica) askAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	r.probe(ctx, r.directory.peers(nil))
+	r.probe(ctx, r.directory.Peers(nil))
 }
 
 // keepsCommitted returns an error if entries are to be deleted that are committed and in no snapshot.

@@ -27,7 +27,7 @@ func lone(t *testing.T, stores storage.Backend, halt func(error)) Config {
 		t.Fatal(err)
 	}
 	return Config{
-		ID: "n1", Advertise: Addresses{Peer: "n1:7401"}, Cluster: []Peer{{"n1", "n1:7401"}},
+		ID: "n1", Advertise: Addresses{Peer: "n1:7401"}, Cluster: []Peer{{ID: "n1", Addr: "n1:7401"}},
 		Network: host, PeerListener: listener, Stores: stores, Halt: halt,
 	}
 }
@@ -123,7 +123,7 @@ func TestForkThatShowsLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		met("i2")
-		if _, err := r.directory.keep(1_000, &wire.Membership{Members: []*wire.Member{{Id: "n1"}, {Id: "n2", PeerAddr: "n2:7401"}}}); err != nil {
+		if _, err := r.directory.Store(1_000, &wire.Membership{Members: []*wire.Member{{Id: "n1"}, {Id: "n2", PeerAddr: "n2:7401"}}}); err != nil {
 			t.Fatal(err)
 		}
 		again := func() (asked int64) {

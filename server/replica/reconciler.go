@@ -153,7 +153,7 @@ func (s *reconciler) promote(ctx context.Context, server raft.Server, m *wire.Me
 	}
 	node := s.r.node.Load()
 	goal := node.CommitIndex()
-	a := s.r.ask(ctx, Peer{m.Id, m.PeerAddr})
+	a := s.r.ask(ctx, Peer{ID: m.Id, Addr: m.PeerAddr})
 	if !mayVote(a.state, m.Incarnation, goal) {
 		return
 	}

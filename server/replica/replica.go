@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/alarm"
 	"github.com/quorumlock/quorumlock/server/consistency"
+	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/failover/monitor"
@@ -31,7 +32,7 @@ type Replica struct {
 	log       hclog.Logger
 	metrics   *metrics
 	stores    *storage.Stores
-	directory *directory
+	directory *directory.Directory
 	machine   *fsm.Replicated
 	layer     *peerport.Layer
 
@@ -161,7 +162,7 @@ func (r *Replica) openDisk() (err error) {
 		err = r.loadAlarms()
 	}
 	if err == nil {
-		r.directory, err = openDirectory(r.cfg, r.stores.Incarnation, r.stores.Values)
+		r.directory, err = directory.Open(r.directoryConfig())
 	}
 	if err == nil {
 		err = r.stores.ForgetInterruptedBootstrap()
@@ -173,19 +174,7 @@ func (r *Replica) openDisk() (err error) {
 		r.metrics.close()
 		return errors.Join(r.withAdvice(err), r.stores.Close())
 	}
-	r.directory.live, r.directory.vouchers, r.directory.states = r.live, newVouchers(r.askVouch), r.states
 	return nil
-}
-
-// live calls look with the state machine, and reports true, if the machine has caught up with a record of the
-// given revision.
-func (r *Replica) live(revision uint64, look func(*fsm.Machine)) (fresh bool) {
-	r.machine.View(func(m *fsm.Machine) {
-		if fresh = m.ClusterID() != "" && m.Revision() >= revision; fresh {
-			look(m)
-		}
-	})
-	return fresh
 }
 
 func (r *Replica) openNetwork() error {
@@ -193,7 +182,7 @@ func (r *Replica) openNetwork() error {
 		Listener:  r.cfg.PeerListener,
 		Advertise: r.cfg.Advertise.Peer,
 		Network:   r.cfg.Network,
-		Identity:  r.directory,
+		Identity:  identity{r.directory, r.states},
 		TLS:       r.cfg.PeerTLS,
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
@@ -311,7 +300,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 // on, a member that loses its data directory is recognized.
 func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
 	r.log.Info("bootstrapping a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
-	if _, err := r.directory.keep(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
+	if _, err := r.directory.Store(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
 		return fmt.Errorf("bootstrap the cluster: %w", err)
 	}
 	if err := raft.BootstrapCluster(conf, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans, r.initialVoters()); err != nil {
@@ -337,7 +326,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 // resolve returns the replicated address of a node, or else addr, the one in raft's configuration. That one
 // is never updated, because raft v1.7.3 reads a peer's entry without a lock while it updates its address.
 func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
-	_, _, members := r.directory.page()
+	_, _, members := r.directory.Record()
 	if known := members[string(id)].GetPeerAddr(); known != "" {
 		return raft.ServerAddress(known)
 	}

@@ -112,16 +112,23 @@ func TestUnreadableStateIsNotOpened(t *testing.T) {
 	})
 }
 
+// someRecord has n2 with its incarnation, and a removed member.
+var someRecord = &wire.Membership{
+	ClusterId: "c",
+	Members:   []*wire.Member{{Id: "n1", Incarnation: "i1", PeerAddr: "h1:1"}, {Id: "n2", Incarnation: "i2", PeerAddr: "h2:1"}, {Id: "n3", PeerAddr: "h3:1"}},
+	Removed:   []*wire.RemovedMember{{Incarnation: "gone"}},
+}
+
 // TestRecordAheadOfTheMachine verifies that the record of the members counts if the state machine has not
 // caught up with it, as after a restart.
 func TestRecordAheadOfTheMachine(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		if _, err := r.directory.keep(1_000, someRecord); err != nil {
+		if _, err := r.directory.Store(1_000, someRecord); err != nil {
 			t.Fatal(err)
 		}
 		for incarnation, want := range map[string]wire.Standing{"i2": wire.Standing_MEMBER, "gone": wire.Standing_REMOVED} {
-			if got := r.directory.standing("n2", incarnation); got != want {
+			if got := r.directory.RecordedStanding("n2", incarnation); got != want {
 				t.Errorf("node n2 with %q is %v, want %v", incarnation, got, want)
 			}
 		}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"maps"
-	"slices"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -55,7 +54,7 @@ func (r *Replica) keep() {
 
 // keepDirectory records the members when the state machine has newer ones.
 func (r *Replica) keepDirectory() {
-	oldCluster, oldRevision, old := r.directory.page()
+	_, oldRevision, _ := r.directory.Record()
 	var now *wire.Membership
 	var revision uint64
 	r.machine.View(func(m *fsm.Machine) {
@@ -63,22 +62,18 @@ func (r *Replica) keepDirectory() {
 			now = &wire.Membership{ClusterId: m.ClusterID(), Members: m.Members(), Removed: m.Removed()}
 		}
 	})
-	if now == nil || now.ClusterId == oldCluster && sameMembers(old, now.Members) && r.directory.sameRemoved(now.Removed) {
+	if now == nil || r.directory.Equal(now) {
 		return
 	}
-	gone, err := r.directory.keep(revision, now)
+	void, err := r.directory.Store(revision, now)
 	if err != nil {
 		r.halt(fmt.Errorf("keep the members: %w", err))
 		return
 	}
-	for _, id := range gone {
+	for _, id := range void {
 		r.log.Info("a node's incarnation is void", "node", id)
 	}
 	r.layer.Recheck()
-}
-
-func sameMembers(a map[string]*wire.Member, b []*wire.Member) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(b, func(m *wire.Member) bool { return !proto.Equal(a[m.Id], m) })
 }
 
 // keepSmall requests a snapshot when the log has grown by limit bytes, even in few entries. It does not wait for the
@@ -130,7 +125,7 @@ func (r *Replica) reportOnce() {
 		return
 	}
 	addr, _ := node.LeaderWithID()
-	if err := r.reportTo(r.ctx, Peer{leader.Id, string(r.resolve(raft.ServerID(leader.Id), addr))}); err != nil {
+	if err := r.reportTo(r.ctx, Peer{ID: leader.Id, Addr: string(r.resolve(raft.ServerID(leader.Id), addr))}); err != nil {
 		r.log.Debug("the leader did not record this node", "leader", leader.Id, "error", err)
 	}
 }
@@ -138,7 +133,7 @@ func (r *Replica) reportOnce() {
 // seek probes the other nodes. A node with state calls it when it hears from no leader: the others may know
 // it by an older address, or may have replaced it.
 func (r *Replica) seek() {
-	answers := r.probe(r.ctx, r.directory.peers(r.cfg.Cluster))
+	answers := r.probe(r.ctx, r.directory.Peers(r.cfg.Cluster))
 	// The answer of a node that has not followed a leader since its start may be outdated.
 	as, peer := assess(answers)
 	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
@@ -190,7 +185,7 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		return resp
 	case req.GetVouch() != nil:
 		who := req.GetVouch()
-		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.directory.standing(who.GetId(), who.GetIncarnation())}
+		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.directory.RecordedStanding(who.GetId(), who.GetIncarnation())}
 	}
 	return nil
 }
@@ -204,13 +199,13 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		Member:       r.self(),
 		ClusterId:    r.directory.ClusterID(),
 		Empty:        !r.began,
-		Caller:       r.directory.standing(from.GetId(), from.GetIncarnation()),
+		Caller:       r.directory.RecordedStanding(from.GetId(), from.GetIncarnation()),
 		Version:      r.cfg.Version,
 		AppliedIndex: applied,
 		DiskSlow:     r.stores.DiskSlow(slowFor) || r.successor.recent(),
 		Alarms:       r.Alarms(),
 	}
-	if known, _ := r.directory.recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
+	if known, _ := r.directory.Recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // it was not only removed: another node has its place
 	}
 	r.wiped.saw(from.GetId(), state.Caller)
@@ -226,7 +221,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	case wire.Standing_MEMBER, wire.Standing_EXPECTED:
 		return state
 	}
-	if r.directory.blank() {
+	if r.directory.Empty() {
 		return state // nothing but its identity, for a cluster that may add it
 	}
 	return &wire.NodeState{
@@ -245,7 +240,7 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 		return status.ErrNotLeader
 	}
 	// Answer a stranger without making it wait for other changes.
-	if _, member := r.directory.recorded(m.Id); !member && !r.configured(m.Id) {
+	if _, member := r.directory.Recorded(m.Id); !member && !r.configured(m.Id) {
 		return notAdded(m)
 	}
 	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)

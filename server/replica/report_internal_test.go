@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -27,7 +28,7 @@ func TestMembersAreWrittenDown(t *testing.T) {
 		n := openIdle(t, nil)
 		n.applies(t, beginnings()[1])
 		n.keepDirectory()
-		if _, revision, members := n.directory.page(); revision != 0 || len(members) != 0 {
+		if _, revision, members := n.directory.Record(); revision != 0 || len(members) != 0 {
 			t.Errorf("before there is a cluster: revision %d, %v", revision, members)
 		}
 		n.applies(t, beginnings(someMember("n1"), someMember("n2"))...)
@@ -56,11 +57,11 @@ func TestMembersAreWrittenDown(t *testing.T) {
 		} {
 			record := proto.CloneOf(now)
 			c.change(record)
-			if _, err := n.directory.keep(c.at, record); err != nil {
+			if _, err := n.directory.Store(c.at, record); err != nil {
 				t.Fatal(err)
 			}
 			n.keepDirectory()
-			if cluster, got, members := n.directory.page(); (got == revision && cluster == "c" && sameMembers(members, now.Members) && n.directory.sameRemoved(now.Removed)) != c.written &&
+			if cluster, got, members := n.directory.Record(); (got == revision && n.directory.Equal(now)) != c.written &&
 				(c.written || got != c.at || cluster != record.ClusterId) {
 				t.Errorf("%s: cluster %s, revision %d, %v", name, cluster, got, members)
 			} else if !c.written && got != c.at {
@@ -75,12 +76,24 @@ type unwritable struct{ raft.StableStore }
 
 func (unwritable) Set([]byte, []byte) error { return errDisk }
 
+// breakDirectory opens the directory again, so that it cannot store anything.
+func (n *idle) breakDirectory(t *testing.T) {
+	t.Helper()
+	cfg := n.directoryConfig()
+	cfg.Values = unwritable{cfg.Values}
+	d, err := directory.Open(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.directory = d
+}
+
 // TestMembersThatAreNotWrittenDown verifies that a failure to store the members stops the node.
 func TestMembersThatAreNotWrittenDown(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n.applies(t, beginnings(someMember("n1"))...)
-		n.directory.stable = unwritable{n.directory.stable}
+		n.breakDirectory(t)
 		n.keepDirectory()
 		if cause := n.halted.Load(); cause == nil || !errors.Is(*cause, errDisk) || !strings.Contains((*cause).Error(), "keep the members") {
 			t.Errorf("the node goes on: %v", cause)
@@ -170,11 +183,11 @@ func TestReportsToTheLeader(t *testing.T) {
 			n2.mu.Lock()
 			n2.answer = status
 			n2.mu.Unlock()
-			if err := n.reportTo(t.Context(), Peer{"n2", "n2:7401"}); !errors.Is(err, want) {
+			if err := n.reportTo(t.Context(), Peer{ID: "n2", Addr: "n2:7401"}); !errors.Is(err, want) {
 				t.Errorf("answered %v: %v", status, err)
 			}
 		}
-		if err := n.reportTo(t.Context(), Peer{"n3", "n3:7401"}); err == nil {
+		if err := n.reportTo(t.Context(), Peer{ID: "n3", Addr: "n3:7401"}); err == nil {
 			t.Error("reported to a node that does not run")
 		}
 	})
@@ -185,7 +198,7 @@ func TestAnswersToOtherNodes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n.runRaft(t)
-		if _, err := n.directory.keep(5, someRecord); err != nil {
+		if _, err := n.directory.Store(5, someRecord); err != nil {
 			t.Fatal(err)
 		}
 		from := &wire.PeerHello{Id: "n2", Incarnation: "i2"}
@@ -242,7 +255,7 @@ func TestWhatANodeSaysOfItself(t *testing.T) {
 	}
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
-		if _, err := n.directory.keep(1, &wire.Membership{
+		if _, err := n.directory.Store(1, &wire.Membership{
 			ClusterId: "c", Members: []*wire.Member{someMember("n1"), someMember("n2")},
 			Removed: []*wire.RemovedMember{{Id: "n2", Incarnation: "old", Revision: 3}, {Id: "n5", Incarnation: "gone", Revision: 4}},
 		}); err != nil {

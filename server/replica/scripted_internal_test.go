@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -59,7 +60,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 	}
 	cfg := Config{
 		ID: "n1", Advertise: Addresses{Peer: "n1:7401", Client: "n1:7400", HTTP: "n1:7402"}, Version: "v", Level: 1,
-		Cluster: []Peer{{"n1", "n1:7401"}, {"n2", "n2:7401"}, {"n3", "n3:7401"}},
+		Cluster: []Peer{{ID: "n1", Addr: "n1:7401"}, {ID: "n2", Addr: "n2:7401"}, {ID: "n3", Addr: "n3:7401"}},
 		Network: host, PeerListener: listener, Stores: inMemory(), Logger: n.log.logger(), LeaderLeaseTimeout: time.Hour,
 	}
 	if tune != nil {
@@ -239,7 +240,7 @@ func openTogether(t *testing.T, count int) (*simnet.Net, []*teammate) {
 	var peers []Peer
 	for i := range count {
 		id := fmt.Sprintf("n%d", i+1)
-		peers = append(peers, Peer{id, id + ":7401"})
+		peers = append(peers, Peer{ID: id, Addr: id + ":7401"})
 	}
 	var nodes []*teammate
 	for _, p := range peers {

@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -128,5 +129,40 @@ func TestWhenTheLastChangeWas(t *testing.T) {
 		if got := r.changedAt(uint64(len(c.entries))); got != c.want {
 			t.Errorf("%s: %d, want %d", name, got, c.want)
 		}
+	}
+}
+
+// TestLogAfter verifies that logAfter yields the entries after an index until it is stopped or fails.
+func TestLogAfter(t *testing.T) {
+	logs := raft.NewInmemStore()
+	if err := logs.StoreLogs(entriesOf(1, 5)); err != nil {
+		t.Fatal(err)
+	}
+	r := &Replica{stores: &storage.Stores{Log: logs}}
+	read := func(after uint64, most int) (indexes []uint64, failed error) {
+		for e, err := range r.logAfter(after) {
+			if err != nil {
+				return indexes, err
+			}
+			if indexes = append(indexes, e.Index); len(indexes) == most {
+				break
+			}
+		}
+		return indexes, nil
+	}
+	for _, c := range []struct {
+		after uint64
+		most  int
+		want  string
+	}{{0, 99, "[1 2 3 4 5]"}, {3, 99, "[4 5]"}, {3, 1, "[4]"}, {5, 99, "[]"}, {9, 99, "[]"}} {
+		if got, err := read(c.after, c.most); fmt.Sprint(got) != c.want || err != nil {
+			t.Errorf("after %d, at most %d: %v, %v", c.after, c.most, got, err)
+		}
+	}
+	if err := logs.DeleteRange(3, 3); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := read(1, 99); fmt.Sprint(got) != "[2]" || !errors.Is(err, raft.ErrLogNotFound) {
+		t.Errorf("over a gap: %v, %v", got, err)
 	}
 }

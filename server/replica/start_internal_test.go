@@ -33,7 +33,7 @@ func TestWhoAnswersIsChecked(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			n := openIdle(t, func(cfg *Config) { cfg.ClusterID = c.mine })
 			listenAs(t, n.net, "n2", &scripted{id: c.is, cluster: c.theirs, state: &wire.NodeState{Member: someMember(c.says)}})
-			a := n.ask(t.Context(), Peer{"n2", "n2:7401"})
+			a := n.ask(t.Context(), Peer{ID: "n2", Addr: "n2:7401"})
 			if (a.state != nil) != c.state || a.cluster != c.cluster || a.peer.ID != "n2" || (a.err != nil) != (c.is == "n9" || c.cluster != "") {
 				t.Errorf("%s: %+v", name, a)
 			}
@@ -56,7 +56,7 @@ func TestMeetingTheMembers(t *testing.T) {
 		}
 		other := func(s *wire.NodeState) { s.ClusterId = "d" }
 		answers := []answer{
-			knows("n2", 7, nil), knows("n3", 9, nil), knows("n4", 8, nil), {peer: Peer{"n5", "n5:7401"}},
+			knows("n2", 7, nil), knows("n3", 9, nil), knows("n4", 8, nil), {peer: Peer{ID: "n5", Addr: "n5:7401"}},
 			knows("n6", 20, func(s *wire.NodeState) { other(s); s.Empty = true }),
 			knows("n7", 21, func(s *wire.NodeState) { other(s); s.Caller = wire.Standing_EXPECTED }),
 			knows("n8", 22, func(s *wire.NodeState) { other(s); s.Member.Incarnation = "" }),
@@ -64,17 +64,17 @@ func TestMeetingTheMembers(t *testing.T) {
 		if err := n.meet(answers); err != nil {
 			t.Fatal(err)
 		}
-		cluster, revision, members := n.directory.page()
+		cluster, revision, members := n.directory.Record()
 		if cluster != "c" || revision != 8 || len(members) != 4 || members["n1"].GetIncarnation() != "i1" || members["n4"] == nil {
 			t.Errorf("cluster %q at %d: %v", cluster, revision, members)
 		}
 		if err := n.meet(nil); err != nil {
 			t.Fatal(err)
 		}
-		if _, revision, _ := n.directory.page(); revision != 0 {
+		if _, revision, _ := n.directory.Record(); revision != 0 {
 			t.Errorf("of nobody's: revision %d", revision)
 		}
-		n.directory.stable = unwritable{n.directory.stable}
+		n.breakDirectory(t)
 		if err := n.meet(answers); !errors.Is(err, errDisk) {
 			t.Errorf("not written down: %v", err)
 		}
@@ -177,7 +177,7 @@ func TestNodesWithoutStateStart(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		listens(t, n.net, "n2", &wire.NodeState{Caller: wire.Standing_MEMBER})
-		n.directory.stable = unwritable{n.directory.stable}
+		n.breakDirectory(t)
 		if done, err := n.tryStart(t.Context(), 0); done || err == nil || !strings.Contains(err.Error(), "join the cluster") {
 			t.Errorf("members that are not written down: %v, %v", done, err)
 		}
@@ -197,7 +197,7 @@ func TestHowManyBeginACluster(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			n := openIdle(t, func(cfg *Config) {
-				cfg.Cluster = []Peer{{"n1", "n1:7401"}, {"n2", "n2:7401"}, {"n3", "n3:7401"}, {"n4", "n4:7401"}}[:c.configured]
+				cfg.Cluster = []Peer{{ID: "n1", Addr: "n1:7401"}, {ID: "n2", Addr: "n2:7401"}, {ID: "n3", Addr: "n3:7401"}, {ID: "n4", Addr: "n4:7401"}}[:c.configured]
 			})
 			var answers []answer
 			for i := range max(c.configured-1, c.answers) {

@@ -90,7 +90,7 @@ func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 		}
 		return
 	}
-	if a := r.ask(ctx, Peer{n.Id, n.PeerAddr}); a.state != nil {
+	if a := r.ask(ctx, Peer{ID: n.Id, Addr: n.PeerAddr}); a.state != nil {
 		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.state.AppliedIndex, a.state.Version, a.state.Alarms
 	}
 }

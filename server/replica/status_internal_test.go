@@ -59,7 +59,7 @@ func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
 		n.runRaft(t, "n1", "n2")
-		if _, err := n.directory.keep(1, &wire.Membership{ClusterId: "kept"}); err != nil {
+		if _, err := n.directory.Store(1, &wire.Membership{ClusterId: "kept"}); err != nil {
 			t.Fatal(err)
 		}
 		want := func(cluster, http string) {

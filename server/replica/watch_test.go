@@ -2,6 +2,7 @@ package replica_test
 
 import (
 	"context"
+	"crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"

@@ -1,4 +1,4 @@
-package replica
+package directory
 
 import (
 	"context"
@@ -8,14 +8,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // answeringAfter returns vouchers whose members give the answers in said, after the delays in after.
 func answeringAfter(asked *atomic.Int32, said map[string]wire.Standing, after map[string]time.Duration) *vouchers {
-	return newVouchers(func(ctx context.Context, member Peer, _ string, _ callerKey) wire.Standing {
+	return newVouchers(func(ctx context.Context, member Peer, _ string, _ *wire.VouchRequest) wire.Standing {
 		asked.Add(1)
 		select {
 		case <-time.After(after[member.ID]):
@@ -46,7 +45,7 @@ func TestMembersVouch(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				var asked atomic.Int32
-				v, begun, who := answeringAfter(&asked, c.said, c.after), time.Now(), callerKey{"n9", "i9"}
+				v, begun, who := answeringAfter(&asked, c.said, c.after), time.Now(), caller{"n9", "i9"}
 				var calls sync.WaitGroup
 				for range 20 {
 					calls.Go(func() {
@@ -90,9 +89,9 @@ func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 		v := answeringAfter(&asked, map[string]wire.Standing{"n1": wire.Standing_MEMBER}, nil)
 		for second := range 30 {
 			for i := range 100 {
-				v.about(t.Context(), callerKey{"n9", fmt.Sprint(second, i)}, "attacker", someMembers)
+				v.about(t.Context(), caller{"n9", fmt.Sprint(second, i)}, "attacker", someMembers)
 			}
-			if got := v.about(t.Context(), callerKey{"n4", fmt.Sprint(second)}, "leader", someMembers); got != wire.Standing_MEMBER {
+			if got := v.about(t.Context(), caller{"n4", fmt.Sprint(second)}, "leader", someMembers); got != wire.Standing_MEMBER {
 				t.Fatalf("second %d: the leader is %v", second, got)
 			}
 			time.Sleep(time.Second)
@@ -110,36 +109,31 @@ func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 // cached.
 func TestNobodyToAsk(t *testing.T) {
 	v := newVouchers(nil)
-	if got := v.about(t.Context(), callerKey{"n9", "i9"}, "h", nil); got != wire.Standing_UNKNOWN || v.asked != 0 || len(v.verdicts) != 0 {
+	if got := v.about(t.Context(), caller{"n9", "i9"}, "h", nil); got != wire.Standing_UNKNOWN || v.asked != 0 || len(v.verdicts) != 0 {
 		t.Errorf("%v after %d questions, %d remembered", got, v.asked, len(v.verdicts))
 	}
 }
 
-// TestNobodyVouchesForHimself verifies that neither the node in question nor one with an unknown incarnation
+// TestNobodyVouchesForItself verifies that neither the node in question nor one with an unknown incarnation
 // is asked.
-func TestNobodyVouchesForHimself(t *testing.T) {
-	cfg := Config{ID: "n1", DataDir: t.TempDir()}.withDefaults()
-	s := reopen(t, cfg)
-	defer s.Close()
-	b, err := openDirectory(cfg, "i1", s.Values)
+func TestNobodyVouchesForItself(t *testing.T) {
+	d, err := directoryOf(t, "", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &Replica{machine: fsm.NewReplicated(fsm.Level, func(error) {})}
-	b.live = r.live
-	if _, err := b.keep(7, &wire.Membership{Members: []*wire.Member{
+	if _, err := d.Store(7, &wire.Membership{Members: []*wire.Member{
 		{Id: "n1", Incarnation: "i1", PeerAddr: "h1:1"}, {Id: "n2", Incarnation: "i2", PeerAddr: "h2:1"},
 		{Id: "n3", Incarnation: "i3", PeerAddr: "h3:1"}, {Id: "n4", PeerAddr: "h4:1"},
 	}, Removed: []*wire.RemovedMember{{Id: "n2", Incarnation: "i0"}}}); err != nil {
 		t.Fatal(err)
 	}
 	var asked []string
-	b.vouchers = newVouchers(func(_ context.Context, member Peer, incarnation string, _ callerKey) wire.Standing {
+	d.vouchers = newVouchers(func(_ context.Context, member Peer, incarnation string, _ *wire.VouchRequest) wire.Standing {
 		asked = append(asked, member.ID+incarnation)
 		return wire.Standing_MEMBER
 	})
-	caller := &wire.PeerHello{Id: "n2", Incarnation: "i9"}
-	if got := b.Vouch(t.Context(), caller, "h"); got != wire.Standing_MEMBER || len(asked) != 1 || asked[0] != "n3i3" {
+	hello := &wire.PeerHello{Id: "n2", Incarnation: "i9"}
+	if got := d.Vouch(t.Context(), hello, "h"); got != wire.Standing_MEMBER || len(asked) != 1 || asked[0] != "n3i3" {
 		t.Errorf("%v, by %v", got, asked)
 	}
 	for _, c := range []struct {
@@ -150,8 +144,67 @@ func TestNobodyVouchesForHimself(t *testing.T) {
 		{"n4", "i4", wire.Standing_EXPECTED}, {"n2", "i0", wire.Standing_REMOVED}, {"n5", "i0", wire.Standing_REMOVED},
 		{"n5", "i5", wire.Standing_UNKNOWN}, {"n5", "", wire.Standing_UNKNOWN}, {"n2", "", wire.Standing_UNKNOWN},
 	} {
-		if got := b.Standing(c.id, c.incarnation); got != c.want {
+		if got := d.Standing(c.id, c.incarnation); got != c.want {
 			t.Errorf("%s with %q is %v, want %v", c.id, c.incarnation, got, c.want)
 		}
 	}
+}
+
+// TestQuestionsAreBounded checks the limits of questions about callers from one host, from many hosts, and in
+// the next second.
+func TestQuestionsAreBounded(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		v := newVouchers(nil)
+		permitted := func(n int, host func(i int) string) (yes int) {
+			for i := range n {
+				if v.permit(host(i)) {
+					yes++
+				}
+			}
+			return yes
+		}
+		one := func(int) string { return "h" }
+		if n := permitted(maxHostQuestions+3, one); n != maxHostQuestions {
+			t.Errorf("one host: %d", n)
+		}
+		if n := permitted(maxQuestions, func(i int) string { return fmt.Sprint("h", i) }); n != maxQuestions-maxHostQuestions {
+			t.Errorf("many hosts: %d", n)
+		}
+		time.Sleep(time.Second - 1)
+		if v.permit("new") {
+			t.Error("one more within the second")
+		}
+		time.Sleep(time.Nanosecond)
+		if n := permitted(maxHostQuestions+3, one); n != maxHostQuestions {
+			t.Errorf("in the next second: %d", n)
+		}
+	})
+}
+
+// TestVerdictsMakeRoom verifies which verdicts are dropped: expired ones first, then the one that expires
+// next, and never one that is still being asked about.
+func TestVerdictsMakeRoom(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		v, now := newVouchers(nil), time.Now()
+		add := func(id string, until time.Time) { v.verdicts[caller{id, ""}] = &verdict{until: until} }
+		has := func(id string) bool { return v.verdicts[caller{id, ""}] != nil }
+		add("asked", time.Time{})
+		add("over", now)
+		add("next", now.Add(time.Second))
+		v.evict()
+		if has("over") || !has("next") || !has("asked") {
+			t.Errorf("with room left: %v", v.verdicts)
+		}
+		for i := 0; len(v.verdicts) < maxVerdicts; i++ {
+			add(fmt.Sprint(i), now.Add(2*time.Second))
+		}
+		v.evict()
+		if has("next") || !has("asked") || len(v.verdicts) != maxVerdicts-1 {
+			t.Errorf("without room: %d left, the next %v", len(v.verdicts), has("next"))
+		}
+		v.evict()
+		if len(v.verdicts) != maxVerdicts-1 {
+			t.Error("evicted with room for one")
+		}
+	})
 }

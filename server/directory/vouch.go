@@ -1,4 +1,4 @@
-package replica
+package directory
 
 import (
 	"context"
@@ -29,7 +29,8 @@ const (
 	maxQuestions, maxHostQuestions = 20, 5
 )
 
-type callerKey struct{ id, incarnation string }
+// caller identifies a node that asks to be heard.
+type caller struct{ id, incarnation string }
 
 // verdict is the members' answer about a caller.
 type verdict struct {
@@ -38,24 +39,26 @@ type verdict struct {
 	until    time.Time
 }
 
+// askFunc is the type of Config.Ask.
+type askFunc = func(ctx context.Context, member Peer, incarnation string, about *wire.VouchRequest) wire.Standing
+
 // vouchers asks members about callers. It is safe for concurrent use.
 type vouchers struct {
-	// ask asks one member. It returns UNKNOWN if the member does not answer.
-	ask func(ctx context.Context, member Peer, incarnation string, about callerKey) wire.Standing
+	ask askFunc
 
 	mu       sync.Mutex // guards the fields below
-	verdicts map[callerKey]*verdict
+	verdicts map[caller]*verdict
 	second   time.Time // start of the current second of questions
 	asked    int       // callers asked about in that second
 	byHost   map[string]int
 }
 
-func newVouchers(ask func(context.Context, Peer, string, callerKey) wire.Standing) *vouchers {
-	return &vouchers{ask: ask, verdicts: map[callerKey]*verdict{}}
+func newVouchers(ask askFunc) *vouchers {
+	return &vouchers{ask: ask, verdicts: map[caller]*verdict{}}
 }
 
 // known returns the members' cached answer, or UNKNOWN if there is none.
-func (v *vouchers) known(who callerKey) wire.Standing {
+func (v *vouchers) known(who caller) wire.Standing {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	if verdict := v.verdicts[who]; verdict != nil && time.Now().Before(verdict.until) {
@@ -66,7 +69,7 @@ func (v *vouchers) known(who callerKey) wire.Standing {
 
 // about returns the members' answer about a caller at that address. It asks them unless the answer is cached
 // or being requested. The caller itself is never among the members asked.
-func (v *vouchers) about(ctx context.Context, who callerKey, host string, members map[Peer]string) wire.Standing {
+func (v *vouchers) about(ctx context.Context, who caller, host string, members map[Peer]string) wire.Standing {
 	v.mu.Lock()
 	found := v.verdicts[who]
 	fresh := found != nil && (found.until.IsZero() || time.Now().Before(found.until))
@@ -117,7 +120,7 @@ func (v *vouchers) permit(host string) bool {
 // next. Called with mu held.
 func (v *vouchers) evict() {
 	now := time.Now()
-	var oldest callerKey
+	var oldest caller
 	var until time.Time
 	for who, verdict := range v.verdicts {
 		switch {
@@ -135,11 +138,12 @@ func (v *vouchers) evict() {
 
 // question asks all members concurrently. A removal is final, whichever member reports it. Otherwise it is
 // enough that one member knows the caller.
-func (v *vouchers) question(ctx context.Context, who callerKey, members map[Peer]string) wire.Standing {
+func (v *vouchers) question(ctx context.Context, who caller, members map[Peer]string) wire.Standing {
 	ctx, cancel := context.WithTimeout(ctx, vouchTimeout)
 	answers := make(chan wire.Standing, len(members))
+	about := &wire.VouchRequest{Id: who.id, Incarnation: who.incarnation}
 	for member, incarnation := range members {
-		go func() { answers <- v.ask(ctx, member, incarnation, who) }()
+		go func() { answers <- v.ask(ctx, member, incarnation, about) }()
 	}
 	said := wire.Standing_UNKNOWN
 	open := len(members)
@@ -167,14 +171,4 @@ func (v *vouchers) question(ctx context.Context, who callerKey, members map[Peer
 		}
 	}
 	return said
-}
-
-// askVouch asks one member, which must have the incarnation that is recorded for it.
-func (r *Replica) askVouch(ctx context.Context, member Peer, incarnation string, about callerKey) wire.Standing {
-	question := &wire.VouchRequest{Id: about.id, Incarnation: about.incarnation}
-	resp, reply, err := r.layer.Call(ctx, member.Addr, member.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Vouch{Vouch: question}})
-	if err != nil || reply.GetIncarnation() != incarnation || resp.GetStatus() != wire.Status_OK {
-		return wire.Standing_UNKNOWN
-	}
-	return resp.GetStanding()
 }

@@ -1,0 +1,56 @@
+package replica
+
+import (
+	"context"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/transport/peerport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// identity is what the peer port needs to know about this node and its callers.
+type identity struct {
+	*directory.Directory
+	states *peerStates
+}
+
+var _ peerport.Identity = identity{}
+
+// State implements peerport.Identity.
+func (i identity) State(incarnation string) *wire.PeerState { return i.states.state(incarnation) }
+
+// Meet implements peerport.Identity.
+func (i identity) Meet(id, incarnation string, state *wire.PeerState) error {
+	return i.states.meet(id, incarnation, state)
+}
+
+// Parted implements peerport.Identity.
+func (i identity) Parted(id string, err error) { i.states.parted(id, err) }
+
+func (r *Replica) directoryConfig() directory.Config {
+	return directory.Config{
+		ID: r.cfg.ID, Incarnation: r.stores.Incarnation, Cluster: r.cfg.ClusterID, Configured: r.cfg.Cluster,
+		Values: r.stores.Values, View: r.viewFrom, Ask: r.askVouch,
+	}
+}
+
+// viewFrom calls f with the state machine, and reports true, if the machine has caught up with a record of the
+// given revision.
+func (r *Replica) viewFrom(revision uint64, f func(*fsm.Machine)) (fresh bool) {
+	r.machine.View(func(m *fsm.Machine) {
+		if fresh = m.ClusterID() != "" && m.Revision() >= revision; fresh {
+			f(m)
+		}
+	})
+	return fresh
+}
+
+// askVouch asks one member about a caller. The member must have the incarnation that is recorded for it.
+func (r *Replica) askVouch(ctx context.Context, member Peer, incarnation string, about *wire.VouchRequest) wire.Standing {
+	resp, reply, err := r.layer.Call(ctx, member.Addr, member.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Vouch{Vouch: about}})
+	if err != nil || reply.GetIncarnation() != incarnation || resp.GetStatus() != wire.Status_OK {
+		return wire.Standing_UNKNOWN
+	}
+	return resp.GetStanding()
+}
