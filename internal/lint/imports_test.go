@@ -38,7 +38,9 @@ var layers = []struct {
 	{"server/expiry", []string{"fsm", "transport/wire"}},
 	{"server/rollback", []string{"transport/wire"}},
 	{"server/directory", []string{"fsm", "transport/wire", "server/status", "server/storage"}},
-	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/consistency", "server/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/notify", "server/rollback", "server/status"}},
+	{"server/cluster", []string{"server/directory"}},
+	{"server/probe", []string{"transport/peerport", "transport/wire", "server/directory", "server/status"}},
+	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/cluster", "server/consistency", "server/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/notify", "server/probe", "server/rollback", "server/status"}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
@@ -67,7 +69,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/directory/...", "server/failover/monitor/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/cluster/...", "server/directory/...", "server/failover/monitor/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

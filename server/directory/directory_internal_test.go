@@ -285,15 +285,15 @@ func TestEqual(t *testing.T) {
 		change func(*wire.Membership)
 		equal  bool
 	}{
-		"the same":                {func(*wire.Membership) {}, true},
-		"another cluster":         {func(m *wire.Membership) { m.ClusterId = "d" }, false},
-		"one member less":         {func(m *wire.Membership) { m.Members = m.Members[:1] }, false},
-		"one member more":         {func(m *wire.Membership) { m.Members = append(m.Members, &wire.Member{Id: "n3"}) }, false},
-		"another member":          {func(m *wire.Membership) { m.Members[1] = &wire.Member{Id: "n3"} }, false},
-		"another address":         {func(m *wire.Membership) { m.Members[0].HttpAddr = "h2:1" }, false},
-		"another removal":         {func(m *wire.Membership) { m.Removed[1].Revision = 6 }, false},
-		"one removal less":        {func(m *wire.Membership) { m.Removed = m.Removed[:1] }, false},
-		"no removal":              {func(m *wire.Membership) { m.Removed = nil }, false},
+		"the same":                 {func(*wire.Membership) {}, true},
+		"another cluster":          {func(m *wire.Membership) { m.ClusterId = "d" }, false},
+		"one member less":          {func(m *wire.Membership) { m.Members = m.Members[:1] }, false},
+		"one member more":          {func(m *wire.Membership) { m.Members = append(m.Members, &wire.Member{Id: "n3"}) }, false},
+		"another member":           {func(m *wire.Membership) { m.Members[1] = &wire.Member{Id: "n3"} }, false},
+		"another address":          {func(m *wire.Membership) { m.Members[0].HttpAddr = "h2:1" }, false},
+		"another removal":          {func(m *wire.Membership) { m.Removed[1].Revision = 6 }, false},
+		"one removal less":         {func(m *wire.Membership) { m.Removed = m.Removed[:1] }, false},
+		"no removal":               {func(m *wire.Membership) { m.Removed = nil }, false},
 		"members in another order": {func(m *wire.Membership) { slices.Reverse(m.Members) }, true},
 	} {
 		now := proto.CloneOf(record)

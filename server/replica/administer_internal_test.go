@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/peerport"
@@ -79,7 +80,7 @@ func (r *Replica) memberIDs() (recorded, configured string) {
 		}
 	})
 	for _, id := range []string{"n1", "n2", "n3", "n9"} {
-		if r.configured(id) {
+		if r.cluster.Contains(id) {
 			configured += id
 		}
 	}
@@ -110,7 +111,7 @@ func TestAdditionsThatFail(t *testing.T) {
 		r.onCommand(isPut, refuseEntry)
 		add("the member is not recorded", "n2", status.ErrNotLeader, "", "n1 n1")
 		r.onCommand(isNone, nil)
-		if err := r.node.Load().AddNonvoter("n9", "n2:7401", 0, 0).Error(); err != nil {
+		if err := r.cluster.Raft().AddNonvoter("n9", "n2:7401", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		add("another one has the address", "n2", status.ErrPrecondition, "duplicate", "n1n2 n1n9")
@@ -177,13 +178,13 @@ func TestRemovalByAFormerLeader(t *testing.T) {
 		r, other := nodes[0], nodes[1].cfg.ID
 		r.onCommand(isAct, func(data []byte) raft.ApplyFuture {
 			future := r.apply(data, time.Minute)
-			if err := errors.Join(future.Error(), r.node.Load().LeadershipTransfer().Error()); err != nil {
+			if err := errors.Join(future.Error(), r.cluster.Raft().LeadershipTransfer().Error()); err != nil {
 				t.Error(err)
 			}
 			return future
 		})
 		err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: other, Reason: "test"})
-		if !errors.Is(err, status.ErrNotLeader) || !r.configured(other) {
+		if !errors.Is(err, status.ErrNotLeader) || !r.cluster.Contains(other) {
 			t.Errorf("removed: %v", err)
 		}
 	})
@@ -201,7 +202,7 @@ func TestRemovalBesideASilentVoter(t *testing.T) {
 		net.Isolate(silent, r.cfg.ID, nodes[1].cfg.ID)
 		begin := time.Now()
 		err := r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: "n9", Reason: "test"})
-		if took := time.Since(begin); err != nil || took > probeTimeout/2 {
+		if took := time.Since(begin); err != nil || took > probe.Timeout/2 {
 			t.Errorf("it took %v: %v", took, err)
 		}
 		err = r.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: nodes[1].cfg.ID, Reason: "test"})
@@ -321,7 +322,7 @@ func TestNoAnswer(t *testing.T) {
 		cause error
 		says  string
 	}{{errors.New("no route"), "does not answer"}, {&peerport.RefusedError{Message: "no"}, "does not take the call"}} {
-		err := noAnswer(answer{peer: Peer{ID: "n2", Addr: "n2:7401"}, err: c.cause}, "the remedy")
+		err := noAnswer(probe.Answer{Peer: Peer{ID: "n2", Addr: "n2:7401"}, Err: c.cause}, "the remedy")
 		if !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
 			t.Errorf("%v: %v", c.cause, err)
 		}

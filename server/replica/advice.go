@@ -31,15 +31,15 @@ func (r *Replica) replacement(became string) string {
 }
 
 // errReplaced returns the error of a node that has lost its memory, with what to do about it.
-func (r *Replica) errReplaced(peer *wire.NodeState, cluster outlook) error {
+func (r *Replica) errReplaced(peer *wire.NodeState, now quorum) error {
 	id := r.cfg.ID
 	lost := fmt.Errorf("%w: cluster %q knows node %q with another incarnation than this directory's (%s). Its memory is gone, so it must not vote",
 		status.ErrReplaced, peer.GetClusterId(), id, r.stores.Incarnation)
 	replace := fmt.Sprintf("run\n  qlock cluster remove %s --reason replaced\nstart this node again, and run\n  qlock cluster add %s %s --reason replaced", id, id, r.cfg.Advertise.Peer)
-	switch cluster {
-	case led:
+	switch now {
+	case hasLeader:
 		return fmt.Errorf("%w. Replace it: %s", lost, replace)
-	case hopeless:
+	case quorumLost:
 		return fmt.Errorf("%w. No leader can be elected: a majority of the voters has lost its data, and replacing nodes needs a leader. %s", lost, r.startOver(peer))
 	}
 	return fmt.Errorf("%w. The cluster has no leader at present. Once it has one, replace this node: %s\n"+

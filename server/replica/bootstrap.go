@@ -3,16 +3,13 @@ package replica
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/transport/peerport"
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -29,8 +26,6 @@ import (
 // other node waits to be added.
 
 const (
-	// probeTimeout bounds one request to one node.
-	probeTimeout = time.Second
 	// The pause between two rounds of probes grows from firstRound to lastRound.
 	firstRound, lastRound = 100 * time.Millisecond, time.Second
 	// emptyRounds is the number of rounds for which a majority of empty nodes waits for the others.
@@ -38,41 +33,6 @@ const (
 	// repeatInterval is how often a waiting node repeats its log message.
 	repeatInterval = time.Minute
 )
-
-// answer is the result of probing one peer.
-type answer struct {
-	peer  Peer
-	state *wire.NodeState // nil if it did not answer
-	// cluster is the cluster of the peer, if it is not ours.
-	cluster string
-	err     error
-}
-
-// probe asks all peers concurrently who they are.
-func (r *Replica) probe(ctx context.Context, peers []Peer) []answer {
-	answers := make([]answer, len(peers))
-	var asked sync.WaitGroup
-	for i, p := range peers {
-		asked.Go(func() { answers[i] = r.ask(ctx, p) })
-	}
-	asked.Wait()
-	return answers
-}
-
-func (r *Replica) ask(ctx context.Context, p Peer) answer {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
-	defer cancel()
-	resp, reply, err := r.layer.Call(ctx, p.Addr, p.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}})
-	a := answer{peer: p, state: resp.GetState(), err: err}
-	mine, theirs := r.directory.ClusterID(), reply.GetClusterId()
-	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
-		a.cluster = theirs
-	}
-	if a.state.GetMember().GetId() != p.ID {
-		a.state = nil
-	}
-	return a
-}
 
 // standing is what the answers say about this node.
 type standing int
@@ -87,15 +47,15 @@ const (
 
 // assess returns the standing of this node according to the node that has applied most, and that node's state.
 // Among equals it prefers a removal, then any record of this node: a record must come from somewhere.
-func assess(answers []answer) (standing, *wire.NodeState) {
+func assess(answers []probe.Answer) (standing, *wire.NodeState) {
 	var best *wire.NodeState
 	var as standing
 	for _, a := range answers {
-		if a.state == nil || a.state.Empty {
+		if a.State == nil || a.State.Empty {
 			continue
 		}
 		s := unknownYet
-		switch a.state.Caller {
+		switch a.State.Caller {
 		case wire.Standing_MEMBER:
 			s = known
 		case wire.Standing_REPLACED:
@@ -103,8 +63,8 @@ func assess(answers []answer) (standing, *wire.NodeState) {
 		case wire.Standing_REMOVED:
 			s = removed
 		}
-		if best == nil || better(a.state, s, best, as) {
-			best, as = a.state, s
+		if best == nil || better(a.State, s, best, as) {
+			best, as = a.State, s
 		}
 	}
 	return as, best
@@ -118,45 +78,27 @@ func better(a *wire.NodeState, as standing, b *wire.NodeState, bs standing) bool
 	return rank[as] > rank[bs]
 }
 
-// otherCluster returns an error unless all peers and this node belong to the same cluster.
-func otherCluster(answers []answer, mine string) error {
-	for _, a := range answers {
-		theirs := a.cluster
-		if a.state != nil {
-			theirs = a.state.ClusterId
-		}
-		if theirs == "" {
-			continue
-		}
-		if mine != "" && mine != theirs {
-			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", status.ErrOtherCluster, a.peer.ID, a.peer.Addr, theirs, mine)
-		}
-		mine = theirs
-	}
-	return nil
-}
-
 // tryStart asks the other nodes whether this empty node may run raft, and starts raft if so. If done is false
 // and err is nil, it may not yet.
 func (r *Replica) tryStart(ctx context.Context, round int) (done bool, err error) {
 	peers := r.directory.Peers(r.cfg.Cluster)
-	answers := r.probe(ctx, peers)
+	answers := r.prober.All(ctx, peers)
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	if err := otherCluster(answers, r.directory.ClusterID()); err != nil {
+	if err := probe.SameCluster(answers, r.directory.ClusterID()); err != nil {
 		return false, err
 	}
 	switch as, peer := assess(answers); as {
 	case replaced:
-		cluster := outlookOf(answers)
-		if round == 0 && len(unreachable(answers)) > 0 || round < emptyRounds && cluster == unclear {
+		now := quorumOf(answers)
+		if round == 0 && len(probe.Unreachable(answers)) > 0 || round < emptyRounds && now == noLeader {
 			// A node that has just learned of the removal closes its connections with this node, and the
 			// nodes that still answer may not have learned of it yet. And if there is no leader, the next
 			// moments may show whether there can be one.
-			return r.retryStart(ctx, round, r.errReplaced(peer, cluster))
+			return r.retryStart(ctx, round, r.errReplaced(peer, now))
 		}
-		return false, r.errReplaced(peer, cluster)
+		return false, r.errReplaced(peer, now)
 	case known:
 		r.log.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
 		if err := r.meet(answers); err != nil {
@@ -175,13 +117,13 @@ func (r *Replica) tryStart(ctx context.Context, round int) (done bool, err error
 
 // meet records the members that know this node. Until this node has applied the cluster's log up to now, it
 // accepts these members and asks them about other callers.
-func (r *Replica) meet(answers []answer) error {
+func (r *Replica) meet(answers []probe.Answer) error {
 	now := &wire.Membership{Members: []*wire.Member{r.self()}}
 	revision := uint64(0)
 	for _, a := range answers {
-		if a.state != nil && !a.state.Empty && a.state.Caller == wire.Standing_MEMBER && a.state.Member.GetIncarnation() != "" {
-			now.ClusterId, revision = a.state.ClusterId, max(revision, a.state.Revision)
-			now.Members = append(now.Members, a.state.Member)
+		if a.State != nil && !a.State.Empty && a.State.Caller == wire.Standing_MEMBER && a.State.Member.GetIncarnation() != "" {
+			now.ClusterId, revision = a.State.ClusterId, max(revision, a.State.Revision)
+			now.Members = append(now.Members, a.State.Member)
 		}
 	}
 	// One less, so that the cluster's own record replaces this one even if nothing changes there.
@@ -200,7 +142,7 @@ func (r *Replica) warnRemoved(cluster string) {
 // retryStart waits briefly, so that news can spread among the other nodes, and calls tryStart again. If ctx
 // leaves no time for another round, it returns verdict, the result so far.
 func (r *Replica) retryStart(ctx context.Context, round int, verdict error) (done bool, err error) {
-	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < firstRound+probeTimeout {
+	if end, bounded := ctx.Deadline(); bounded && time.Until(end) < firstRound+probe.Timeout {
 		return false, verdict
 	}
 	select {
@@ -213,11 +155,11 @@ func (r *Replica) retryStart(ctx context.Context, round int, verdict error) (don
 
 // beginCluster bootstraps a cluster if enough of the configured nodes are empty. If some do not answer, it
 // waits a few rounds for them, since they might have state.
-func (r *Replica) beginCluster(answers []answer, round int) (done bool, err error) {
+func (r *Replica) beginCluster(answers []probe.Answer, round int) (done bool, err error) {
 	members := []*wire.Member{r.self()}
 	for _, a := range answers {
-		if a.state != nil {
-			members = append(members, a.state.Member)
+		if a.State != nil {
+			members = append(members, a.State.Member)
 		}
 	}
 	configured := len(r.cfg.Cluster)
@@ -226,20 +168,10 @@ func (r *Replica) beginCluster(answers []answer, round int) (done bool, err erro
 		return false, nil
 	}
 	if len(members) <= configured/2 || (len(members) < configured && round < emptyRounds) {
-		r.warnRepeatedly("waiting for a majority of the new cluster's nodes", "answered", len(members), "configured", configured, "unreachable", unreachable(answers))
+		r.warnRepeatedly("waiting for a majority of the new cluster's nodes", "answered", len(members), "configured", configured, "unreachable", probe.Unreachable(answers))
 		return false, nil
 	}
 	return true, r.startRaft(members)
-}
-
-func unreachable(answers []answer) []string {
-	var texts []string
-	for _, a := range answers {
-		if a.state == nil {
-			texts = append(texts, fmt.Sprintf("%s: %v", a.peer.ID, a.err))
-		}
-	}
-	return texts
 }
 
 // initialMembers returns the configured nodes, with the incarnations that were seen.
@@ -267,8 +199,8 @@ func (r *Replica) initialVoters() raft.Configuration {
 }
 
 // applyForMembership reports this node to the leader, which records it if it belongs to the cluster.
-func (r *Replica) applyForMembership(ctx context.Context, answers []answer, peer *wire.NodeState) {
-	leader, ok := leaderAmong(answers)
+func (r *Replica) applyForMembership(ctx context.Context, answers []probe.Answer, peer *wire.NodeState) {
+	leader, ok := probe.Leader(answers)
 	if !ok {
 		r.warnRepeatedly("waiting for the cluster to have a leader", "cluster", peer.ClusterId)
 		return
@@ -280,19 +212,6 @@ func (r *Replica) applyForMembership(ctx context.Context, answers []answer, peer
 
 func (r *Replica) addCommand() string {
 	return fmt.Sprintf("qlock cluster add %s %s --reason joins", r.cfg.ID, r.cfg.Advertise.Peer)
-}
-
-// leaderAmong returns the leader of the highest term named in the answers, among those that answered
-// themselves.
-func leaderAmong(answers []answer) (Peer, bool) {
-	var leader Peer
-	var term uint64
-	for _, a := range answers {
-		if a.state != nil && a.state.LeaderId == a.peer.ID && a.state.Term >= term {
-			leader, term = a.peer, a.state.Term
-		}
-	}
-	return leader, leader.ID != ""
 }
 
 // warnRepeatedly logs what the node waits for: when that changes, and then periodically.

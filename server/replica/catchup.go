@@ -91,7 +91,7 @@ func (r *Replica) followUp() {
 
 // hasApplied reports whether the state machine has applied every command up to index.
 func (r *Replica) hasApplied(index uint64) bool {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if node.AppliedIndex() < index { // what raft has handed to the state machine
 		return false
 	}

@@ -60,7 +60,7 @@ func TestWhoWaitsForANodeToCatchUp(t *testing.T) {
 func TestWhatIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		node := r.node.Load()
+		node := r.cluster.Raft()
 		time.Sleep(time.Second)
 		last := node.AppliedIndex()
 		first := uint64(1) // first command

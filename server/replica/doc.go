@@ -21,7 +21,8 @@
 //   - slow_disk.go, failover.go: handing leadership over when the leader's disk hangs. Package storage is the disk. When the
 //     leader's process dies, package failover/monitor calls an election.
 //   - members.go, member_rules.go, reconciler.go, report.go: members, their addresses and feature levels.
-//     majority.go recognizes a cluster that cannot elect a leader any more.
+//     majority.go recognizes a cluster that cannot elect a leader any more. Package cluster is raft's view of
+//     the members, package probe asks them for their state.
 //
 // # Request path
 //

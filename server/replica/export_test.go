@@ -13,7 +13,7 @@ import (
 
 // AskToStand asks a node to stand for election, as a leader does whose disk hangs.
 func (r *Replica) AskToStand(id string, term uint64) error {
-	_, err := r.askToStand(r.peer(r.servers()[id]), term)
+	_, err := r.askToStand(r.cluster.Peer(r.cluster.Servers()[id]), term)
 	return err
 }
 
@@ -42,9 +42,9 @@ func (r *Replica) MayStand(leader string, term uint64) error { return r.mayStand
 // from raft's configuration.
 func (r *Replica) Demote(id string, wholly bool) error {
 	if wholly {
-		return r.node.Load().RemoveServer(raft.ServerID(id), 0, 0).Error()
+		return r.cluster.Raft().RemoveServer(raft.ServerID(id), 0, 0).Error()
 	}
-	return r.node.Load().DemoteVoter(raft.ServerID(id), 0, 0).Error()
+	return r.cluster.Raft().DemoteVoter(raft.ServerID(id), 0, 0).Error()
 }
 
 // HasHandedOver records that this node has handed over because of its disk.
@@ -58,5 +58,5 @@ func (r *Replica) Heard(ctx context.Context, leader string) (voters, answered []
 
 // AskVouch asks a member with that incarnation about a node.
 func (r *Replica) AskVouch(ctx context.Context, member, incarnation, id, its string) wire.Standing {
-	return r.askVouch(ctx, r.peer(r.servers()[member]), incarnation, &wire.VouchRequest{Id: id, Incarnation: its})
+	return r.askVouch(ctx, r.cluster.Peer(r.cluster.Servers()[member]), incarnation, &wire.VouchRequest{Id: id, Incarnation: its})
 }

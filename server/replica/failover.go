@@ -10,7 +10,7 @@ import (
 func (r *Replica) newMonitor(node *raft.Raft) *monitor.Monitor {
 	return monitor.New(monitor.Config{
 		NodeID: r.cfg.ID, HeartbeatTimeout: r.cfg.HeartbeatTimeout, Raft: node, Layer: r.layer,
-		Address: func(s raft.Server) string { return r.peer(s).Addr }, Servers: r.servers, CallElection: r.trans.CallElection,
+		Address: func(s raft.Server) string { return r.cluster.Peer(s).Addr }, Servers: r.cluster.Servers, CallElection: r.trans.CallElection,
 		Logger: r.log, Losses: r.metrics.leaderLosses, Decisions: r.metrics.leaderHints,
 	})
 }

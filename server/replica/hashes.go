@@ -7,9 +7,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/hashicorp/raft"
-
 	"github.com/quorumlock/quorumlock/server/consistency"
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -21,7 +20,7 @@ var divergedKey = []byte("quorumlock.diverged")
 func (r *Replica) newChecker() *consistency.Checker {
 	return consistency.New(consistency.Config{
 		Self:      r.cfg.ID,
-		Voters:    r.voterIDs,
+		Voters:    r.cluster.Voters,
 		Exchange:  r.exchangeHashes,
 		Dissented: r.diverged,
 		Hashed:    func(took time.Duration) { r.metrics.hashing.Observe(took.Seconds()) },
@@ -29,29 +28,20 @@ func (r *Replica) newChecker() *consistency.Checker {
 	})
 }
 
-func (r *Replica) voterIDs() (ids []string) {
-	for id, server := range r.servers() {
-		if server.Suffrage == raft.Voter {
-			ids = append(ids, id)
-		}
-	}
-	return ids
-}
-
 // exchangeHashes exchanges hashes with all other nodes. If one cannot be reached, it may reach this one instead;
 // otherwise the next exchange contains these hashes too.
 func (r *Replica) exchangeHashes(ctx context.Context, own *wire.StateHashes) {
 	var exchanges sync.WaitGroup
-	for id, server := range r.servers() {
+	for id, server := range r.cluster.Servers() {
 		if id != r.cfg.ID {
-			exchanges.Go(func() { r.exchangeHashesWith(ctx, r.peer(server), own) })
+			exchanges.Go(func() { r.exchangeHashesWith(ctx, r.cluster.Peer(server), own) })
 		}
 	}
 	exchanges.Wait()
 }
 
 func (r *Replica) exchangeHashesWith(ctx context.Context, p Peer, own *wire.StateHashes) {
-	ctx, cancel := context.WithTimeout(ctx, probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, probe.Timeout)
 	defer cancel()
 	req := &wire.PeerRequest{Body: &wire.PeerRequest_Hashes{Hashes: &wire.HashesRequest{Hashes: own}}}
 	resp, reply, err := r.layer.Call(ctx, p.Addr, p.ID, req)

@@ -79,7 +79,7 @@ func (r *Replica) OnLeader(f func(*wire.LeaderHint)) (cancel func()) {
 
 // leader returns the leading member, as far as this node knows.
 func (r *Replica) leader() (m *wire.Member, term uint64, ok bool) {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if node == nil {
 		return nil, 0, false
 	}

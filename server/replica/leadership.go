@@ -32,7 +32,7 @@ type leadership struct {
 // was lost and regained. That starts a new leadership, unless this was noticed before: there is exactly one
 // per term.
 func (r *Replica) lead() {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	for {
 		var again <-chan struct{}
 		if lead := r.current(); lead != nil {
@@ -165,7 +165,7 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 // serve opens the node for clients. Every session has a full TTL from now on. It runs on the completer, and
 // under this leadership nothing but the barrier and, in a new cluster, the bootstrap has been applied.
 func (r *Replica) serve(lead *leadership) {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.leadership != lead || node.State() != raft.Leader || node.CurrentTerm() != lead.term {
@@ -209,7 +209,7 @@ func (r *Replica) endLeadership(why string) {
 
 // refusal returns the result for commands that this node does not accept at present.
 func (r *Replica) refusal() *wire.Result {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	switch {
 	case r.halted.Load() != nil:
 		return status.Result(wire.Status_UNAVAILABLE, "this node has failed and must stop")

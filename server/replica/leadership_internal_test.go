@@ -149,7 +149,7 @@ func TestWhoBeginsALeadership(t *testing.T) {
 			leader.closing = is
 		}
 		begins := func(n *teammate) bool {
-			n.startLeadership(n.node.Load())
+			n.startLeadership(n.cluster.Raft())
 			return n.current() != nil
 		}
 		leader.endLeadership("the test wants it")
@@ -248,22 +248,22 @@ func TestWhoFollowsWhom(t *testing.T) {
 		leader, follower := nodes[0], nodes[1]
 		id, other := raft.ServerID(leader.cfg.ID), raft.ServerID(follower.cfg.ID)
 		_, one := openTogether(t, 1)
-		if err := one[0].node.Load().AddNonvoter("n9", "n9:7401", 0, 0).Error(); err != nil {
+		if err := one[0].cluster.Raft().AddNonvoter("n9", "n9:7401", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		for name, c := range map[string]struct{ got, want bool }{
-			"a follower follows the leader":    {follower.follows(id), true},
-			"a follower follows itself":        {follower.follows(other), false},
-			"the leader follows itself":        {leader.follows(id), false},
-			"a node that does not run follows": {idle.follows(id), false},
+			"a follower follows the leader":    {follower.cluster.Follows(id), true},
+			"a follower follows itself":        {follower.cluster.Follows(other), false},
+			"the leader follows itself":        {leader.cluster.Follows(id), false},
+			"a node that does not run follows": {idle.cluster.Follows(id), false},
 			"the leader awaits the follower":   {leader.awaited(other), true},
 			"the leader awaits a stranger":     {leader.awaited("n9"), false},
 			"a follower awaits the leader":     {follower.awaited(id), false},
 			"a node that does not run awaits":  {idle.awaited(id), false},
-			"the leader leads others":          {leader.leadsOthers(), true},
-			"a follower leads others":          {follower.leadsOthers(), false},
-			"a single voter leads others":      {one[0].leadsOthers(), false},
-			"a node that does not run leads":   {idle.leadsOthers(), false},
+			"the leader leads others":          {leader.cluster.LeadsOthers(), true},
+			"a follower leads others":          {follower.cluster.LeadsOthers(), false},
+			"a single voter leads others":      {one[0].cluster.LeadsOthers(), false},
+			"a node that does not run leads":   {idle.cluster.LeadsOthers(), false},
 		} {
 			if c.got != c.want {
 				t.Errorf("%s: %v", name, c.got)

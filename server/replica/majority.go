@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -50,12 +51,12 @@ func (w *wipedVoters) among(servers map[string]raft.Server) (voters int, wiped [
 // lostMajority returns the voters that came back without their data, if there is no leader and they are so
 // many that none can be elected. Otherwise it returns nil.
 func (r *Replica) lostMajority() []string {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if node == nil {
 		return nil
 	}
 	_, leader := node.LeaderWithID()
-	voters, wiped := r.wiped.among(r.servers())
+	voters, wiped := r.wiped.among(r.cluster.Servers())
 	if leader != "" || voters-len(wiped) > voters/2 {
 		return nil
 	}
@@ -73,23 +74,23 @@ func (r *Replica) warnLostMajority() {
 		"lost", wiped, "save", r.staleCommand(r.cfg.Advertise.Client), "restore", restoreCommand)
 }
 
-// outlook is whether the cluster can replace a node.
-type outlook int
+// quorum is whether the cluster can replace a node.
+type quorum int
 
 const (
-	unclear  outlook = iota // there is no leader at present
-	led                     // there is a leader
-	hopeless                // no leader can be elected
+	noLeader   quorum = iota // there is no leader at present
+	hasLeader                // there is a leader
+	quorumLost               // no leader can be elected
 )
 
-// outlookOf returns the outlook according to the answers.
-func outlookOf(answers []answer) outlook {
-	_, found := leaderAmong(answers)
+// quorumOf returns the quorum according to the answers.
+func quorumOf(answers []probe.Answer) quorum {
+	_, found := probe.Leader(answers)
 	switch {
 	case found:
-		return led
-	case slices.ContainsFunc(answers, func(a answer) bool { return a.state.GetMajorityLost() }):
-		return hopeless
+		return hasLeader
+	case slices.ContainsFunc(answers, func(a probe.Answer) bool { return a.State.GetMajorityLost() }):
+		return quorumLost
 	}
-	return unclear
+	return noLeader
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -27,19 +28,19 @@ func validMember(req *wire.AddMemberRequest) error {
 
 // admit returns the member that a node becomes, according to its answer. recorded is the incarnation under
 // which its id is recorded, "" if it is not.
-func admit(a answer, recorded string) (*wire.Member, error) {
-	switch id, addr := a.peer.ID, a.peer.Addr; {
-	case a.cluster != "":
-		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", status.ErrPrecondition, addr, a.cluster)
-	case a.state == nil && recorded != "":
-		return nil, fmt.Errorf("%w: node %q is already known, and the node at %s does not answer under that ID: if its data directory was replaced, remove it first: %v", status.ErrPrecondition, id, addr, a.err)
-	case a.state == nil:
+func admit(a probe.Answer, recorded string) (*wire.Member, error) {
+	switch id, addr := a.Peer.ID, a.Peer.Addr; {
+	case a.Cluster != "":
+		return nil, fmt.Errorf("%w: the node at %s belongs to cluster %q", status.ErrPrecondition, addr, a.Cluster)
+	case a.State == nil && recorded != "":
+		return nil, fmt.Errorf("%w: node %q is already known, and the node at %s does not answer under that ID: if its data directory was replaced, remove it first: %v", status.ErrPrecondition, id, addr, a.Err)
+	case a.State == nil:
 		return nil, noAnswer(a, "start it first, and see that the leader reaches its peer port")
-	case !a.state.Empty && recorded == "":
+	case !a.State.Empty && recorded == "":
 		return nil, fmt.Errorf("%w: node %q at %s is not empty: wipe its data directory first", status.ErrPrecondition, id, addr)
 	}
-	m := a.state.Member
-	m.PeerAddr = a.peer.Addr
+	m := a.State.Member
+	m.PeerAddr = a.Peer.Addr
 	return m, nil
 }
 
@@ -86,25 +87,15 @@ func electable(id string, servers map[string]raft.Server) (raft.Server, error) {
 }
 
 // ableToLead returns an error if the node did not answer or lacks too many of the entries up to last.
-func ableToLead(a answer, last uint64) error {
+func ableToLead(a probe.Answer, last uint64) error {
 	switch {
-	case a.state == nil:
+	case a.State == nil:
 		return noAnswer(a, "name another node, or none")
-	case a.state.LastIndex+caughtUp < last:
+	case a.State.LastIndex+caughtUp < last:
 		return fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
-			status.ErrPrecondition, a.peer.ID, a.state.LastIndex, last)
+			status.ErrPrecondition, a.Peer.ID, a.State.LastIndex, last)
 	}
 	return nil
-}
-
-// longestLog returns the answer of the node with the longest log. Its state is nil if no node answered.
-func longestLog(answers []answer) (best answer) {
-	for _, a := range answers {
-		if a.state != nil && (best.state == nil || a.state.LastIndex > best.state.LastIndex) {
-			best = a
-		}
-	}
-	return best
 }
 
 // awaitsVote reports whether a member does not vote yet and its address is known, so that it can be asked how

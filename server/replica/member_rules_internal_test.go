@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -19,16 +20,16 @@ func TestAdmit(t *testing.T) {
 		recorded string
 		want     error
 	}{
-		"empty and new":                     {answer{state: empty}, "", nil},
-		"used and new":                      {answer{state: used}, "", status.ErrPrecondition},
-		"recorded, and empty still":         {answer{state: empty}, "i4", nil},
-		"recorded, and a member already":    {answer{state: used}, "i4", nil},
-		"recorded, and answers as somebody": {answer{err: peerport.ErrRefused}, "i4", status.ErrPrecondition},
-		"silent":                            {answer{err: errors.New("no route")}, "", status.ErrPrecondition},
-		"of another cluster":                {answer{cluster: "other"}, "", status.ErrPrecondition},
-		"recorded, of another cluster":      {answer{cluster: "other", state: used}, "i4", status.ErrPrecondition},
+		"empty and new":                     {probe.Answer{State: empty}, "", nil},
+		"used and new":                      {probe.Answer{State: used}, "", status.ErrPrecondition},
+		"recorded, and empty still":         {probe.Answer{State: empty}, "i4", nil},
+		"recorded, and a member already":    {probe.Answer{State: used}, "i4", nil},
+		"recorded, and answers as somebody": {probe.Answer{Err: peerport.ErrRefused}, "i4", status.ErrPrecondition},
+		"silent":                            {probe.Answer{Err: errors.New("no route")}, "", status.ErrPrecondition},
+		"of another cluster":                {probe.Answer{Cluster: "other"}, "", status.ErrPrecondition},
+		"recorded, of another cluster":      {probe.Answer{Cluster: "other", State: used}, "i4", status.ErrPrecondition},
 	} {
-		c.a.peer = Peer{ID: "n4", Addr: "n4:7401"}
+		c.a.Peer = Peer{ID: "n4", Addr: "n4:7401"}
 		m, err := admit(c.a, c.recorded)
 		if !errors.Is(err, c.want) || c.want == nil && (err != nil || m.GetIncarnation() != "i4" || m.GetPeerAddr() != "n4:7401") {
 			t.Errorf("%s: %v, %v", name, m, err)
@@ -120,7 +121,7 @@ func TestElectable(t *testing.T) {
 func TestHowMuchMayBeLacking(t *testing.T) {
 	const last = 1_000
 	for has, enough := range map[uint64]bool{last + 1: true, last: true, last - caughtUp: true, last - caughtUp - 1: false, 0: false} {
-		err := ableToLead(answer{state: &wire.NodeState{LastIndex: has, AppliedIndex: last}}, last)
+		err := ableToLead(probe.Answer{State: &wire.NodeState{LastIndex: has, AppliedIndex: last}}, last)
 		if (err == nil) != enough || err != nil && !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("to lead with %d of %d: %v", has, last, err)
 		}
@@ -129,7 +130,7 @@ func TestHowMuchMayBeLacking(t *testing.T) {
 			t.Errorf("to vote with %d of %d: %v", has, last, got)
 		}
 	}
-	if err := ableToLead(answer{}, 0); !errors.Is(err, status.ErrPrecondition) {
+	if err := ableToLead(probe.Answer{}, 0); !errors.Is(err, status.ErrPrecondition) {
 		t.Errorf("a silent node may lead: %v", err)
 	}
 }
@@ -177,26 +178,6 @@ func TestUnchanged(t *testing.T) {
 	} {
 		if got := unchanged(was, c.is, member, c.known); got != c.want {
 			t.Errorf("%s: %v", name, got)
-		}
-	}
-}
-
-func TestLongestLog(t *testing.T) {
-	at := func(id string, last uint64) answer {
-		return answer{peer: Peer{ID: id}, state: &wire.NodeState{LastIndex: last}}
-	}
-	silent := answer{peer: Peer{ID: "silent"}}
-	for name, c := range map[string]struct {
-		answers []answer
-		want    string
-	}{
-		"first":   {[]answer{at("a", 9), silent, at("b", 8)}, "a"},
-		"last":    {[]answer{at("a", 7), at("b", 8)}, "b"},
-		"of none": {[]answer{silent, at("a", 0)}, "a"},
-		"silent":  {[]answer{silent}, ""},
-	} {
-		if got := longestLog(c.answers); got.peer.ID != c.want {
-			t.Errorf("%s: %v", name, got.peer)
 		}
 	}
 }

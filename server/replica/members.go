@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -71,11 +72,11 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 	if err := r.do(ctx, lead, putMember(m), 0); err != nil {
 		return err
 	}
-	if r.configured(m.Id) {
+	if r.cluster.Contains(m.Id) {
 		lead.reconciler.trigger()
 		return nil
 	}
-	change := r.node.Load().AddNonvoter(raft.ServerID(m.Id), raft.ServerAddress(m.PeerAddr), 0, changeTimeout)
+	change := r.cluster.Raft().AddNonvoter(raft.ServerID(m.Id), raft.ServerAddress(m.PeerAddr), 0, changeTimeout)
 	if err := configError(change.Error()); err != nil {
 		return err
 	}
@@ -90,18 +91,18 @@ func (r *Replica) candidate(ctx context.Context, req *wire.AddMemberRequest) (*w
 	if req.Id == r.cfg.ID {
 		return r.self(), nil
 	}
-	return admit(r.ask(ctx, Peer{ID: req.Id, Addr: req.PeerAddr}), recorded)
+	return admit(r.prober.One(ctx, Peer{ID: req.Id, Addr: req.PeerAddr}), recorded)
 }
 
-// noAnswer returns the error for a node that did not answer within probeTimeout. It is status.ErrPrecondition: the
+// noAnswer returns the error for a node that did not answer within probe.Timeout. It is status.ErrPrecondition: the
 // client should neither retry nor doubt that this node leads, as it would if the call's timeout were passed
 // on.
-func noAnswer(a answer, remedy string) error {
+func noAnswer(a probe.Answer, remedy string) error {
 	what := "does not answer"
-	if errors.Is(a.err, peerport.ErrRefused) {
+	if errors.Is(a.Err, peerport.ErrRefused) {
 		what = "does not take the call"
 	}
-	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", status.ErrPrecondition, a.peer.ID, a.peer.Addr, what, remedy, a.err)
+	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", status.ErrPrecondition, a.Peer.ID, a.Peer.Addr, what, remedy, a.Err)
 }
 
 // RemoveMember removes a node from the cluster and forgets its incarnation. If that node is the leader
@@ -124,10 +125,10 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 		return err
 	}
 	defer changed()
-	server, configured := r.servers()[req.Id]
+	server, configured := r.cluster.Servers()[req.Id]
 	recorded := false
 	r.machine.View(func(m *fsm.Machine) { _, recorded = m.Member(req.Id) })
-	if err := removable(req.Id, r.servers(), recorded); err != nil {
+	if err := removable(req.Id, r.cluster.Servers(), recorded); err != nil {
 		return err
 	}
 	if req.Id == r.cfg.ID {
@@ -148,12 +149,12 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 // to commit the removal, and raft cannot undo it.
 func (r *Replica) majorityWithout(ctx context.Context, id string) error {
 	var others []Peer
-	for _, s := range votersBut(r.servers(), id, r.cfg.ID) {
-		others = append(others, r.peer(s))
+	for _, s := range votersBut(r.cluster.Servers(), id, r.cfg.ID) {
+		others = append(others, r.cluster.Peer(s))
 	}
 	answered := 1 // this node
-	for _, a := range r.probe(ctx, others) {
-		if a.state != nil {
+	for _, a := range r.prober.All(ctx, others) {
+		if a.State != nil {
 			answered++
 		}
 	}
@@ -164,7 +165,7 @@ func (r *Replica) majorityWithout(ctx context.Context, id string) error {
 // could vote under the old name.
 func (r *Replica) remove(ctx context.Context, lead *leadership, id string, configured bool) error {
 	if configured {
-		if err := configError(r.node.Load().RemoveServer(raft.ServerID(id), 0, changeTimeout).Error()); err != nil {
+		if err := configError(r.cluster.Raft().RemoveServer(raft.ServerID(id), 0, changeTimeout).Error()); err != nil {
 			return err
 		}
 	}
@@ -243,34 +244,29 @@ func (r *Replica) nextLeader(ctx context.Context, id string) (raft.Server, error
 	if id == "" {
 		return r.bestVoter(ctx)
 	}
-	server, err := electable(id, r.servers())
+	server, err := electable(id, r.cluster.Servers())
 	if err != nil {
 		return server, err
 	}
-	return server, ableToLead(r.ask(ctx, r.peer(server)), r.node.Load().LastIndex())
+	return server, ableToLead(r.prober.One(ctx, r.cluster.Peer(server)), r.cluster.Raft().LastIndex())
 }
 
 // bestVoter returns the other voter that answers and has the longest log. Raft would choose by what it has
 // sent; if that voter is gone, raft refuses every entry until its call has timed out.
 func (r *Replica) bestVoter(ctx context.Context) (raft.Server, error) {
-	servers := r.servers()
+	servers := r.cluster.Servers()
 	var voters []Peer
 	for _, s := range votersBut(servers, r.cfg.ID) {
-		voters = append(voters, r.peer(s))
+		voters = append(voters, r.cluster.Peer(s))
 	}
 	if len(voters) == 0 {
 		return raft.Server{}, fmt.Errorf("%w: there is no other voter", status.ErrPrecondition)
 	}
-	best := longestLog(r.probe(ctx, voters))
-	if best.state == nil {
+	best := probe.LongestLog(r.prober.All(ctx, voters))
+	if best.State == nil {
 		return raft.Server{}, fmt.Errorf("%w: no other voter answers: nothing was changed", status.ErrPrecondition)
 	}
-	return servers[best.peer.ID], nil
-}
-
-// peer returns a server of raft's configuration with its current address.
-func (r *Replica) peer(s raft.Server) Peer {
-	return Peer{ID: string(s.ID), Addr: string(r.resolve(s.ID, s.Address))}
+	return servers[best.Peer.ID], nil
 }
 
 // drainTimeout bounds how long a transfer waits for the entries in flight.
@@ -286,7 +282,7 @@ func (r *Replica) transfer(ctx context.Context, to raft.Server) error {
 		defer r.proposer.Resume(lead.term)
 		r.drain(ctx, drained)
 	}
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if err := node.LeadershipTransferToServer(to.ID, to.Address).Error(); err != nil {
 		r.acceptsAgain(node)
 		return fmt.Errorf("%w: leadership was not handed over: %w", status.ErrUnavailable, err)

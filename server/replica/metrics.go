@@ -120,7 +120,7 @@ func gauges(r *Replica) []prometheus.Collector {
 
 func ofRaft(r *Replica, value func(*raft.Raft) uint64) func() float64 {
 	return func() float64 {
-		if node := r.node.Load(); node != nil {
+		if node := r.cluster.Raft(); node != nil {
 			return float64(value(node))
 		}
 		return 0

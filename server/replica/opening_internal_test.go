@@ -180,7 +180,7 @@ func TestWhoHandsOver(t *testing.T) {
 				c.prepare(net, r)
 			}
 			r.handOver(c.ctx)
-			leads := nodes[0].node.Load().State() == raft.Leader
+			leads := nodes[0].cluster.Raft().State() == raft.Leader
 			if moved := !leads; moved != c.moves || (r.log.lines("not handed over") > 0) != c.warns {
 				t.Errorf("%s: %s leads: %v, logged %s", name, id, leads, r.log.text.String())
 			}
@@ -254,7 +254,7 @@ func TestAddressesOfNodes(t *testing.T) {
 			t.Fatal(err)
 		}
 		for id, want := range map[raft.ServerID]raft.ServerAddress{"n2": "now:1", "n3": "old:1", "n9": "old:1"} {
-			if got := n.resolve(id, "old:1"); got != want {
+			if got := n.cluster.Resolve(id, "old:1"); got != want {
 				t.Errorf("%s is at %s, want %s", id, got, want)
 			}
 		}

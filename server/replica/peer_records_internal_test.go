@@ -151,8 +151,8 @@ func TestNewTermsAreNoticed(t *testing.T) {
 	}
 }
 
-// acquainted returns a node that does not run, in a cluster with these members.
-func acquainted(t *testing.T, members ...string) *Replica {
+// withMembers returns a node that does not run, in a cluster with these members.
+func withMembers(t *testing.T, members ...string) *Replica {
 	t.Helper()
 	r := governing(t)
 	f := newFaulty("")
@@ -174,7 +174,7 @@ func acquainted(t *testing.T, members ...string) *Replica {
 	}
 	r.states = &peerStates{
 		r: r, boot: rollback.NewBoot(nil, 7, &wire.StoredState{Term: 5, LastIndex: 9}), memory: rollback.Load(nil),
-		met: map[string]acquaintance{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
+		met: map[string]metPeer{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
 	}
 	return r
 }
@@ -213,7 +213,7 @@ func TestNodesPartFromMost(t *testing.T) {
 		"strangers":           {[]string{"n1", "n2", "n3"}, []string{"n2", "n8", "n9"}, forked, false},
 		"for another reason":  {[]string{"n1", "n2", "n3"}, []string{"n2", "n3"}, status.ErrRolledBack, false},
 	} {
-		r := acquainted(t, c.members...)
+		r := withMembers(t, c.members...)
 		for _, id := range c.parts {
 			identity{r.directory, r.states}.Parted(id, c.err)
 		}
@@ -225,7 +225,7 @@ func TestNodesPartFromMost(t *testing.T) {
 			t.Errorf("%s: last words %q", name, last)
 		}
 	}
-	r := acquainted(t, "n1", "n2", "n3")
+	r := withMembers(t, "n1", "n2", "n3")
 	r.states.parted("n2", forked)
 	if err := r.states.meet("n2", "i2", &wire.PeerState{}); err != nil {
 		t.Fatal(err)
@@ -251,7 +251,7 @@ func TestMetNodesAreCompared(t *testing.T) {
 		"the same of another disk": {&wire.PeerState{Known: &wire.KnownState{Incarnation: "i0", LastStart: &wire.DiskEvidence{Boot: 2, Nonce: 9}, Before: before}}, nil},
 		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, status.ErrForked},
 	} {
-		r := acquainted(t, "n1", "n2")
+		r := withMembers(t, "n1", "n2")
 		err := identity{r.directory, r.states}.Meet("n2", "i2", c.said)
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
@@ -272,12 +272,12 @@ func TestMetNodesAreCompared(t *testing.T) {
 // TestMemoryThatCannotBeKept verifies that a failure to store the memory is returned, and stops the node if
 // the disk is the cause.
 func TestMemoryThatCannotBeKept(t *testing.T) {
-	r := acquainted(t, "n1", "n2")
+	r := withMembers(t, "n1", "n2")
 	r.stores.Values.(*faulty).fails.Store(new("set " + string(memoryKey)))
 	if err := r.states.keep(); !errors.Is(err, errDisk) || !errors.Is(r.haltedWith(), errDisk) {
 		t.Errorf("%v, halted with %v", err, r.haltedWith())
 	}
-	r = acquainted(t, "n1", "n2")
+	r = withMembers(t, "n1", "n2")
 	if _, err := r.directory.Store(2, &wire.Membership{Members: []*wire.Member{{Id: "n2", Incarnation: "\xff"}}}); err == nil {
 		t.Error("an incarnation that is not text was stored")
 	}
@@ -313,13 +313,13 @@ func TestMemoryIsKeptWhenItHasChanged(t *testing.T) {
 // TestWhatIsLearnedOfOthers verifies what a node remembers of others before and while raft runs.
 func TestWhatIsLearnedOfOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		idle := acquainted(t, "n1")
+		idle := withMembers(t, "n1")
 		idle.states.Acknowledged("i2", 3) // before raft runs
 		if idle.states.memory.Committed() != 0 {
 			t.Error("something is committed")
 		}
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		s, committed := r.states, r.node.Load().CommitIndex()
+		s, committed := r.states, r.cluster.Raft().CommitIndex()
 		s.memory.Met("i2", &wire.PeerState{})
 		s.Acknowledged("i2", committed+9)
 		s.InTerm("i2", 4)
@@ -327,7 +327,7 @@ func TestWhatIsLearnedOfOthers(t *testing.T) {
 		if known := s.memory.Known("i2").GetLastStart(); known.GetCommittedIndex() != committed || known.GetTerm() != 4 || known.GetVoteTerm() != 3 {
 			t.Errorf("known: %v", known)
 		}
-		if err := r.node.Load().AddNonvoter("n5", "n5:7401", 0, 0).Error(); err != nil {
+		if err := r.cluster.Raft().AddNonvoter("n5", "n5:7401", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		if voters := r.votersKnown(); !slices.Equal(voters, []string{"n1"}) {
@@ -357,7 +357,7 @@ func TestUnreadableSnapshotsKeepTheLog(t *testing.T) {
 		f := newFaulty("")
 		r := serving(t, lone(t, f.stores(), func(err error) { t.Error(err) }))
 		f.fails.Store(new("list"))
-		last := r.node.Load().LastIndex()
+		last := r.cluster.Raft().LastIndex()
 		if err := r.keepsCommitted(last, last); !errors.Is(err, errDisk) {
 			t.Errorf("the end may be cut: %v", err)
 		}
@@ -408,9 +408,9 @@ func TestDoubtSuspendsGranting(t *testing.T) {
 			t.Fatal("not suspended")
 		}
 		since := suspended()
-		before := r.node.Load().LastIndex()
+		before := r.cluster.Raft().LastIndex()
 		reconcile(true, 0, since)
-		if now := r.node.Load().LastIndex(); now != before || suspended() != since {
+		if now := r.cluster.Raft().LastIndex(); now != before || suspended() != since {
 			t.Error("suspended again")
 		}
 		for _, c := range []struct {
@@ -445,9 +445,9 @@ func TestLeadersRecordThemselves(t *testing.T) {
 				return known
 			})
 			time.Sleep(2 * reconcileInterval)
-			before := r.node.Load().LastIndex()
+			before := r.cluster.Raft().LastIndex()
 			time.Sleep(20 * reconcileInterval)
-			if n := r.node.Load().LastIndex() - before; n != 0 {
+			if n := r.cluster.Raft().LastIndex() - before; n != 0 {
 				t.Errorf("%d entries of an idle node", n)
 			}
 			level := uint32(0)

@@ -49,7 +49,7 @@ type peerStates struct {
 
 	mu sync.Mutex // guards the fields below
 	// met holds the nodes as they were last met, by id.
-	met map[string]acquaintance
+	met map[string]metPeer
 	// forked holds the ids of the nodes whose logs have forked from this one's and that know it.
 	forked map[string]bool
 
@@ -57,8 +57,8 @@ type peerStates struct {
 	begun chan struct{} // signalled when term has changed
 }
 
-// acquaintance is what a node said about itself.
-type acquaintance struct {
+// metPeer is what another node said about itself when the two last connected.
+type metPeer struct {
 	incarnation string
 	position    *wire.LogPosition
 }
@@ -97,7 +97,7 @@ func openPeerStates(r *Replica) (*peerStates, error) {
 		return nil, fmt.Errorf("count this start: %w", err)
 	}
 	return &peerStates{
-		r: r, boot: boot, memory: rollback.Load(&kept), met: map[string]acquaintance{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
+		r: r, boot: boot, memory: rollback.Load(&kept), met: map[string]metPeer{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -150,7 +150,7 @@ func (s *peerStates) meet(id, incarnation string, said *wire.PeerState) error {
 	}
 	s.memory.Met(incarnation, said)
 	s.mu.Lock()
-	s.met[id] = acquaintance{incarnation, said.GetPosition()}
+	s.met[id] = metPeer{incarnation, said.GetPosition()}
 	delete(s.forked, id)
 	s.mu.Unlock()
 	return nil
@@ -232,13 +232,8 @@ func (r *Replica) forkedFromMost() {
 
 // votersKnown returns the ids of the voters or, before raft runs, of all members.
 func (r *Replica) votersKnown() (ids []string) {
-	if r.node.Load() != nil {
-		for id, server := range r.servers() {
-			if server.Suffrage == raft.Voter {
-				ids = append(ids, id)
-			}
-		}
-		return ids
+	if r.cluster.Raft() != nil {
+		return r.cluster.Voters()
 	}
 	_, _, members := r.directory.Record()
 	for id := range members {
@@ -293,7 +288,7 @@ func (s *peerStates) Voted(incarnation string, term uint64) {
 
 // Acknowledged implements peerport.Observer.
 func (s *peerStates) Acknowledged(incarnation string, index uint64) {
-	if node := s.r.node.Load(); node != nil {
+	if node := s.r.cluster.Raft(); node != nil {
 		s.memory.Learn(incarnation, 0, 0, index, node.CommitIndex())
 	}
 }
@@ -346,7 +341,7 @@ func (s *peerStates) keep() error {
 func (r *Replica) askAround(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, startWait)
 	defer cancel()
-	r.probe(ctx, r.directory.Peers(nil))
+	r.prober.All(ctx, r.directory.Peers(nil))
 }
 
 // keepsCommitted returns an error if entries are to be deleted that are committed and in no snapshot.
@@ -377,7 +372,7 @@ func (s *peerStates) medianClock(own uint64) uint64 {
 	var others []string
 	s.mu.Lock()
 	for id, met := range s.met {
-		if server, ok := s.r.servers()[id]; ok && server.Suffrage == raft.Voter {
+		if s.r.cluster.Votes(id) {
 			others = append(others, met.incarnation)
 		}
 	}

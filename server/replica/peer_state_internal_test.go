@@ -46,7 +46,7 @@ func TestCommittedEntriesAreNotCut(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitRaft(t, "the node serves", r.Serving)
-		log, last := r.stores.Log, r.node.Load().LastIndex()
+		log, last := r.stores.Log, r.cluster.Raft().LastIndex()
 		uncommitted := &raft.Log{Index: last + 1, Term: 1, Type: raft.LogNoop}
 		if err := errors.Join(stores.Log.StoreLog(uncommitted), log.DeleteRange(last+1, last+1)); err != nil {
 			t.Errorf("an entry that is not committed was kept: %v", err)
@@ -77,10 +77,10 @@ func TestCompactionDeletesCommittedEntries(t *testing.T) {
 			t.Fatal(err)
 		}
 		awaitRaft(t, "the node serves", r.Serving)
-		if err := r.node.Load().Snapshot().Error(); err != nil {
+		if err := r.cluster.Raft().Snapshot().Error(); err != nil {
 			t.Fatal(err)
 		}
-		last := r.node.Load().LastIndex()
+		last := r.cluster.Raft().LastIndex()
 		if err := r.stores.Log.DeleteRange(1, last); err != nil {
 			t.Errorf("entries that are in a snapshot were kept: %v", err)
 		}

@@ -27,7 +27,7 @@ func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
 	if r.halted.Load() != nil {
 		return groupcommit.Failed{Err: raft.ErrNotLeader}
 	}
-	return r.node.Load().Apply(data, timeout)
+	return r.cluster.Raft().Apply(data, timeout)
 }
 
 // Propose queues a command, with the guarantees of ProposeAll.

@@ -65,7 +65,7 @@ func (s *reconciler) step(ctx context.Context) {
 		members, level = m.Members(), m.FeatureLevel()
 		revision, suspended = m.Revision(), m.GrantsSuspended()
 	})
-	servers := s.r.servers()
+	servers := s.r.cluster.Servers()
 	s.reportSelf(ctx, members)
 	s.raiseLevel(ctx, members, servers, level)
 	s.markState(len(servers), revision, suspended)
@@ -87,7 +87,7 @@ func (s *reconciler) reportSelf(ctx context.Context, members []*wire.Member) {
 			return
 		}
 	}
-	if !s.r.configured(self.Id) {
+	if !s.r.cluster.Contains(self.Id) {
 		return // it is being removed
 	}
 	s.complain("record this node", s.r.do(ctx, s.lead, putMember(self), 0))
@@ -151,10 +151,10 @@ func (s *reconciler) promote(ctx context.Context, server raft.Server, m *wire.Me
 	if !awaitsVote(server, m) {
 		return
 	}
-	node := s.r.node.Load()
+	node := s.r.cluster.Raft()
 	goal := node.CommitIndex()
-	a := s.r.ask(ctx, Peer{ID: m.Id, Addr: m.PeerAddr})
-	if !mayVote(a.state, m.Incarnation, goal) {
+	a := s.r.prober.One(ctx, Peer{ID: m.Id, Addr: m.PeerAddr})
+	if !mayVote(a.State, m.Incarnation, goal) {
 		return
 	}
 	changed, err := s.r.oneByOne(ctx)
@@ -174,7 +174,7 @@ func (s *reconciler) promote(ctx context.Context, server raft.Server, m *wire.Me
 
 // awaits reports whether the node is unchanged, so that it still awaits its vote.
 func (s *reconciler) awaits(server raft.Server, m *wire.Member) bool {
-	now := s.r.servers()[m.Id]
+	now := s.r.cluster.Servers()[m.Id]
 	var known *wire.Member
 	s.r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
 	return unchanged(server, now, m, known)

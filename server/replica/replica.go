@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/alarm"
+	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/consistency"
 	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/eventlog"
@@ -21,6 +21,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/failover/monitor"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -59,8 +60,9 @@ type Replica struct {
 	snapshots sync.WaitGroup
 	// changing is held while the members are being changed; see oneByOne.
 	changing chan struct{}
-	// node is nil until raft runs. trans is raft's transport, set before node.
-	node  atomic.Pointer[raft.Raft]
+	cluster  cluster.Cluster
+	prober   probe.Prober
+	// trans is raft's transport. It is set before raft runs.
 	trans *peerport.Transport
 	// monitor calls an election when the leader's process has died; nil until raft runs, or if that is off.
 	monitor atomic.Pointer[monitor.Monitor]
@@ -151,7 +153,7 @@ func (r *Replica) openDisk() (err error) {
 	r.stores, err = storage.Open(storage.Options{
 		NodeID: r.cfg.ID, DataDir: r.cfg.DataDir, Backend: r.cfg.Stores, SegmentBytes: r.cfg.SegmentBytes,
 		NoOverlap: r.cfg.NoOverlap, DiskTimeout: r.cfg.DiskTimeout, Logger: r.log,
-		Leads: r.leadsOthers, Deletable: r.keepsCommitted, Failed: r.diskFailed,
+		Leads: r.cluster.LeadsOthers, Deletable: r.keepsCommitted, Failed: r.diskFailed,
 	})
 	if err != nil {
 		r.metrics.close()
@@ -163,6 +165,7 @@ func (r *Replica) openDisk() (err error) {
 	}
 	if err == nil {
 		r.directory, err = directory.Open(r.directoryConfig())
+		r.cluster.Directory = r.directory
 	}
 	if err == nil {
 		err = r.stores.ForgetInterruptedBootstrap()
@@ -192,7 +195,7 @@ func (r *Replica) openNetwork() error {
 	}
 	layer, err := peerport.New(cfg)
 	r.mu.Lock()
-	r.layer = layer
+	r.layer, r.prober = layer, probe.Prober{Layer: layer, Directory: r.directory}
 	r.mu.Unlock()
 	if err == nil {
 		if err = r.metrics.showPeers(layer); err != nil {
@@ -210,7 +213,7 @@ func (r *Replica) start(ctx context.Context) error {
 	if r.began {
 		return r.startAgain(ctx)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 3*probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 3*probe.Timeout)
 	defer cancel()
 	done, err := r.tryStart(ctx, 0)
 	if err != nil || done {
@@ -254,9 +257,9 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		return fmt.Errorf("raft's settings: %w", err)
 	}
 	trans := peerport.NewTransport(r.layer, peerport.TransportConfig{
-		Resolve:  r.resolve,
+		Resolve:  r.cluster.Resolve,
 		Awaited:  r.awaited,
-		Follows:  r.follows,
+		Follows:  r.cluster.Follows,
 		Written:  r.stores.IsWritten,
 		Observer: r.states,
 		Timeout:  max(2*time.Second, 2*r.cfg.ElectionTimeout),
@@ -278,7 +281,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	}
 	r.stores.RaftRuns()
 	r.trans = trans
-	r.node.Store(node)
+	r.cluster.Run(node)
 	r.running.Go(r.lead)
 	r.running.Go(r.followUp)
 	r.running.Go(r.keep)
@@ -323,49 +326,9 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.states, r.proposer.Awaited}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
 }
 
-// resolve returns the replicated address of a node, or else addr, the one in raft's configuration. That one
-// is never updated, because raft v1.7.3 reads a peer's entry without a lock while it updates its address.
-func (r *Replica) resolve(id raft.ServerID, addr raft.ServerAddress) raft.ServerAddress {
-	_, _, members := r.directory.Record()
-	if known := members[string(id)].GetPeerAddr(); known != "" {
-		return raft.ServerAddress(known)
-	}
-	return addr
-}
-
 // awaited reports whether this node leads and the other one is a member.
 func (r *Replica) awaited(id raft.ServerID) bool {
-	node := r.node.Load()
-	if node == nil || r.current() == nil {
-		return false
-	}
-	return slices.ContainsFunc(node.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
-}
-
-// follows reports whether raft follows that node in the current term. Raft forgets the leader when the term
-// changes.
-func (r *Replica) follows(id raft.ServerID) bool {
-	node := r.node.Load()
-	if node == nil || node.State() != raft.Follower {
-		return false
-	}
-	_, leader := node.LeaderWithID()
-	return leader == id
-}
-
-// leadsOthers reports whether raft leads and needs another voter to commit anything.
-func (r *Replica) leadsOthers() bool {
-	node := r.node.Load()
-	if node == nil || node.State() != raft.Leader {
-		return false
-	}
-	voters := 0
-	for _, s := range node.GetConfiguration().Configuration().Servers {
-		if s.Suffrage == raft.Voter {
-			voters++
-		}
-	}
-	return voters > 1
+	return r.current() != nil && r.cluster.Contains(string(id))
 }
 
 // abandon cleans up after a failed Open.
@@ -403,7 +366,7 @@ func (r *Replica) Close(ctx context.Context) error {
 	r.proposer.Stop()
 	r.pipeline.Wait()
 	var err error
-	if node := r.node.Load(); node != nil {
+	if node := r.cluster.Raft(); node != nil {
 		err = node.Shutdown().Error()
 	}
 	r.snapshots.Wait()
@@ -413,8 +376,8 @@ func (r *Replica) Close(ctx context.Context) error {
 
 // handOver makes another node the leader before this one stops.
 func (r *Replica) handOver(ctx context.Context) {
-	node := r.node.Load()
-	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || r.voters() < 2 {
+	node := r.cluster.Raft()
+	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || len(r.cluster.Voters()) < 2 {
 		return
 	}
 	if err := r.transferToBest(ctx); err != nil {

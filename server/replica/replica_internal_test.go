@@ -68,7 +68,7 @@ func TestDamageDuringTheStart(t *testing.T) {
 		r := serving(t, config())
 		for _, name := range []string{"a", "b"} {
 			r.openSession(t, name)
-			if err := r.node.Load().Snapshot().Error(); err != nil {
+			if err := r.cluster.Raft().Snapshot().Error(); err != nil {
 				t.Fatal(err)
 			}
 		}

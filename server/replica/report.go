@@ -3,13 +3,13 @@ package replica
 import (
 	"context"
 	"fmt"
-	"maps"
 	"time"
 
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -28,7 +28,7 @@ const (
 // keep processes changes in raft and the state machine: it updates the leader hint and the member directory,
 // ends acknowledged alarms, and bounds the size of the log. It runs until the node stops.
 func (r *Replica) keep() {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	seen := make(chan raft.Observation, 16)
 	observer := raft.NewObserver(seen, false, func(o *raft.Observation) bool {
 		_, ok := o.Data.(raft.LeaderObservation)
@@ -105,7 +105,7 @@ func (r *Replica) report() {
 }
 
 func (r *Replica) reportOnce() {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if r.halted.Load() != nil || node.State() == raft.Leader {
 		return // a leader's reconciler takes care of it
 	}
@@ -125,7 +125,7 @@ func (r *Replica) reportOnce() {
 		return
 	}
 	addr, _ := node.LeaderWithID()
-	if err := r.reportTo(r.ctx, Peer{ID: leader.Id, Addr: string(r.resolve(raft.ServerID(leader.Id), addr))}); err != nil {
+	if err := r.reportTo(r.ctx, Peer{ID: leader.Id, Addr: string(r.cluster.Resolve(raft.ServerID(leader.Id), addr))}); err != nil {
 		r.log.Debug("the leader did not record this node", "leader", leader.Id, "error", err)
 	}
 }
@@ -133,18 +133,18 @@ func (r *Replica) reportOnce() {
 // seek probes the other nodes. A node with state calls it when it hears from no leader: the others may know
 // it by an older address, or may have replaced it.
 func (r *Replica) seek() {
-	answers := r.probe(r.ctx, r.directory.Peers(r.cfg.Cluster))
+	answers := r.prober.All(r.ctx, r.directory.Peers(r.cfg.Cluster))
 	// The answer of a node that has not followed a leader since its start may be outdated.
 	as, peer := assess(answers)
 	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
-		r.halt(r.errReplaced(peer, led))
+		r.halt(r.errReplaced(peer, hasLeader))
 		return
 	}
 	if as == removed {
 		r.warnRemoved(peer.ClusterId)
 		return
 	}
-	if leader, ok := leaderAmong(answers); ok {
+	if leader, ok := probe.Leader(answers); ok {
 		if err := r.reportTo(r.ctx, leader); err != nil {
 			r.warnRepeatedly("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
 		}
@@ -153,7 +153,7 @@ func (r *Replica) seek() {
 
 // reportTo reports this node to the leader.
 func (r *Replica) reportTo(ctx context.Context, leader Peer) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*probe.Timeout)
 	defer cancel()
 	resp, _, err := r.layer.Call(ctx, leader.Addr, leader.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: r.self()}}})
 	if err != nil {
@@ -211,7 +211,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	r.wiped.saw(from.GetId(), state.Caller)
 	state.MajorityLost = r.lostMajority() != nil
 	r.machine.View(func(m *fsm.Machine) { state.Revision = m.Revision() })
-	if node := r.node.Load(); node != nil {
+	if node := r.cluster.Raft(); node != nil {
 		state.Term, state.LastIndex = node.CurrentTerm(), node.LastIndex()
 		state.Empty = state.Term == 0 && state.LastIndex == 0
 		_, leader := node.LeaderWithID()
@@ -240,10 +240,10 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 		return status.ErrNotLeader
 	}
 	// Answer a stranger without making it wait for other changes.
-	if _, member := r.directory.Recorded(m.Id); !member && !r.configured(m.Id) {
+	if _, member := r.directory.Recorded(m.Id); !member && !r.cluster.Contains(m.Id) {
 		return notAdded(m)
 	}
-	ctx, cancel := context.WithTimeout(ctx, 2*probeTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*probe.Timeout)
 	defer cancel()
 	changed, err := r.oneByOne(ctx)
 	if err != nil {
@@ -252,7 +252,7 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	defer changed()
 	var known *wire.Member
 	r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
-	if known == nil && !r.configured(m.Id) {
+	if known == nil && !r.cluster.Contains(m.Id) {
 		return notAdded(m)
 	}
 	if proto.Equal(known, m) {
@@ -272,33 +272,4 @@ func notAdded(m *wire.Member) error {
 
 func putMember(m *wire.Member) *wire.Command {
 	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
-}
-
-// servers returns raft's configuration by id.
-func (r *Replica) servers() map[string]raft.Server {
-	servers := map[string]raft.Server{}
-	node := r.node.Load()
-	if node == nil {
-		return servers
-	}
-	future := node.GetConfiguration() // already done
-	for _, s := range future.Configuration().Servers {
-		servers[string(s.ID)] = s
-	}
-	return servers
-}
-
-func (r *Replica) configured(id string) bool {
-	_, ok := r.servers()[id]
-	return ok
-}
-
-func (r *Replica) voters() int {
-	n := 0
-	for s := range maps.Values(r.servers()) {
-		if s.Suffrage == raft.Voter {
-			n++
-		}
-	}
-	return n
 }

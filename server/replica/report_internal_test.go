@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -106,7 +107,7 @@ func TestSnapshotsAreDueByBytes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		for i, limit := range []int64{snapshotBytes, 1} {
-			r.keepSmall(r.node.Load(), limit)
+			r.keepSmall(r.cluster.Raft(), limit)
 			r.snapshots.Wait()
 			if list, err := r.stores.Snapshots.List(); err != nil || len(list) != i {
 				t.Errorf("with a limit of %d bytes: %d snapshots, %v", limit, len(list), err)
@@ -298,7 +299,7 @@ func TestNodesAreRecordedAsTheySay(t *testing.T) {
 		if err := r.do(t.Context(), r.current(), putMember(someMember("n2")), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.node.Load().AddNonvoter("n3", "n3:7401", 0, 0).Error(); err != nil {
+		if err := r.cluster.Raft().AddNonvoter("n3", "n3:7401", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		known := func(id string) (m *wire.Member) {
@@ -345,7 +346,7 @@ func TestReportsWaitForChanges(t *testing.T) {
 			meanwhile func()
 			want      error
 		}{
-			{func() { time.Sleep(2 * probeTimeout) }, status.ErrUnavailable},
+			{func() { time.Sleep(2 * probe.Timeout) }, status.ErrUnavailable},
 			{func() {
 				if err := r.do(t.Context(), r.current(), dropping("n2"), 0); err != nil {
 					t.Error(err)

@@ -140,7 +140,7 @@ func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 	if err != nil {
 		t.Fatal(err)
 	}
-	n.node.Store(node)
+	n.cluster.Run(node)
 	n.monitor.Store(n.newMonitor(node))
 	t.Cleanup(func() {
 		if err := node.Shutdown().Error(); err != nil {

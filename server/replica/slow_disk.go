@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -88,47 +89,47 @@ func (r *Replica) handOverSlow() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, standTimeout)
-	well := r.wellVoters(ctx, lead.term)
+	healthy := r.healthyVoters(ctx, lead.term)
 	cancel()
-	for _, a := range well {
-		term, err := r.askToStand(a.peer, lead.term)
+	for _, a := range healthy {
+		term, err := r.askToStand(a.Peer, lead.term)
 		if err != nil {
 			continue
 		}
-		r.successor.set(a.peer.ID, lead.term, term)
+		r.successor.set(a.Peer.ID, lead.term, term)
 		r.endLeadership("its disk is slow: another node leads")
 		r.metrics.slowDisks.Inc()
-		r.log.Warn("leadership was handed over because a write to the disk takes long", "to", a.peer.ID, "term", term)
+		r.log.Warn("leadership was handed over because a write to the disk takes long", "to", a.Peer.ID, "term", term)
 		return
 	}
 }
 
-// wellVoters returns the voters that could lead in place of this node, best first. If they are no majority,
+// healthyVoters returns the voters that could lead in place of this node, best first. If they are no majority,
 // it returns none.
-func (r *Replica) wellVoters(ctx context.Context, term uint64) []answer {
+func (r *Replica) healthyVoters(ctx context.Context, term uint64) []probe.Answer {
 	var others []Peer
 	voters := 0
-	for id, s := range r.servers() {
+	for id, s := range r.cluster.Servers() {
 		if s.Suffrage != raft.Voter {
 			continue
 		}
 		if voters++; id != r.cfg.ID {
-			others = append(others, r.peer(s))
+			others = append(others, r.cluster.Peer(s))
 		}
 	}
-	well := slices.DeleteFunc(r.probe(ctx, others), func(a answer) bool { return !wellUnder(r.cfg.ID, term, a) })
-	if len(well) <= voters/2 {
+	healthy := slices.DeleteFunc(r.prober.All(ctx, others), func(a probe.Answer) bool { return !healthyFollower(r.cfg.ID, term, a) })
+	if len(healthy) <= voters/2 {
 		return nil
 	}
-	slices.SortFunc(well, func(a, b answer) int {
-		return cmp.Or(cmp.Compare(b.state.LastIndex, a.state.LastIndex), cmp.Compare(a.peer.ID, b.peer.ID))
+	slices.SortFunc(healthy, func(a, b probe.Answer) int {
+		return cmp.Or(cmp.Compare(b.State.LastIndex, a.State.LastIndex), cmp.Compare(a.Peer.ID, b.Peer.ID))
 	})
-	return well
+	return healthy
 }
 
-// wellUnder reports whether a voter follows that leader in that term and has no slow disk.
-func wellUnder(leader string, term uint64, a answer) bool {
-	return a.state != nil && a.state.Term == term && a.state.LeaderId == leader && !a.state.DiskSlow
+// healthyFollower reports whether a voter follows that leader in that term and has no slow disk.
+func healthyFollower(leader string, term uint64, a probe.Answer) bool {
+	return a.State != nil && a.State.Term == term && a.State.LeaderId == leader && !a.State.DiskSlow
 }
 
 // askToStand asks a follower to stand for election, and returns the term in which it leads.
@@ -147,7 +148,7 @@ func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
 
 // serveStand stands for election at the leader's request, and answers once this node leads.
 func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if r.monitor.Load() == nil || r.halted.Load() != nil {
 		return nil, nil
 	}
@@ -175,9 +176,9 @@ func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequ
 
 // mayStand returns an error unless this node may stand for election at the request of from.
 func (r *Replica) mayStand(from string, term uint64) error {
-	server, member := r.servers()[r.cfg.ID]
+	server, member := r.cluster.Servers()[r.cfg.ID]
 	switch {
-	case !r.follows(raft.ServerID(from)) || r.node.Load().CurrentTerm() != term:
+	case !r.cluster.Follows(raft.ServerID(from)) || r.cluster.Raft().CurrentTerm() != term:
 		return fmt.Errorf("%w: this node does not follow %q in term %d", status.ErrPrecondition, from, term)
 	case !member || server.Suffrage != raft.Voter:
 		return fmt.Errorf("%w: this node does not vote", status.ErrPrecondition)

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -45,7 +46,7 @@ func TestWellUnder(t *testing.T) {
 		"of none":               {&wire.NodeState{Term: 5}, false},
 		"its disk is slow, too": {&wire.NodeState{Term: 5, LeaderId: "n1", DiskSlow: true}, false},
 	} {
-		if got := wellUnder("n1", 5, answer{state: c.state}); got != c.want {
+		if got := healthyFollower("n1", 5, probe.Answer{State: c.state}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -67,7 +68,7 @@ func TestWhoTakesPart(t *testing.T) {
 			t.Errorf("a node that runs: %v, %v", a, b)
 		}
 		halted := &Replica{}
-		halted.node.Store(r.node.Load())
+		halted.cluster.Run(r.cluster.Raft())
 		halted.monitor.Store(r.monitor.Load())
 		halted.halted.Store(&errDisk)
 		if a, b := takesPart(halted); a || b {
@@ -92,7 +93,7 @@ func TestWhoTakesPart(t *testing.T) {
 func TestStandingNeedsALeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		if err := r.mayStand("n1", r.node.Load().CurrentTerm()); !errors.Is(err, status.ErrPrecondition) {
+		if err := r.mayStand("n1", r.cluster.Raft().CurrentTerm()); !errors.Is(err, status.ErrPrecondition) {
 			t.Errorf("a leader may stand: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {

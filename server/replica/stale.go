@@ -43,7 +43,7 @@ func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotR
 
 // stale returns the most recent state that this node knows, with a description.
 func (r *Replica) stale() (*fsm.Machine, *wire.StaleSnapshot, error) {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if node == nil {
 		return nil, nil, errNoState
 	}

@@ -21,7 +21,7 @@ func survivor(t *testing.T) (*Replica, *raft.InmemStore) {
 	t.Helper()
 	r, log := begun(t), raft.NewInmemStore()
 	r.stores = &storage.Stores{Log: log}
-	r.node.Store(new(raft.Raft))
+	r.cluster.Run(new(raft.Raft))
 	return r, log
 }
 
@@ -58,7 +58,7 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 	} {
 		r, log := survivor(t)
 		if c.starting {
-			r.node.Store(nil)
+			r.cluster.Run(nil)
 		}
 		if c.blank {
 			r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -33,8 +34,8 @@ func TestWhoAnswersIsChecked(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			n := openIdle(t, func(cfg *Config) { cfg.ClusterID = c.mine })
 			listenAs(t, n.net, "n2", &scripted{id: c.is, cluster: c.theirs, state: &wire.NodeState{Member: someMember(c.says)}})
-			a := n.ask(t.Context(), Peer{ID: "n2", Addr: "n2:7401"})
-			if (a.state != nil) != c.state || a.cluster != c.cluster || a.peer.ID != "n2" || (a.err != nil) != (c.is == "n9" || c.cluster != "") {
+			a := n.prober.One(t.Context(), Peer{ID: "n2", Addr: "n2:7401"})
+			if (a.State != nil) != c.state || a.Cluster != c.cluster || a.Peer.ID != "n2" || (a.Err != nil) != (c.is == "n9" || c.cluster != "") {
 				t.Errorf("%s: %+v", name, a)
 			}
 		})
@@ -46,17 +47,17 @@ func TestWhoAnswersIsChecked(t *testing.T) {
 func TestMeetingTheMembers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := openIdle(t, nil)
-		knows := func(id string, revision uint64, change func(*wire.NodeState)) answer {
+		knows := func(id string, revision uint64, change func(*wire.NodeState)) probe.Answer {
 			a := says(id, 1, wire.Standing_MEMBER)
-			a.state.Member, a.state.ClusterId, a.state.Revision = someMember(id), "c", revision
+			a.State.Member, a.State.ClusterId, a.State.Revision = someMember(id), "c", revision
 			if change != nil {
-				change(a.state)
+				change(a.State)
 			}
 			return a
 		}
 		other := func(s *wire.NodeState) { s.ClusterId = "d" }
-		answers := []answer{
-			knows("n2", 7, nil), knows("n3", 9, nil), knows("n4", 8, nil), {peer: Peer{ID: "n5", Addr: "n5:7401"}},
+		answers := []probe.Answer{
+			knows("n2", 7, nil), knows("n3", 9, nil), knows("n4", 8, nil), {Peer: Peer{ID: "n5", Addr: "n5:7401"}},
 			knows("n6", 20, func(s *wire.NodeState) { other(s); s.Empty = true }),
 			knows("n7", 21, func(s *wire.NodeState) { other(s); s.Caller = wire.Standing_EXPECTED }),
 			knows("n8", 22, func(s *wire.NodeState) { other(s); s.Member.Incarnation = "" }),
@@ -84,7 +85,7 @@ func TestMeetingTheMembers(t *testing.T) {
 // TestReplacedNodesAskAgain verifies that a replaced node asks again until the news has spread among the
 // others, or there is no time left.
 func TestReplacedNodesAskAgain(t *testing.T) {
-	const both = firstRound + probeTimeout
+	const both = firstRound + probe.Timeout
 	led := func(caller wire.Standing) *wire.NodeState {
 		return &wire.NodeState{Caller: caller, LeaderId: "n2", Term: 1}
 	}
@@ -199,11 +200,11 @@ func TestHowManyBeginACluster(t *testing.T) {
 			n := openIdle(t, func(cfg *Config) {
 				cfg.Cluster = []Peer{{ID: "n1", Addr: "n1:7401"}, {ID: "n2", Addr: "n2:7401"}, {ID: "n3", Addr: "n3:7401"}, {ID: "n4", Addr: "n4:7401"}}[:c.configured]
 			})
-			var answers []answer
+			var answers []probe.Answer
 			for i := range max(c.configured-1, c.answers) {
 				a := says([]string{"n2", "n3", "n4"}[i], 0, wire.Standing_UNKNOWN)
 				if i >= c.answers {
-					a.state = nil
+					a.State = nil
 				}
 				answers = append(answers, a)
 			}
@@ -268,7 +269,7 @@ func TestNodeThatIsStoppedWhileItAsks(t *testing.T) {
 		listens(t, n.net, "n2", &wire.NodeState{Empty: true})
 		n.net.Isolate("n1", "n2")
 		n.running.Go(n.awaitStart)
-		time.Sleep(firstRound + probeTimeout/2)
+		time.Sleep(firstRound + probe.Timeout/2)
 		n.cancel()
 		n.running.Wait()
 		if cause := n.halted.Load(); cause != nil {

@@ -23,7 +23,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		}
 	}
 	status := &wire.StatusResponse{NodeId: r.cfg.ID, LeaderId: r.Leader().GetId(), AppliedIndex: r.machine.AppliedIndex()}
-	if node := r.node.Load(); node != nil {
+	if node := r.cluster.Raft(); node != nil {
 		status.Term, status.CommitIndex = node.CurrentTerm(), node.CommitIndex()
 	}
 	var members []*wire.Member
@@ -64,7 +64,7 @@ func (r *Replica) nodes(ctx context.Context, members []*wire.Member, leader stri
 	for _, m := range members {
 		nodes[m.Id] = &wire.NodeStatus{Id: m.Id, PeerAddr: m.PeerAddr, ClientAddr: m.ClientAddr, HttpAddr: m.HttpAddr, Level: m.Level, Incarnation: m.Incarnation}
 	}
-	for id, s := range r.servers() {
+	for id, s := range r.cluster.Servers() {
 		if nodes[id] == nil {
 			nodes[id] = &wire.NodeStatus{Id: id, PeerAddr: string(s.Address)}
 		}
@@ -90,7 +90,7 @@ func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 		}
 		return
 	}
-	if a := r.ask(ctx, Peer{ID: n.Id, Addr: n.PeerAddr}); a.state != nil {
-		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.state.AppliedIndex, a.state.Version, a.state.Alarms
+	if a := r.prober.One(ctx, Peer{ID: n.Id, Addr: n.PeerAddr}); a.State != nil {
+		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.State.AppliedIndex, a.State.Version, a.State.Alarms
 	}
 }

@@ -21,7 +21,7 @@ func TestStatusOfEachNode(t *testing.T) {
 		if err := r.do(t.Context(), r.current(), putMember(someMember("n2")), 0); err != nil {
 			t.Fatal(err)
 		}
-		if err := r.node.Load().AddNonvoter("n9", "n9:7401", 0, 0).Error(); err != nil {
+		if err := r.cluster.Raft().AddNonvoter("n9", "n9:7401", 0, 0).Error(); err != nil {
 			t.Fatal(err)
 		}
 		r.openSession(t, "a")

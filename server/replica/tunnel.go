@@ -19,7 +19,7 @@ type acceptTunnel func(conn net.Conn, address string)
 // client's address along. It returns ErrLeaderMoved if this node follows another leader or none, and a
 // *peerport.TunnelError if the leader refuses.
 func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
-	node := r.node.Load()
+	node := r.cluster.Raft()
 	if node == nil {
 		return nil, fmt.Errorf("%w: this node is starting", ErrLeaderMoved)
 	}
@@ -27,7 +27,7 @@ func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, addre
 	if string(id) != leader.GetId() {
 		return nil, fmt.Errorf("%w: this node follows %q, not %q", ErrLeaderMoved, id, leader.GetId())
 	}
-	return r.layer.Tunnel(ctx, string(r.resolve(id, addr)), leader.GetId(), &wire.TunnelRequest{Address: address})
+	return r.layer.Tunnel(ctx, string(r.cluster.Resolve(id, addr)), leader.GetId(), &wire.TunnelRequest{Address: address})
 }
 
 // OnTunnel makes the replica call accept with each client connection that another node opens to this one

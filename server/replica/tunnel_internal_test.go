@@ -19,7 +19,7 @@ func TestTunnelsToNoLeader(t *testing.T) {
 		if _, err := r.OpenTunnel(t.Context(), &wire.LeaderHint{Id: "n2"}, "10.0.0.1:1"); !errors.Is(err, ErrLeaderMoved) || !strings.Contains(err.Error(), says) {
 			t.Errorf("opened: %v, want %q", err, says)
 		}
-		r.node.Store(new(raft.Raft))
+		r.cluster.Run(new(raft.Raft))
 	}
 }
 

@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/peerport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Timeout bounds one request to one node.
+const Timeout = time.Second
+
+// Answer is the result of probing one peer.
+type Answer struct {
+	Peer  directory.Peer
+	State *wire.NodeState // nil if it did not answer
+	// Cluster is the cluster of the peer, if it is not ours.
+	Cluster string
+	Err     error
+}
+
+// Prober probes other nodes over the peer port.
+type Prober struct {
+	Layer     *peerport.Layer
+	Directory *directory.Directory
+}
+
+// All probes all peers concurrently. The answers have the order of the peers.
+func (p Prober) All(ctx context.Context, peers []directory.Peer) []Answer {
+	answers := make([]Answer, len(peers))
+	var asked sync.WaitGroup
+	for i, peer := range peers {
+		asked.Go(func() { answers[i] = p.One(ctx, peer) })
+	}
+	asked.Wait()
+	return answers
+}
+
+// One probes one peer.
+func (p Prober) One(ctx context.Context, peer directory.Peer) Answer {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}})
+	a := Answer{Peer: peer, State: resp.GetState(), Err: err}
+	mine, theirs := p.Directory.ClusterID(), reply.GetClusterId()
+	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
+		a.Cluster = theirs
+	}
+	if a.State.GetMember().GetId() != peer.ID {
+		a.State = nil
+	}
+	return a
+}
+
+// Unreachable returns the peers that did not answer, with the reasons.
+func Unreachable(answers []Answer) []string {
+	var texts []string
+	for _, a := range answers {
+		if a.State == nil {
+			texts = append(texts, fmt.Sprintf("%s: %v", a.Peer.ID, a.Err))
+		}
+	}
+	return texts
+}
+
+// Leader returns the leader of the highest term named in the answers, among those that answered themselves.
+func Leader(answers []Answer) (leader directory.Peer, ok bool) {
+	var term uint64
+	for _, a := range answers {
+		if a.State != nil && a.State.LeaderId == a.Peer.ID && a.State.Term >= term {
+			leader, term = a.Peer, a.State.Term
+		}
+	}
+	return leader, leader.ID != ""
+}
+
+// LongestLog returns the answer of the node with the longest log. Its state is nil if no node answered.
+func LongestLog(answers []Answer) (best Answer) {
+	for _, a := range answers {
+		if a.State != nil && (best.State == nil || a.State.LastIndex > best.State.LastIndex) {
+			best = a
+		}
+	}
+	return best
+}
+
+// SameCluster returns status.ErrOtherCluster unless all peers belong to one cluster, which is mine if that is
+// known.
+func SameCluster(answers []Answer, mine string) error {
+	for _, a := range answers {
+		theirs := a.Cluster
+		if a.State != nil {
+			theirs = a.State.ClusterId
+		}
+		if theirs == "" {
+			continue
+		}
+		if mine != "" && mine != theirs {
+			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", status.ErrOtherCluster, a.Peer.ID, a.Peer.Addr, theirs, mine)
+		}
+		mine = theirs
+	}
+	return nil
+}

@@ -1,0 +1,98 @@
+package probe_test
+
+import (
+	"errors"
+	"slices"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// from returns the answer of a node.
+func from(id string, state *wire.NodeState) probe.Answer {
+	return probe.Answer{Peer: directory.Peer{ID: id, Addr: id + ":1"}, State: state}
+}
+
+func TestSameCluster(t *testing.T) {
+	of := func(clusters ...string) (answers []probe.Answer) {
+		for _, cluster := range clusters {
+			answers = append(answers, from("n1", &wire.NodeState{ClusterId: cluster}))
+		}
+		return answers
+	}
+	refusing := probe.Answer{Cluster: "d"} // does not report its state
+	for name, c := range map[string]struct {
+		mine    string
+		answers []probe.Answer
+		other   bool
+	}{
+		"none":                       {"", nil, false},
+		"one":                        {"", of("c"), false},
+		"one twice":                  {"", of("c", "", "c"), false},
+		"two":                        {"", of("c", "", "d"), true},
+		"this one":                   {"c", of("c"), false},
+		"another one":                {"c", of("d"), true},
+		"one that is none yet":       {"c", of(""), false},
+		"another one, which refuses": {"c", []probe.Answer{refusing}, true},
+		"this one, which refuses":    {"d", []probe.Answer{refusing}, false},
+		"a silent node":              {"c", []probe.Answer{{}}, false},
+	} {
+		if err := probe.SameCluster(c.answers, c.mine); errors.Is(err, status.ErrOtherCluster) != c.other {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestLeader(t *testing.T) {
+	leads := func(id, leader string, term uint64) probe.Answer {
+		return from(id, &wire.NodeState{LeaderId: leader, Term: term})
+	}
+	for name, c := range map[string]struct {
+		answers []probe.Answer
+		leader  string
+	}{
+		"nobody":                  {nil, ""},
+		"silence":                 {[]probe.Answer{{}}, ""},
+		"no leader":               {[]probe.Answer{leads("n1", "", 4)}, ""},
+		"one that did not answer": {[]probe.Answer{leads("n1", "n2", 4)}, ""},
+		"one":                     {[]probe.Answer{leads("n1", "n2", 4), leads("n2", "n2", 4)}, "n2"},
+		"an older one first":      {[]probe.Answer{leads("n1", "n1", 3), leads("n2", "n2", 4)}, "n2"},
+		"an older one last":       {[]probe.Answer{leads("n2", "n2", 4), leads("n1", "n1", 3)}, "n2"},
+		"in term 0":               {[]probe.Answer{leads("n2", "n2", 0)}, "n2"},
+	} {
+		leader, ok := probe.Leader(c.answers)
+		if leader.ID != c.leader || ok != (c.leader != "") {
+			t.Errorf("%s: %q, %v", name, leader.ID, ok)
+		}
+	}
+}
+
+func TestLongestLog(t *testing.T) {
+	at := func(id string, last uint64) probe.Answer {
+		return probe.Answer{Peer: directory.Peer{ID: id}, State: &wire.NodeState{LastIndex: last}}
+	}
+	silent := probe.Answer{Peer: directory.Peer{ID: "silent"}}
+	for name, c := range map[string]struct {
+		answers []probe.Answer
+		want    string
+	}{
+		"first":   {[]probe.Answer{at("a", 9), silent, at("b", 8)}, "a"},
+		"last":    {[]probe.Answer{at("a", 7), at("b", 8)}, "b"},
+		"of none": {[]probe.Answer{silent, at("a", 0)}, "a"},
+		"silent":  {[]probe.Answer{silent}, ""},
+	} {
+		if got := probe.LongestLog(c.answers); got.Peer.ID != c.want {
+			t.Errorf("%s: %v", name, got.Peer)
+		}
+	}
+}
+
+func TestUnreachable(t *testing.T) {
+	got := probe.Unreachable([]probe.Answer{{Peer: directory.Peer{ID: "n1"}, Err: errors.New("refused")}, from("n2", &wire.NodeState{})})
+	if !slices.Equal(got, []string{"n1: refused"}) {
+		t.Errorf("unreachable: %q", got)
+	}
+}
