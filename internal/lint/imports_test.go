@@ -40,7 +40,9 @@ var layers = []struct {
 	{"server/directory", []string{"fsm", "transport/wire", "server/status", "server/storage"}},
 	{"server/cluster", []string{"server/directory"}},
 	{"server/probe", []string{"transport/peerport", "transport/wire", "server/directory", "server/status"}},
-	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/cluster", "server/consistency", "server/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/notify", "server/probe", "server/rollback", "server/status"}},
+	{"server/membership", []string{"fsm", "transport/wire", "server/cluster", "server/directory", "server/probe", "server/status"}},
+	{"server/handover", []string{"transport/peerport", "transport/wire", "server/cluster", "server/directory", "server/groupcommit", "server/probe", "server/status", "server/storage"}},
+	{"server/replica", []string{"fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/alarm", "server/cluster", "server/consistency", "server/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/handover", "server/membership", "server/notify", "server/probe", "server/rollback", "server/status"}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
@@ -69,7 +71,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/cluster/...", "server/directory/...", "server/failover/monitor/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/cluster/...", "server/directory/...", "server/failover/monitor/...", "server/handover/...", "server/membership/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

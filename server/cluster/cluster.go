@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"slices"
 	"sync/atomic"
 
 	"github.com/hashicorp/raft"
@@ -101,4 +102,14 @@ func (c *Cluster) Follows(id raft.ServerID) bool {
 func (c *Cluster) LeadsOthers() bool {
 	node := c.Raft()
 	return node != nil && node.State() == raft.Leader && len(c.Voters()) > 1
+}
+
+// VotersBut returns the voters except those named.
+func VotersBut(servers map[string]raft.Server, ids ...string) (voters []raft.Server) {
+	for id, s := range servers {
+		if s.Suffrage == raft.Voter && !slices.Contains(ids, id) {
+			voters = append(voters, s)
+		}
+	}
+	return voters
 }

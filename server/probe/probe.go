@@ -16,6 +16,10 @@ import (
 // Timeout bounds one request to one node.
 const Timeout = time.Second
 
+// CaughtUp is how many entries a node may lack when it gets its vote, or the leadership. It receives them while the
+// change is being committed.
+const CaughtUp = 256
+
 // Answer is the result of probing one peer.
 type Answer struct {
 	Peer  directory.Peer
@@ -107,4 +111,14 @@ func SameCluster(answers []Answer, mine string) error {
 		mine = theirs
 	}
 	return nil
+}
+
+// Unanswered returns the error for a node that did not answer within Timeout. It is status.ErrPrecondition: the
+// client should neither retry nor doubt that this node leads, as it would if the call's timeout were passed on.
+func Unanswered(a Answer, remedy string) error {
+	what := "does not answer"
+	if errors.Is(a.Err, peerport.ErrRefused) {
+		what = "does not take the call"
+	}
+	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", status.ErrPrecondition, a.Peer.ID, a.Peer.Addr, what, remedy, a.Err)
 }

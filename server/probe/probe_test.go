@@ -3,11 +3,13 @@ package probe_test
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -94,5 +96,19 @@ func TestUnreachable(t *testing.T) {
 	got := probe.Unreachable([]probe.Answer{{Peer: directory.Peer{ID: "n1"}, Err: errors.New("refused")}, from("n2", &wire.NodeState{})})
 	if !slices.Equal(got, []string{"n1: refused"}) {
 		t.Errorf("unreachable: %q", got)
+	}
+}
+
+// TestUnanswered verifies that the error distinguishes a node that does not answer from one that refuses the
+// call.
+func TestUnanswered(t *testing.T) {
+	for _, c := range []struct {
+		cause error
+		says  string
+	}{{errors.New("no route"), "does not answer"}, {&peerport.RefusedError{Message: "no"}, "does not take the call"}} {
+		err := probe.Unanswered(probe.Answer{Peer: directory.Peer{ID: "n2", Addr: "n2:7401"}, Err: c.cause}, "the remedy")
+		if !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
+			t.Errorf("%v: %v", c.cause, err)
+		}
 	}
 }

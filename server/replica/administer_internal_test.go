@@ -14,10 +14,10 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
-	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -64,6 +64,16 @@ func (r *Replica) onCommand(wanted func(*wire.Command) bool, instead func(data [
 	r.applyEntry.Store(&apply)
 }
 
+// changeMembers keeps a change of the members in progress until done is called.
+func (r *Replica) changeMembers(t *testing.T) (done func()) {
+	t.Helper()
+	done, err := r.members.Lock(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return done
+}
+
 func refuseEntry([]byte) raft.ApplyFuture { return groupcommit.Failed{Err: raft.ErrNotLeader} }
 
 // isAct, isPut and isDrop recognize the commands of a membership change.
@@ -103,9 +113,9 @@ func TestAdditionsThatFail(t *testing.T) {
 				t.Errorf("%s: recorded %s, configured %s, %v", when, recorded, configured, err)
 			}
 		}
-		r.changing <- struct{}{}
+		changed := r.changeMembers(t)
 		add("another change is under way", "n2", status.ErrUnavailable, "another membership change", "n1 n1")
-		<-r.changing
+		changed()
 		r.onCommand(isAct, refuseEntry)
 		add("the act is not recorded", "n2", status.ErrNotLeader, "", "n1 n1")
 		r.onCommand(isPut, refuseEntry)
@@ -155,9 +165,9 @@ func TestRemovalsThatFail(t *testing.T) {
 		if err := r.StepDown(t.Context()); !errors.Is(err, status.ErrPrecondition) || !r.Serving() {
 			t.Errorf("the last voter stepped down: %v", err)
 		}
-		r.changing <- struct{}{}
+		changed := r.changeMembers(t)
 		remove("another change is under way", "n2", status.ErrUnavailable, "n1n2 n1n2")
-		<-r.changing
+		changed()
 		r.onCommand(isAct, refuseEntry)
 		remove("the act is not recorded", "n2", status.ErrNotLeader, "n1n2 n1n2")
 		r.onCommand(isDrop, refuseEntry)
@@ -196,7 +206,7 @@ func TestRemovalBesideASilentVoter(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 3)
 		r, silent := nodes[0], nodes[2].cfg.ID
-		if err := r.do(t.Context(), r.current(), putMember(someMember("n9")), 0); err != nil {
+		if err := r.do(t.Context(), r.current(), membership.Put(someMember("n9")), 0); err != nil {
 			t.Fatal(err)
 		}
 		net.Isolate(silent, r.cfg.ID, nodes[1].cfg.ID)
@@ -295,7 +305,7 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 			r, other := nodes[0], nodes[1]
 			finished, answered, left := make(chan struct{}), make(chan *wire.Result, 1), make(chan error, 1)
 			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{groupcommit.Failed{Err: raft.ErrNotLeader}, finished} })
-			r.proposer.ProposeUrgent(r.current().term, groupcommit.NewItem(putMember(someMember("n9")), func(result *wire.Result) { answered <- result }))
+			r.proposer.ProposeUrgent(r.current().term, groupcommit.NewItem(membership.Put(someMember("n9")), func(result *wire.Result) { answered <- result }))
 			synctest.Wait()
 			go func() { left <- r.StepDown(t.Context()) }()
 			synctest.Wait()
@@ -312,19 +322,5 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 			<-answered
 			net.Heal()
 		})
-	}
-}
-
-// TestNoAnswer verifies that the error distinguishes a node that does not answer from one that refuses the
-// call.
-func TestNoAnswer(t *testing.T) {
-	for _, c := range []struct {
-		cause error
-		says  string
-	}{{errors.New("no route"), "does not answer"}, {&peerport.RefusedError{Message: "no"}, "does not take the call"}} {
-		err := noAnswer(probe.Answer{Peer: Peer{ID: "n2", Addr: "n2:7401"}, Err: c.cause}, "the remedy")
-		if !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "the remedy: "+c.cause.Error()) {
-			t.Errorf("%v: %v", c.cause, err)
-		}
 	}
 }

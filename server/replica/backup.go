@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -31,7 +32,7 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 	if err != nil {
 		return err
 	}
-	err = r.record(ctx, lead, act) // applied here: the state has everything that was applied before
+	err = membership.Record(ctx, lead, act) // applied here: the state has everything that was applied before
 	done()
 	if err != nil {
 		return err
@@ -123,13 +124,6 @@ func validAct(act *wire.RecordAct) error {
 		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	return nil
-}
-
-// record writes to the audit log what an operator is about to do. Unless it returns nil, the action must not
-// happen.
-func (r *Replica) record(ctx context.Context, lead *leadership, act *wire.RecordAct) error {
-	_, err := r.execute(ctx, lead, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
-	return err
 }
 
 // execute proposes one of the leadership's own commands and waits for its result. If it returns no error, the

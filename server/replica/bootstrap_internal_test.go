@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -89,6 +91,18 @@ func TestAdviceFitsTheCluster(t *testing.T) {
 	if text := r.errReplaced(&wire.NodeState{}, quorumLost).Error(); !strings.Contains(text, "--endpoints HOST:PORT") || !strings.Contains(text, "of a node that has its data") {
 		t.Errorf("about a node that says nothing of itself: %s", text)
 	}
+}
+
+// configured returns a raft configuration with these voters and non-voters.
+func configured(voters []string, others ...string) map[string]raft.Server {
+	servers := map[string]raft.Server{}
+	for _, id := range voters {
+		servers[id] = raft.Server{ID: raft.ServerID(id), Suffrage: raft.Voter}
+	}
+	for _, id := range others {
+		servers[id] = raft.Server{ID: raft.ServerID(id), Suffrage: raft.Nonvoter}
+	}
+	return servers
 }
 
 func TestWipedVoters(t *testing.T) {

@@ -18,11 +18,13 @@
 //     from one.
 //   - hashes.go: the exchange of state hashes, which package consistency compares.
 //   - peer_state.go, alarms.go: detecting a disk that was rolled back, and logs that have forked.
-//   - slow_disk.go, failover.go: handing leadership over when the leader's disk hangs. Package storage is the disk. When the
-//     leader's process dies, package failover/monitor calls an election.
-//   - members.go, member_rules.go, reconciler.go, report.go: members, their addresses and feature levels.
-//     majority.go recognizes a cluster that cannot elect a leader any more. Package cluster is raft's view of
-//     the members, package probe asks them for their state.
+//   - administer.go, report.go: requests of operators and of other nodes. majority.go recognizes a cluster that cannot
+//     elect a leader any more.
+//   - failover.go: the parts that move leadership. When the leader's process dies, package failover/monitor calls an
+//     election. Package handover moves leadership on request, and away from a slow disk.
+//
+// Package cluster is raft's view of the members, package probe asks them for their state, and package membership
+// changes them.
 //
 // # Request path
 //

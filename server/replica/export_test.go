@@ -13,7 +13,7 @@ import (
 
 // AskToStand asks a node to stand for election, as a leader does whose disk hangs.
 func (r *Replica) AskToStand(id string, term uint64) error {
-	_, err := r.askToStand(r.cluster.Peer(r.cluster.Servers()[id]), term)
+	_, err := r.handover.Ask(r.ctx, r.cluster.Peer(r.cluster.Servers()[id]), term)
 	return err
 }
 
@@ -27,7 +27,7 @@ func (r *Replica) StandCutOff(ctx context.Context, leader string, term uint64) e
 }
 
 // HandOverSlow does what a leader does when a write takes long.
-func (r *Replica) HandOverSlow() { r.handOverSlow() }
+func (r *Replica) HandOverSlow() { r.handover.HandOver(r.ctx) }
 
 // Stand asks this node to stand for election.
 func (r *Replica) Stand(ctx context.Context, leader string, term uint64) error {
@@ -36,7 +36,9 @@ func (r *Replica) Stand(ctx context.Context, leader string, term uint64) error {
 }
 
 // MayStand returns the error that Stand would return before standing, without standing.
-func (r *Replica) MayStand(leader string, term uint64) error { return r.mayStand(leader, term) }
+func (r *Replica) MayStand(leader string, term uint64) error {
+	return r.handover.MayStand(leader, term)
+}
 
 // Demote takes a node's vote away, until the reconciler gives it back. If wholly is set, it removes the node
 // from raft's configuration.
@@ -48,7 +50,7 @@ func (r *Replica) Demote(id string, wholly bool) error {
 }
 
 // HasHandedOver records that this node has handed over because of its disk.
-func (r *Replica) HasHandedOver() { r.successor.set("", 0, 0) }
+func (r *Replica) HasHandedOver() { r.handover.HandedOver("", 0, 0) }
 
 // Heard returns the voters, and those that answered this node's question about a leader.
 func (r *Replica) Heard(ctx context.Context, leader string) (voters, answered []string) {

@@ -1,9 +1,12 @@
 package replica
 
 import (
+	"context"
+
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/failover/monitor"
+	"github.com/quorumlock/quorumlock/server/handover"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -13,6 +16,33 @@ func (r *Replica) newMonitor(node *raft.Raft) *monitor.Monitor {
 		Address: func(s raft.Server) string { return r.cluster.Peer(s).Addr }, Servers: r.cluster.Servers, CallElection: r.trans.CallElection,
 		Logger: r.log, Losses: r.metrics.leaderLosses, Decisions: r.metrics.leaderHints,
 	})
+}
+
+func (r *Replica) newHandover() *handover.Handover {
+	return handover.New(handover.Config{
+		NodeID: r.cfg.ID, Cluster: &r.cluster, Prober: r.prober, Layer: r.layer, Proposer: r.proposer, Stores: r.stores,
+		Term: r.leadingTerm, Serving: r.Serving, Superseded: r.endLeadership, Done: r.ctx.Done(), Logger: r.log, SlowDisks: r.metrics.slowDisks,
+		CallElection: func(term uint64) error {
+			r.monitor.Load().Called(term)
+			return r.trans.CallElection()
+		},
+	})
+}
+
+// leadingTerm returns the term in which this node leads, 0 if it does not.
+func (r *Replica) leadingTerm() uint64 {
+	if lead := r.current(); lead != nil {
+		return lead.term
+	}
+	return 0
+}
+
+// serveStand calls an election at the leader's request. It returns nil if this node does not take part.
+func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
+	if r.monitor.Load() == nil || r.halted.Load() != nil {
+		return nil, nil
+	}
+	return r.handover.Stand(ctx, from, q)
 }
 
 // answerLoss answers another voter's question about a leader. It returns nil if this node does not take part.

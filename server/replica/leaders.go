@@ -85,7 +85,7 @@ func (r *Replica) leader() (m *wire.Member, term uint64, ok bool) {
 	}
 	term = node.CurrentTerm()
 	_, id := node.LeaderWithID()
-	if next, since := r.successor.of(term); next != "" {
+	if next, since := r.handover.Successor(term); next != "" {
 		id, term = raft.ServerID(next), since
 	}
 	if id == "" || string(id) == r.cfg.ID && r.halted.Load() != nil {

@@ -25,7 +25,13 @@ type leadership struct {
 	serving bool
 	// refusedBarrier requests another barrier.
 	refusedBarrier chan struct{}
-	reconciler     *reconciler
+
+	r *Replica
+}
+
+// Execute implements membership.Leadership.
+func (l *leadership) Execute(ctx context.Context, cmd *wire.Command, level uint32) (*wire.Result, error) {
+	return l.r.execute(ctx, l, cmd, level)
 }
 
 // lead follows raft's leadership. LeaderCh coalesces: a true without a false before it means that leadership
@@ -71,9 +77,8 @@ func (r *Replica) startLeadership(node *raft.Raft) {
 	if node.State() != raft.Leader {
 		return // lost again already; LeaderCh will report it
 	}
-	lead := &leadership{term: term, refusedBarrier: make(chan struct{}, 1)}
+	lead := &leadership{term: term, refusedBarrier: make(chan struct{}, 1), r: r}
 	lead.ctx, lead.cancel = context.WithCancel(r.ctx)
-	lead.reconciler = newReconciler(r, lead)
 	r.mu.Lock()
 	if r.closing || r.halted.Load() != nil {
 		r.mu.Unlock()
@@ -179,7 +184,8 @@ func (r *Replica) serve(lead *leadership) {
 	r.notifier.Open()
 	r.catchUp.end()
 	lead.serving = true
-	r.running.Go(lead.reconciler.run)
+	r.running.Go(func() { r.members.Reconcile(lead.ctx, lead) })
+	r.running.Go(func() { r.superviseState(lead) })
 	r.proposer.Serve(lead.term, level)
 	r.leaders.change(r.Leader())
 	r.log.Info("serving", "term", lead.term)

@@ -43,7 +43,7 @@ func TestWhoIsNamedAsLeader(t *testing.T) {
 		want("a leader that has failed", leader, "", "", 0)
 		leader.halted.Store(nil)
 		next := follower.cfg.ID
-		leader.successor.set(next, term, term+1)
+		leader.handover.HandedOver(next, term, term+1)
 		want("a leader with a successor", leader, next, next+":7402", term+1)
 	})
 }
@@ -84,7 +84,7 @@ func TestRefusals(t *testing.T) {
 		want("stopping", stopping.Replica, wire.Status_UNAVAILABLE, "stopping")
 		want("a follower", nodes[1].Replica, wire.Status_NOT_LEADER, "")
 		want("a leader", leader.Replica, wire.Status_UNAVAILABLE, "not taken over yet")
-		leader.successor.set("n9", leader.current().term, leader.current().term+1)
+		leader.handover.HandedOver("n9", leader.current().term, leader.current().term+1)
 		want("a leader with a successor", leader.Replica, wire.Status_NOT_LEADER, "")
 		leader.halted.Store(&errDisk)
 		want("a failed leader", leader.Replica, wire.Status_UNAVAILABLE, "failed")
@@ -114,7 +114,7 @@ func TestOnlyThePresentLeadershipServes(t *testing.T) {
 		begin := func(r *Replica, term uint64) *leadership {
 			lead := &leadership{term: term}
 			lead.ctx, lead.cancel = context.WithCancel(r.ctx)
-			lead.reconciler = newReconciler(r, lead)
+			lead.r = r
 			return lead
 		}
 		term := leader.current().term

@@ -372,10 +372,9 @@ func TestComplaints(t *testing.T) {
 	r, out := governing(t), &logged{}
 	r.log = hclog.New(&hclog.LoggerOptions{Output: out})
 	lead := &leadership{ctx: r.ctx}
-	s := newReconciler(r, lead)
 	var lines []int
 	complain := func(err error) {
-		s.complain("do it", err)
+		r.warnFailed(lead, "do it", err)
 		lines = append(lines, strings.Count(out.text.String(), "could not do it"))
 	}
 	complain(nil)
@@ -392,13 +391,12 @@ func TestComplaints(t *testing.T) {
 func TestDoubtSuspendsGranting(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		s := newReconciler(r, r.current())
 		suspended := func() (revision uint64) {
 			r.View(func(m *fsm.Machine) { revision = m.GrantsSuspended() })
 			return revision
 		}
 		reconcile := func(doubt bool, agreed, since uint64) bool {
-			s.reconcileGrants(t.Context(), since, agreed, doubt)
+			r.reconcileGrants(r.current(), since, agreed, doubt)
 			return suspended() != 0
 		}
 		if reconcile(false, 0, 0) {
@@ -444,9 +442,9 @@ func TestLeadersRecordThemselves(t *testing.T) {
 				})
 				return known
 			})
-			time.Sleep(2 * reconcileInterval)
+			time.Sleep(2 * superviseInterval)
 			before := r.cluster.Raft().LastIndex()
-			time.Sleep(20 * reconcileInterval)
+			time.Sleep(20 * superviseInterval)
 			if n := r.cluster.Raft().LastIndex() - before; n != 0 {
 				t.Errorf("%d entries of an idle node", n)
 			}

@@ -20,6 +20,8 @@ import (
 	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/failover/monitor"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/handover"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -46,7 +48,8 @@ type Replica struct {
 	checker   *consistency.Checker
 	wiped     *wipedVoters
 	states    *peerStates
-	successor successor
+	handover  *handover.Handover
+	members   *membership.Members
 	alarms    alarm.List
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
@@ -58,10 +61,8 @@ type Replica struct {
 	pipeline sync.WaitGroup // proposer and completer
 	// snapshots tracks the snapshots that this package requested from raft. They end with raft at the latest.
 	snapshots sync.WaitGroup
-	// changing is held while the members are being changed; see oneByOne.
-	changing chan struct{}
-	cluster  cluster.Cluster
-	prober   probe.Prober
+	cluster   cluster.Cluster
+	prober    probe.Prober
 	// trans is raft's transport. It is set before raft runs.
 	trans *peerport.Transport
 	// monitor calls an election when the leader's process has died; nil until raft runs, or if that is off.
@@ -104,7 +105,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
@@ -197,6 +198,7 @@ func (r *Replica) openNetwork() error {
 	r.mu.Lock()
 	r.layer, r.prober = layer, probe.Prober{Layer: layer, Directory: r.directory}
 	r.mu.Unlock()
+	r.members, r.handover = r.newMembers(), r.newHandover()
 	if err == nil {
 		if err = r.metrics.showPeers(layer); err != nil {
 			err = errors.Join(err, layer.Close())
@@ -294,7 +296,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		m := r.newMonitor(node)
 		r.monitor.Store(m)
 		r.running.Go(func() { m.Run(r.ctx) })
-		r.running.Go(r.watchDisk)
+		r.running.Go(func() { r.handover.Run(r.ctx) })
 	}
 	return nil
 }
@@ -380,7 +382,7 @@ func (r *Replica) handOver(ctx context.Context) {
 	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || len(r.cluster.Voters()) < 2 {
 		return
 	}
-	if err := r.transferToBest(ctx); err != nil {
+	if err := r.handover.ToBest(ctx); err != nil {
 		r.log.Warn("leadership was not handed over", "error", err)
 	}
 }

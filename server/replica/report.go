@@ -202,7 +202,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		Caller:       r.directory.RecordedStanding(from.GetId(), from.GetIncarnation()),
 		Version:      r.cfg.Version,
 		AppliedIndex: applied,
-		DiskSlow:     r.stores.DiskSlow(slowFor) || r.successor.recent(),
+		DiskSlow:     r.handover.Declines(),
 		Alarms:       r.Alarms(),
 	}
 	if known, _ := r.directory.Recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
@@ -239,37 +239,5 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	if lead == nil {
 		return status.ErrNotLeader
 	}
-	// Answer a stranger without making it wait for other changes.
-	if _, member := r.directory.Recorded(m.Id); !member && !r.cluster.Contains(m.Id) {
-		return notAdded(m)
-	}
-	ctx, cancel := context.WithTimeout(ctx, 2*probe.Timeout)
-	defer cancel()
-	changed, err := r.oneByOne(ctx)
-	if err != nil {
-		return err
-	}
-	defer changed()
-	var known *wire.Member
-	r.machine.View(func(machine *fsm.Machine) { known, _ = machine.Member(m.Id) })
-	if known == nil && !r.cluster.Contains(m.Id) {
-		return notAdded(m)
-	}
-	if proto.Equal(known, m) {
-		return nil
-	}
-	if err := r.do(ctx, lead, putMember(m), 0); err != nil {
-		return err
-	}
-	r.log.Info("a node reported itself", "node", m.Id, "incarnation", m.Incarnation, "peer", m.PeerAddr, "level", m.Level)
-	lead.reconciler.trigger()
-	return nil
-}
-
-func notAdded(m *wire.Member) error {
-	return fmt.Errorf("%w: %q: add it with: qlock cluster add %s %s --reason joins", status.ErrNotFound, m.Id, m.Id, m.PeerAddr)
-}
-
-func putMember(m *wire.Member) *wire.Command {
-	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
+	return r.members.Report(ctx, lead, m)
 }

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -33,7 +34,7 @@ func TestMembersAreWrittenDown(t *testing.T) {
 			t.Errorf("before there is a cluster: revision %d, %v", revision, members)
 		}
 		n.applies(t, beginnings(someMember("n1"), someMember("n2"))...)
-		n.applies(t, putMember(someMember("n4")), dropping("n4"))
+		n.applies(t, membership.Put(someMember("n4")), dropping("n4"))
 		var now *wire.Membership
 		var revision uint64
 		n.View(func(m *fsm.Machine) {
@@ -275,12 +276,12 @@ func TestWhatANodeSaysOfItself(t *testing.T) {
 			}
 		}
 		n.applies(t, beginnings(someMember("n1"), someMember("n2"))...)
-		n.applies(t, putMember(someMember("n3")))
+		n.applies(t, membership.Put(someMember("n3")))
 		from := &wire.PeerHello{Id: "n3", Incarnation: "i-n3"}
 		if state := n.nodeState(from); state.Revision == 0 || state.AppliedIndex != n.index || state.DiskSlow {
 			t.Errorf("of a machine at entry %d: %v", n.index, state)
 		}
-		if n.successor.set("n2", 1, 2); !n.nodeState(from).DiskSlow {
+		if n.handover.HandedOver("n2", 1, 2); !n.nodeState(from).DiskSlow {
 			t.Error("a node that has handed over because of its disk may lead")
 		}
 	})
@@ -296,7 +297,7 @@ func (r *Replica) recordAs(ctx context.Context, m *wire.Member) error {
 func TestNodesAreRecordedAsTheySay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		if err := r.do(t.Context(), r.current(), putMember(someMember("n2")), 0); err != nil {
+		if err := r.do(t.Context(), r.current(), membership.Put(someMember("n2")), 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.cluster.Raft().AddNonvoter("n3", "n3:7401", 0, 0).Error(); err != nil {
@@ -338,7 +339,7 @@ func TestReportsWaitForChanges(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		put := func(id string) {
 			t.Helper()
-			if err := r.do(t.Context(), r.current(), putMember(someMember(id)), 0); err != nil {
+			if err := r.do(t.Context(), r.current(), membership.Put(someMember(id)), 0); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -360,7 +361,7 @@ func TestReportsWaitForChanges(t *testing.T) {
 				put("n2")
 				id = "n2"
 			}
-			r.changing <- struct{}{}
+			changed := r.changeMembers(t)
 			said := make(chan error, 1)
 			go func() {
 				moved := someMember(id)
@@ -370,7 +371,7 @@ func TestReportsWaitForChanges(t *testing.T) {
 			synctest.Wait()
 			c.meanwhile()
 			synctest.Wait()
-			<-r.changing
+			changed()
 			if err := <-said; !errors.Is(err, c.want) {
 				t.Errorf("%v, want %v", err, c.want)
 			}

@@ -67,7 +67,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		tune(&cfg)
 	}
 	cfg = cfg.withDefaults()
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters(), changing: make(chan struct{}, 1)}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -18,7 +19,7 @@ func TestStatusOfEachNode(t *testing.T) {
 		net, nodes := openTogether(t, 1)
 		r := nodes[0]
 		listens(t, net, "n2", &wire.NodeState{AppliedIndex: 77, Version: "v2", Alarms: []*wire.Alarm{{NodeId: "n3"}}})
-		if err := r.do(t.Context(), r.current(), putMember(someMember("n2")), 0); err != nil {
+		if err := r.do(t.Context(), r.current(), membership.Put(someMember("n2")), 0); err != nil {
 			t.Fatal(err)
 		}
 		if err := r.cluster.Raft().AddNonvoter("n9", "n9:7401", 0, 0).Error(); err != nil {

@@ -1,10 +1,9 @@
-package replica
+package membership
 
 import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 
 	"github.com/hashicorp/raft"
 
@@ -16,7 +15,8 @@ import (
 // The rules of membership, as pure functions of requests and nodes' answers. members.go and reconciler.go apply
 // them.
 
-func validMember(req *wire.AddMemberRequest) error {
+// Valid returns status.ErrInvalid unless a request to add a member names its id and its address.
+func Valid(req *wire.AddMemberRequest) error {
 	if req.GetId() == "" {
 		return fmt.Errorf("%w: the member has no id", status.ErrInvalid)
 	}
@@ -35,7 +35,7 @@ func admit(a probe.Answer, recorded string) (*wire.Member, error) {
 	case a.State == nil && recorded != "":
 		return nil, fmt.Errorf("%w: node %q is already known, and the node at %s does not answer under that ID: if its data directory was replaced, remove it first: %v", status.ErrPrecondition, id, addr, a.Err)
 	case a.State == nil:
-		return nil, noAnswer(a, "start it first, and see that the leader reaches its peer port")
+		return nil, probe.Unanswered(a, "start it first, and see that the leader reaches its peer port")
 	case !a.State.Empty && recorded == "":
 		return nil, fmt.Errorf("%w: node %q at %s is not empty: wipe its data directory first", status.ErrPrecondition, id, addr)
 	}
@@ -49,20 +49,10 @@ func removable(id string, servers map[string]raft.Server, recorded bool) error {
 	if _, configured := servers[id]; !configured && !recorded {
 		return fmt.Errorf("%w: %q", status.ErrNotFound, id)
 	}
-	if len(votersBut(servers, id)) == 0 {
+	if len(cluster.VotersBut(servers, id)) == 0 {
 		return fmt.Errorf("%w: %q is the last voter", status.ErrPrecondition, id)
 	}
 	return nil
-}
-
-// votersBut returns the voters except those named.
-func votersBut(servers map[string]raft.Server, ids ...string) (voters []raft.Server) {
-	for id, s := range servers {
-		if s.Suffrage == raft.Voter && !slices.Contains(ids, id) {
-			voters = append(voters, s)
-		}
-	}
-	return voters
 }
 
 // majorityOf returns an error unless a majority of the voters that remain without a node has answered. Both
@@ -74,30 +64,6 @@ func majorityOf(without string, voters, answered int) error {
 	return fmt.Errorf("%w: without %q there are %d voters, of which only %d answer: the cluster would lose its quorum; start the others first, or remove them", status.ErrPrecondition, without, voters, answered)
 }
 
-// electable returns the node with that id if it is a voter.
-func electable(id string, servers map[string]raft.Server) (raft.Server, error) {
-	server, ok := servers[id]
-	switch {
-	case !ok:
-		return server, fmt.Errorf("%w: %q", status.ErrNotFound, id)
-	case server.Suffrage != raft.Voter:
-		return server, fmt.Errorf("%w: %q has no vote yet", status.ErrPrecondition, id)
-	}
-	return server, nil
-}
-
-// ableToLead returns an error if the node did not answer or lacks too many of the entries up to last.
-func ableToLead(a probe.Answer, last uint64) error {
-	switch {
-	case a.State == nil:
-		return noAnswer(a, "name another node, or none")
-	case a.State.LastIndex+caughtUp < last:
-		return fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
-			status.ErrPrecondition, a.Peer.ID, a.State.LastIndex, last)
-	}
-	return nil
-}
-
 // awaitsVote reports whether a member does not vote yet and its address is known, so that it can be asked how
 // far it is.
 func awaitsVote(server raft.Server, m *wire.Member) bool {
@@ -107,7 +73,7 @@ func awaitsVote(server raft.Server, m *wire.Member) bool {
 // mayVote reports whether a node, according to its own answer, is the one that was recorded and lacks so few
 // of the committed entries that it can vote.
 func mayVote(state *wire.NodeState, incarnation string, committed uint64) bool {
-	return state != nil && !state.Empty && state.Member.GetIncarnation() == incarnation && state.AppliedIndex+caughtUp >= committed
+	return state != nil && !state.Empty && state.Member.GetIncarnation() == incarnation && state.AppliedIndex+probe.CaughtUp >= committed
 }
 
 // unchanged reports whether a node is still in raft's configuration as it was, and still recorded with the

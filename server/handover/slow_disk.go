@@ -1,4 +1,4 @@
-package replica
+package handover
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -45,7 +46,6 @@ type successor struct {
 	own, term uint64
 }
 
-// recent reports whether this node has handed over recently.
 func (s *successor) recent() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -69,55 +69,63 @@ func (s *successor) of(own uint64) (id string, term uint64) {
 	return s.id, s.term
 }
 
-// watchDisk hands over when a write takes too long. It runs until the node stops.
-func (r *Replica) watchDisk() {
+// Declines reports whether this node must not lead because of its disk: it was slow lately, or this node has handed
+// over lately.
+func (h *Handover) Declines() bool { return h.cfg.Stores.DiskSlow(slowFor) || h.successor.recent() }
+
+// HandedOver records that this node has handed over because of its disk: the node with that id leads since term, in
+// place of this one, which led in term own.
+func (h *Handover) HandedOver(id string, own, term uint64) { h.successor.set(id, own, term) }
+
+// Successor returns the node that leads in place of this one, which led in term own, and its term. The id is "" if
+// there is none.
+func (h *Handover) Successor(own uint64) (id string, term uint64) { return h.successor.of(own) }
+
+// Run hands over when a write takes too long, until ctx ends.
+func (h *Handover) Run(ctx context.Context) {
 	for {
 		select {
-		case <-r.stores.SlowWrites():
-			r.handOverSlow()
-		case <-r.ctx.Done():
+		case <-h.cfg.Stores.SlowWrites():
+			h.HandOver(ctx)
+		case <-ctx.Done():
 			return
 		}
 	}
 }
 
-// handOverSlow asks the best of the other voters to lead. It logs nothing before that, since the log file may
+// HandOver asks the best of the other voters to lead. It logs nothing before that, since the log file may
 // be on the disk that hangs.
-func (r *Replica) handOverSlow() {
-	lead := r.current()
-	if lead == nil || !r.stores.Late() || r.successor.recent() {
+func (h *Handover) HandOver(ctx context.Context) {
+	own := h.cfg.Term()
+	if own == 0 || !h.cfg.Stores.Late() || h.successor.recent() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, standTimeout)
-	healthy := r.healthyVoters(ctx, lead.term)
+	probing, cancel := context.WithTimeout(ctx, standTimeout)
+	healthy := h.healthyVoters(probing, own)
 	cancel()
 	for _, a := range healthy {
-		term, err := r.askToStand(a.Peer, lead.term)
+		term, err := h.Ask(ctx, a.Peer, own)
 		if err != nil {
 			continue
 		}
-		r.successor.set(a.Peer.ID, lead.term, term)
-		r.endLeadership("its disk is slow: another node leads")
-		r.metrics.slowDisks.Inc()
-		r.log.Warn("leadership was handed over because a write to the disk takes long", "to", a.Peer.ID, "term", term)
+		h.HandedOver(a.Peer.ID, own, term)
+		h.cfg.Superseded("its disk is slow: another node leads")
+		h.cfg.SlowDisks.Inc()
+		h.cfg.Logger.Warn("leadership was handed over because a write to the disk takes long", "to", a.Peer.ID, "term", term)
 		return
 	}
 }
 
 // healthyVoters returns the voters that could lead in place of this node, best first. If they are no majority,
 // it returns none.
-func (r *Replica) healthyVoters(ctx context.Context, term uint64) []probe.Answer {
-	var others []Peer
-	voters := 0
-	for id, s := range r.cluster.Servers() {
-		if s.Suffrage != raft.Voter {
-			continue
-		}
-		if voters++; id != r.cfg.ID {
-			others = append(others, r.cluster.Peer(s))
-		}
+func (h *Handover) healthyVoters(ctx context.Context, term uint64) []probe.Answer {
+	servers := h.cfg.Cluster.Servers()
+	voters := len(cluster.VotersBut(servers))
+	var others []directory.Peer
+	for _, s := range cluster.VotersBut(servers, h.cfg.NodeID) {
+		others = append(others, h.cfg.Cluster.Peer(s))
 	}
-	healthy := slices.DeleteFunc(r.prober.All(ctx, others), func(a probe.Answer) bool { return !healthyFollower(r.cfg.ID, term, a) })
+	healthy := slices.DeleteFunc(h.cfg.Prober.All(ctx, others), func(a probe.Answer) bool { return !healthyFollower(h.cfg.NodeID, term, a) })
 	if len(healthy) <= voters/2 {
 		return nil
 	}
@@ -132,11 +140,11 @@ func healthyFollower(leader string, term uint64, a probe.Answer) bool {
 	return a.State != nil && a.State.Term == term && a.State.LeaderId == leader && !a.State.DiskSlow
 }
 
-// askToStand asks a follower to stand for election, and returns the term in which it leads.
-func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(r.ctx, 2*standTimeout)
+// Ask asks a follower to stand for election, and returns the term in which it leads.
+func (h *Handover) Ask(ctx context.Context, to directory.Peer, term uint64) (uint64, error) {
+	ctx, cancel := context.WithTimeout(ctx, 2*standTimeout)
 	defer cancel()
-	resp, _, err := r.layer.Call(ctx, to.Addr, to.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Stand{Stand: &wire.StandRequest{Term: term}}})
+	resp, _, err := h.cfg.Layer.Call(ctx, to.Addr, to.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Stand{Stand: &wire.StandRequest{Term: term}}})
 	if err == nil {
 		err = status.Err(status.Result(resp.GetStatus(), resp.GetMessage()))
 	}
@@ -146,20 +154,16 @@ func (r *Replica) askToStand(to Peer, term uint64) (uint64, error) {
 	return resp.GetStand().GetTerm(), err
 }
 
-// serveStand stands for election at the leader's request, and answers once this node leads.
-func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
-	node := r.cluster.Raft()
-	if r.monitor.Load() == nil || r.halted.Load() != nil {
-		return nil, nil
-	}
-	if err := r.mayStand(from, q.GetTerm()); err != nil {
+// Stand stands for election at the leader's request, and answers once this node leads.
+func (h *Handover) Stand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
+	if err := h.MayStand(from, q.GetTerm()); err != nil {
 		return nil, err
 	}
-	r.log.Warn("the leader's disk hangs: calling an election", "leader", from, "term", q.GetTerm())
-	r.monitor.Load().Called(q.GetTerm())
-	if err := r.trans.CallElection(); err != nil {
+	h.cfg.Logger.Warn("the leader's disk hangs: calling an election", "leader", from, "term", q.GetTerm())
+	if err := h.cfg.CallElection(q.GetTerm()); err != nil {
 		return nil, fmt.Errorf("%w: %w", status.ErrUnavailable, err)
 	}
+	node := h.cfg.Cluster.Raft()
 	ctx, cancel := context.WithTimeout(ctx, standTimeout)
 	defer cancel()
 	tick := time.NewTicker(standInterval)
@@ -174,17 +178,16 @@ func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequ
 	return &wire.PeerResponse{Status: wire.Status_OK, Stand: &wire.StandReply{Term: node.CurrentTerm()}}, nil
 }
 
-// mayStand returns an error unless this node may stand for election at the request of from.
-func (r *Replica) mayStand(from string, term uint64) error {
-	server, member := r.cluster.Servers()[r.cfg.ID]
+// MayStand returns an error unless this node may stand for election at the request of from.
+func (h *Handover) MayStand(from string, term uint64) error {
 	switch {
-	case !r.cluster.Follows(raft.ServerID(from)) || r.cluster.Raft().CurrentTerm() != term:
+	case !h.cfg.Cluster.Follows(raft.ServerID(from)) || h.cfg.Cluster.Raft().CurrentTerm() != term:
 		return fmt.Errorf("%w: this node does not follow %q in term %d", status.ErrPrecondition, from, term)
-	case !member || server.Suffrage != raft.Voter:
+	case !h.cfg.Cluster.Votes(h.cfg.NodeID):
 		return fmt.Errorf("%w: this node does not vote", status.ErrPrecondition)
-	case r.stores.DiskSlow(slowFor):
+	case h.cfg.Stores.DiskSlow(slowFor):
 		return fmt.Errorf("%w: this node's disk is slow, too", status.ErrPrecondition)
-	case r.successor.recent():
+	case h.successor.recent():
 		return fmt.Errorf("%w: this node has handed over because of its own disk", status.ErrPrecondition)
 	}
 	return nil

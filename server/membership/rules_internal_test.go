@@ -1,4 +1,4 @@
-package replica
+package membership
 
 import (
 	"errors"
@@ -6,6 +6,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/peerport"
@@ -16,7 +17,7 @@ func TestAdmit(t *testing.T) {
 	empty := &wire.NodeState{Empty: true, Member: &wire.Member{Id: "n4", Incarnation: "i4", PeerAddr: "its own word"}}
 	used := &wire.NodeState{Member: &wire.Member{Id: "n4", Incarnation: "i4"}}
 	for name, c := range map[string]struct {
-		a        answer
+		a        probe.Answer
 		recorded string
 		want     error
 	}{
@@ -29,7 +30,7 @@ func TestAdmit(t *testing.T) {
 		"of another cluster":                {probe.Answer{Cluster: "other"}, "", status.ErrPrecondition},
 		"recorded, of another cluster":      {probe.Answer{Cluster: "other", State: used}, "i4", status.ErrPrecondition},
 	} {
-		c.a.Peer = Peer{ID: "n4", Addr: "n4:7401"}
+		c.a.Peer = directory.Peer{ID: "n4", Addr: "n4:7401"}
 		m, err := admit(c.a, c.recorded)
 		if !errors.Is(err, c.want) || c.want == nil && (err != nil || m.GetIncarnation() != "i4" || m.GetPeerAddr() != "n4:7401") {
 			t.Errorf("%s: %v, %v", name, m, err)
@@ -37,7 +38,7 @@ func TestAdmit(t *testing.T) {
 	}
 }
 
-func TestValidMember(t *testing.T) {
+func TestValid(t *testing.T) {
 	for _, c := range []struct {
 		id, addr string
 		want     error
@@ -45,7 +46,7 @@ func TestValidMember(t *testing.T) {
 		{"n4", "n4:7401", nil}, {"n4", "[::1]:7401", nil},
 		{"", "n4:7401", status.ErrInvalid}, {"n4", "", status.ErrInvalid}, {"n4", "n4", status.ErrInvalid}, {"n4", "::1:7401", status.ErrInvalid},
 	} {
-		if err := validMember(&wire.AddMemberRequest{Id: c.id, PeerAddr: c.addr}); !errors.Is(err, c.want) || c.want == nil && err != nil {
+		if err := Valid(&wire.AddMemberRequest{Id: c.id, PeerAddr: c.addr}); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%q at %q: %v", c.id, c.addr, err)
 		}
 	}
@@ -95,43 +96,14 @@ func TestMajorityOf(t *testing.T) {
 	}
 }
 
-func TestVotersBut(t *testing.T) {
-	servers := configured([]string{"n1", "n2", "n3"}, "n4")
-	for _, c := range []struct {
-		but  []string
-		want int
-	}{{nil, 3}, {[]string{"n1"}, 2}, {[]string{"n1", "n2"}, 1}, {[]string{"n4"}, 3}, {[]string{"n1", "n1"}, 2}} {
-		if got := votersBut(servers, c.but...); len(got) != c.want {
-			t.Errorf("without %v: %v", c.but, got)
-		}
-	}
-}
-
-func TestElectable(t *testing.T) {
-	servers := configured([]string{"n1"}, "n2")
-	for id, want := range map[string]error{"n1": nil, "n2": status.ErrPrecondition, "n3": status.ErrNotFound} {
-		server, err := electable(id, servers)
-		if !errors.Is(err, want) || want == nil && (err != nil || server.ID != raft.ServerID(id)) {
-			t.Errorf("%s: %v, %v", id, server, err)
-		}
-	}
-}
-
-// TestHowMuchMayBeLacking verifies that a node may lack exactly caughtUp entries to lead or to get its vote.
-func TestHowMuchMayBeLacking(t *testing.T) {
+// TestHowMuchMayBeLackingToVote verifies that a node may lack exactly probe.CaughtUp entries to get its vote.
+func TestHowMuchMayBeLackingToVote(t *testing.T) {
 	const last = 1_000
-	for has, enough := range map[uint64]bool{last + 1: true, last: true, last - caughtUp: true, last - caughtUp - 1: false, 0: false} {
-		err := ableToLead(probe.Answer{State: &wire.NodeState{LastIndex: has, AppliedIndex: last}}, last)
-		if (err == nil) != enough || err != nil && !errors.Is(err, status.ErrPrecondition) {
-			t.Errorf("to lead with %d of %d: %v", has, last, err)
-		}
+	for has, enough := range map[uint64]bool{last + 1: true, last: true, last - probe.CaughtUp: true, last - probe.CaughtUp - 1: false, 0: false} {
 		state := &wire.NodeState{AppliedIndex: has, LastIndex: last, Member: &wire.Member{Incarnation: "i"}}
 		if got := mayVote(state, "i", last); got != enough {
-			t.Errorf("to vote with %d of %d: %v", has, last, got)
+			t.Errorf("with %d of %d: %v", has, last, got)
 		}
-	}
-	if err := ableToLead(probe.Answer{}, 0); !errors.Is(err, status.ErrPrecondition) {
-		t.Errorf("a silent node may lead: %v", err)
 	}
 }
 

@@ -1,0 +1,8 @@
+// Package membership adds nodes to the cluster and removes them.
+//
+// The members are recorded in the replicated state, with their incarnations, addresses and feature levels. Raft's
+// configuration says who votes. A change consists of several steps in both, and a leader can fail between any two of
+// them. So Add and Remove take the steps in an order in which every prefix is safe, and the reconciler of each leader
+// completes what an earlier one began. It also gives a new node its vote once it has caught up, and raises the feature
+// level to the highest that all members support.
+package membership
