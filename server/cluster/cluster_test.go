@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/server/cluster"
 )
 
 // configured returns a raft configuration with these voters and non-voters.

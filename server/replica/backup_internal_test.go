@@ -26,6 +26,7 @@ import (
 func begun(t *testing.T) *Replica {
 	t.Helper()
 	r := &Replica{cfg: Config{ID: "n1"}, log: hclog.NewNullLogger(), leadership: &leadership{term: 1, serving: true}}
+	r.leadership.r = r
 	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
 	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: []*wire.Command{
 		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
@@ -190,7 +191,7 @@ func TestActsThatAreNotDone(t *testing.T) {
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			r := begun(t)
-			r.leadership = &leadership{term: 2, serving: c.serving} // the proposer is not in that term
+			r.leadership = &leadership{r: r, term: 2, serving: c.serving} // the proposer is not in that term
 			var file bytes.Buffer
 			save := r.SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: c.reason}, &file)
 			acknowledged, acknowledge := r.AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Reason: c.reason})

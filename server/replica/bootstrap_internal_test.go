@@ -22,7 +22,7 @@ func says(id string, applied uint64, caller wire.Standing) probe.Answer {
 func TestJudge(t *testing.T) {
 	const member, replacedBy, gone, expected = wire.Standing_MEMBER, wire.Standing_REPLACED, wire.Standing_REMOVED, wire.Standing_EXPECTED
 	silent, blank := probe.Answer{Peer: Peer{ID: "n0", Addr: ""}}, says("n0", 99, member)
-	blank.state.Empty = true
+	blank.State.Empty = true
 	for name, c := range map[string]struct {
 		answers []probe.Answer
 		want    standing

@@ -1,7 +1,6 @@
 package replica_test
 
 import (
-	"crypto/rand"
 	"fmt"
 	"math/rand/v2"
 	"sync"

@@ -3,7 +3,6 @@ package replica
 import (
 	"context"
 	"errors"
-	"net"
 	"strings"
 	"testing"
 	"testing/synctest"

@@ -275,12 +275,12 @@ func TestAdministrationNeedsTheLeader(t *testing.T) {
 		if _, err := f.Status(t.Context(), &wire.StatusRequest{}); !errors.Is(err, status.ErrNotLeader) {
 			t.Errorf("linearizable status on a follower: %v", err)
 		}
-		status, err := c.leader().Status(t.Context(), &wire.StatusRequest{})
-		if err != nil || len(status.Nodes) != 3 || status.LeaderId != c.leader().id || status.ClusterId == "" {
-			t.Errorf("status %v, %v", status, err)
+		view, err := c.leader().Status(t.Context(), &wire.StatusRequest{})
+		if err != nil || len(view.Nodes) != 3 || view.LeaderId != c.leader().id || view.ClusterId == "" {
+			t.Errorf("status %v, %v", view, err)
 		}
-		for _, n := range status.GetNodes() {
-			if !n.Reachable || !n.Voter || n.Version != "test" || n.ClientAddr == "" || n.Leader != (n.Id == status.LeaderId) {
+		for _, n := range view.GetNodes() {
+			if !n.Reachable || !n.Voter || n.Version != "test" || n.ClientAddr == "" || n.Leader != (n.Id == view.LeaderId) {
 				t.Errorf("node %v", n)
 			}
 		}

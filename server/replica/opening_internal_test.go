@@ -19,6 +19,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// membersKey is the key under which package directory stores the members.
+var membersKey = []byte("quorumlock.members")
+
 // refusingKey is a stable store that refuses to write one key.
 type refusingKey struct {
 	raft.StableStore
@@ -218,7 +221,7 @@ func TestWhenTheMachineIsAsked(t *testing.T) {
 		ask := func(revision uint64, want bool) {
 			t.Helper()
 			looked := false
-			if fresh := n.live(revision, func(*fsm.Machine) { looked = true }); fresh != want || looked != want {
+			if fresh := n.viewFrom(revision, func(*fsm.Machine) { looked = true }); fresh != want || looked != want {
 				t.Errorf("at revision %d: fresh %v, looked %v", revision, fresh, looked)
 			}
 		}

@@ -2,7 +2,6 @@ package replica_test
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
 	"fmt"
 	"math/rand/v2"
