@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -121,4 +122,25 @@ func Unanswered(a Answer, remedy string) error {
 		what = "does not take the call"
 	}
 	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", status.ErrPrecondition, a.Peer.ID, a.Peer.Addr, what, remedy, a.Err)
+}
+
+// Quorum is whether the cluster can replace a node.
+type Quorum int
+
+const (
+	NoLeader   Quorum = iota // there is no leader at present
+	HasLeader                // there is a leader
+	QuorumLost               // no leader can be elected
+)
+
+// QuorumOf returns the quorum according to the answers.
+func QuorumOf(answers []Answer) Quorum {
+	_, found := Leader(answers)
+	switch {
+	case found:
+		return HasLeader
+	case slices.ContainsFunc(answers, func(a Answer) bool { return a.State.GetMajorityLost() }):
+		return QuorumLost
+	}
+	return NoLeader
 }

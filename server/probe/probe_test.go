@@ -112,3 +112,27 @@ func TestUnanswered(t *testing.T) {
 		}
 	}
 }
+
+func TestQuorumOf(t *testing.T) {
+	leads := func(id, leader string) probe.Answer {
+		return from(id, &wire.NodeState{LeaderId: leader, Term: 4})
+	}
+	lost := leads("n3", "")
+	lost.State.MajorityLost = true
+	for name, c := range map[string]struct {
+		answers []probe.Answer
+		want    probe.Quorum
+	}{
+		"nobody":                       {nil, probe.NoLeader},
+		"silence":                      {[]probe.Answer{{}}, probe.NoLeader},
+		"no leader":                    {[]probe.Answer{leads("n1", "")}, probe.NoLeader},
+		"one that did not answer":      {[]probe.Answer{leads("n1", "n2")}, probe.NoLeader},
+		"one":                          {[]probe.Answer{leads("n1", "n2"), leads("n2", "n2")}, probe.HasLeader},
+		"a majority is lost":           {[]probe.Answer{leads("n1", ""), lost}, probe.QuorumLost},
+		"a majority was lost, one led": {[]probe.Answer{lost, leads("n2", "n2")}, probe.HasLeader},
+	} {
+		if got := probe.QuorumOf(c.answers); got != c.want {
+			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}

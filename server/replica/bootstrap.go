@@ -91,14 +91,14 @@ func (r *Replica) tryStart(ctx context.Context, round int) (done bool, err error
 	}
 	switch as, peer := assess(answers); as {
 	case replaced:
-		now := quorumOf(answers)
-		if round == 0 && len(probe.Unreachable(answers)) > 0 || round < emptyRounds && now == noLeader {
+		now := probe.QuorumOf(answers)
+		if round == 0 && len(probe.Unreachable(answers)) > 0 || round < emptyRounds && now == probe.NoLeader {
 			// A node that has just learned of the removal closes its connections with this node, and the
 			// nodes that still answer may not have learned of it yet. And if there is no leader, the next
 			// moments may show whether there can be one.
-			return r.retryStart(ctx, round, r.errReplaced(peer, now))
+			return r.retryStart(ctx, round, r.advice().Replaced(r.stores.Incarnation, peer, now))
 		}
-		return false, r.errReplaced(peer, now)
+		return false, r.advice().Replaced(r.stores.Incarnation, peer, now)
 	case known:
 		r.log.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
 		if err := r.meet(answers); err != nil {
@@ -136,7 +136,7 @@ func (r *Replica) meet(answers []probe.Answer) error {
 // warnRemoved logs that this node is no longer a member. The node then waits. Other nodes do not talk to it.
 func (r *Replica) warnRemoved(cluster string) {
 	r.warnRepeatedly("this node was removed from its cluster and no longer takes part; to add it back, move its data away, start it again, and add it",
-		"cluster", cluster, "data", r.cfg.DataDir, "run", r.addCommand())
+		"cluster", cluster, "data", r.cfg.DataDir, "run", r.advice().Add())
 }
 
 // retryStart waits briefly, so that news can spread among the other nodes, and calls tryStart again. If ctx
@@ -164,7 +164,7 @@ func (r *Replica) beginCluster(answers []probe.Answer, round int) (done bool, er
 	}
 	configured := len(r.cfg.Cluster)
 	if configured == 0 {
-		r.warnRepeatedly("waiting to be added to a cluster", "run", r.addCommand())
+		r.warnRepeatedly("waiting to be added to a cluster", "run", r.advice().Add())
 		return false, nil
 	}
 	if len(members) <= configured/2 || (len(members) < configured && round < emptyRounds) {
@@ -206,12 +206,8 @@ func (r *Replica) applyForMembership(ctx context.Context, answers []probe.Answer
 		return
 	}
 	if err := r.reportTo(ctx, leader); err != nil {
-		r.warnRepeatedly("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "answer", err, "run", r.addCommand())
+		r.warnRepeatedly("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "answer", err, "run", r.advice().Add())
 	}
-}
-
-func (r *Replica) addCommand() string {
-	return fmt.Sprintf("qlock cluster add %s %s --reason joins", r.cfg.ID, r.cfg.Advertise.Peer)
 }
 
 // warnRepeatedly logs what the node waits for: when that changes, and then periodically.

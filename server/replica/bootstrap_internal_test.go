@@ -1,16 +1,12 @@
 package replica
 
 import (
-	"errors"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/probe"
-	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -47,49 +43,6 @@ func TestJudge(t *testing.T) {
 		if as != c.want || best.GetMember().GetId() != c.from {
 			t.Errorf("%s: %v by %q, want %v by %q", name, as, best.GetMember().GetId(), c.want, c.from)
 		}
-	}
-}
-
-func TestQuorumOf(t *testing.T) {
-	leads := func(id, leader string) probe.Answer {
-		a := says(id, 1, wire.Standing_MEMBER)
-		a.State.LeaderId, a.State.Term = leader, 4
-		return a
-	}
-	lost := leads("n3", "")
-	lost.State.MajorityLost = true
-	for name, c := range map[string]struct {
-		answers []probe.Answer
-		want    quorum
-	}{
-		"nobody":                       {nil, noLeader},
-		"silence":                      {[]probe.Answer{{}}, noLeader},
-		"no leader":                    {[]probe.Answer{leads("n1", "")}, noLeader},
-		"one that did not answer":      {[]probe.Answer{leads("n1", "n2")}, noLeader},
-		"one":                          {[]probe.Answer{leads("n1", "n2"), leads("n2", "n2")}, hasLeader},
-		"a majority is lost":           {[]probe.Answer{leads("n1", ""), lost}, quorumLost},
-		"a majority was lost, one led": {[]probe.Answer{lost, leads("n2", "n2")}, hasLeader},
-	} {
-		if got := quorumOf(c.answers); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
-		}
-	}
-}
-
-// TestAdviceFitsTheCluster verifies what a wiped node advises its operator to do, for each quorum.
-func TestAdviceFitsTheCluster(t *testing.T) {
-	r := &Replica{cfg: Config{ID: "n1", Advertise: Addresses{Peer: "h1:1"}}, stores: &storage.Stores{Incarnation: "new"}}
-	peer := &wire.NodeState{ClusterId: "c", Member: &wire.Member{Id: "n2", ClientAddr: "h2:2"}}
-	const replace, restart = "qlock cluster remove n1", "qlock --endpoints h2:2 snapshot save --stale"
-	for now, want := range map[quorum][2]bool{hasLeader: {true, false}, quorumLost: {false, true}, noLeader: {true, true}} {
-		err := r.errReplaced(peer, now)
-		text := err.Error()
-		if got := [2]bool{strings.Contains(text, replace), strings.Contains(text, restart)}; got != want || !errors.Is(err, status.ErrReplaced) {
-			t.Errorf("quorum %v: %s", now, text)
-		}
-	}
-	if text := r.errReplaced(&wire.NodeState{}, quorumLost).Error(); !strings.Contains(text, "--endpoints HOST:PORT") || !strings.Contains(text, "of a node that has its data") {
-		t.Errorf("about a node that says nothing of itself: %s", text)
 	}
 }
 

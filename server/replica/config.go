@@ -10,6 +10,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/advice"
 	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -173,6 +174,14 @@ func (c *Config) validate() error {
 		return errors.New("a node needs a directory for its data: set --data-dir")
 	}
 	return validateCluster(c.ID, c.Cluster)
+}
+
+// advice returns the advice for this node's operator.
+func (r *Replica) advice() advice.Node {
+	return advice.Node{
+		ID: r.cfg.ID, DataDir: r.cfg.DataDir, PeerAddr: r.cfg.Advertise.Peer, ClientAddr: r.cfg.Advertise.Client,
+		Alone: len(r.cfg.Cluster) < 2 && r.cfg.Stores.Log == nil,
+	}
 }
 
 func validateCluster(id string, cluster []Peer) error {

@@ -63,7 +63,7 @@ func (r *Replica) serveHashes(from *wire.PeerHello, theirs *wire.StateHashes) *w
 func (r *Replica) diverged(d *consistency.Dissent) {
 	message := fmt.Sprintf("after log entry %d it hashes to %.8x, and on %s, %d of %d voters, to %.8x. "+
 		"Please report this, and keep the data directory for it. To replace this node, %s",
-		d.Index, d.Own, strings.Join(d.Majority, " and "), len(d.Majority), d.Voters, d.Theirs, r.replacement("diverged"))
+		d.Index, d.Own, strings.Join(d.Majority, " and "), len(d.Majority), d.Voters, d.Theirs, r.advice().Replace("diverged"))
 	r.stopForGood(divergedKey, status.ErrDiverged, message)
 }
 

@@ -7,7 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/server/advice"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -71,26 +71,5 @@ func (r *Replica) warnLostMajority() {
 	}
 	r.warnRepeatedly("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
 		"Save a stale backup from the node that has most, stop all nodes, begin a new cluster on empty data directories, and restore it there",
-		"lost", wiped, "save", r.staleCommand(r.cfg.Advertise.Client), "restore", restoreCommand)
-}
-
-// quorum is whether the cluster can replace a node.
-type quorum int
-
-const (
-	noLeader   quorum = iota // there is no leader at present
-	hasLeader                // there is a leader
-	quorumLost               // no leader can be elected
-)
-
-// quorumOf returns the quorum according to the answers.
-func quorumOf(answers []probe.Answer) quorum {
-	_, found := probe.Leader(answers)
-	switch {
-	case found:
-		return hasLeader
-	case slices.ContainsFunc(answers, func(a probe.Answer) bool { return a.State.GetMajorityLost() }):
-		return quorumLost
-	}
-	return noLeader
+		"lost", wiped, "save", r.advice().SaveStale(r.cfg.Advertise.Client), "restore", advice.Restore)
 }

@@ -203,11 +203,11 @@ func TestWayOutOfDamage(t *testing.T) {
 		says   string
 	}{{0, storage.Backend{}, backup}, {1, storage.Backend{}, backup}, {2, storage.Backend{}, others}, {3, storage.Backend{}, others}, {1, inMemory(), others}} {
 		r := &Replica{cfg: Config{ID: "n1", DataDir: "/d", Cluster: three[:c.nodes], Stores: c.stores, Advertise: Addresses{Peer: "a:1"}}}
-		err := r.withAdvice(storage.ErrDamaged)
+		err := r.advice().Damaged(storage.ErrDamaged)
 		if !errors.Is(err, storage.ErrDamaged) || !strings.Contains(err.Error(), c.says) || !strings.Contains(err.Error(), "mv /d /d.damaged") {
 			t.Errorf("%d nodes: %v", c.nodes, err)
 		}
-		if err := r.withAdvice(errDisk); err != errDisk {
+		if err := r.advice().Damaged(errDisk); err != errDisk {
 			t.Errorf("no damage: %v", err)
 		}
 	}

@@ -247,7 +247,7 @@ func (r *Replica) rolledBack(knower, lacks string) {
 	r.stopForGood(rolledBackKey, status.ErrRolledBack, fmt.Sprintf("%s, as node %q knows.\n"+
 		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node vouched for are lost here, so it must not take part. "+
 		"Nothing was changed. Replace it: %s\n"+
-		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, r.replacement("rolled-back"), r.startOver(nil)))
+		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, r.advice().Replace("rolled-back"), r.advice().StartOver(nil)))
 }
 
 // forked stops this node for good.
@@ -255,7 +255,7 @@ func (r *Replica) forked(why string) {
 	r.stopForGood(forkedKey, status.ErrForked, fmt.Sprintf("%s.\n"+
 		"A disk was rolled back, and the other nodes continued from an earlier point. Entries that this node knows to be committed are not deleted. "+
 		"Locks may have been granted here and there; the tokens there are larger. Keep the data directory to see what was granted, and replace this node: %s",
-		why, r.replacement("forked")))
+		why, r.advice().Replace("forked")))
 }
 
 // stopForGood halts the node and stores the message, so that every later start fails with the same error.

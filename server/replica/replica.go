@@ -158,7 +158,7 @@ func (r *Replica) openDisk() (err error) {
 	})
 	if err != nil {
 		r.metrics.close()
-		return r.withAdvice(err)
+		return r.advice().Damaged(err)
 	}
 	r.states, err = openPeerStates(r)
 	if err == nil {
@@ -176,7 +176,7 @@ func (r *Replica) openDisk() (err error) {
 	}
 	if err != nil {
 		r.metrics.close()
-		return errors.Join(r.withAdvice(err), r.stores.Close())
+		return errors.Join(r.advice().Damaged(err), r.stores.Close())
 	}
 	return nil
 }
@@ -414,7 +414,7 @@ func (r *Replica) halt(err error) {
 	r.log.Error("this node must stop", "error", err)
 }
 
-func (r *Replica) diskFailed(err error) { r.halt(r.withAdvice(err)) }
+func (r *Replica) diskFailed(err error) { r.halt(r.advice().Damaged(err)) }
 
 // View calls f with the state machine under a read lock. f must be short and must not change anything.
 func (r *Replica) View(f func(*fsm.Machine)) { r.machine.View(f) }

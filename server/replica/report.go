@@ -137,7 +137,7 @@ func (r *Replica) seek() {
 	// The answer of a node that has not followed a leader since its start may be outdated.
 	as, peer := assess(answers)
 	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
-		r.halt(r.errReplaced(peer, hasLeader))
+		r.halt(r.advice().Replaced(r.stores.Incarnation, peer, probe.HasLeader))
 		return
 	}
 	if as == removed {

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +11,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -77,29 +75,6 @@ func (f *failing) StoreLogs(entries []*raft.Log) error {
 		return f.err
 	}
 	return f.InmemStore.StoreLogs(entries)
-}
-
-// TestDamageSaysWhatToDo verifies that the message contains the repair commands with the node's own names.
-func TestDamageSaysWhatToDo(t *testing.T) {
-	r := &Replica{cfg: Config{ID: "n2", DataDir: "/data", Advertise: Addresses{Peer: "h2:7401"}, Cluster: []Peer{{ID: "n1"}, {ID: "n2"}, {ID: "n3"}}}}
-	text := r.withAdvice(fmt.Errorf("%w: /data/raft.db", storage.ErrDamaged)).Error()
-	for _, want := range []string{"/data/raft.db", "mv /data /data.damaged", "qlock cluster remove n2", "qlock cluster add n2 h2:7401"} {
-		if !strings.Contains(text, want) {
-			t.Errorf("%q is not in %q", want, text)
-		}
-	}
-	r.cfg.Cluster = nil
-	const others = "snapshot save --stale" // run at one of the others
-	if text := r.withAdvice(storage.ErrDamaged).Error(); !strings.Contains(text, "qlock snapshot restore") || strings.Contains(text, others) {
-		t.Errorf("a node that was alone is told %q", text)
-	}
-	r.cfg.Stores = inMemory()
-	if text := r.withAdvice(storage.ErrDamaged).Error(); !strings.Contains(text, others) {
-		t.Errorf("a node without a data directory is told %q", text)
-	}
-	if err := r.withAdvice(errDisk); err != errDisk {
-		t.Errorf("no damage, and still: %v", err)
-	}
 }
 
 // reading fails to read one thing.
