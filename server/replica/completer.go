@@ -36,7 +36,7 @@ func (r *Replica) OnAnswered(f func()) (cancel func()) {
 func (r *Replica) completeBatch(b *groupcommit.Batch) {
 	if err := b.Future.Error(); err != nil {
 		r.proposer.Finished(b, nil)
-		r.metrics.failed(b, err)
+		r.metrics.Failed(b, err)
 		b.Answer(groupcommit.Uncommitted(err))
 		return
 	}
@@ -44,7 +44,7 @@ func (r *Replica) completeBatch(b *groupcommit.Batch) {
 	r.proposer.Finished(b, applied)
 	if err != nil {
 		r.log.Error("an entry was not applied", "error", err, "commands", len(b.Items))
-		r.metrics.failed(b, err)
+		r.metrics.Failed(b, err)
 		b.Answer(groupcommit.Unapplied(err))
 		if errors.Is(err, groupcommit.ErrMismatch) {
 			r.halt(err)
@@ -55,13 +55,13 @@ func (r *Replica) completeBatch(b *groupcommit.Batch) {
 }
 
 func (r *Replica) completeApplied(b *groupcommit.Batch, applied *fsm.Applied) {
-	r.metrics.applied(b, applied)
+	r.metrics.Applied(b, applied)
 	// Deadlines learn of a session before its client does.
 	r.deadlines.Observe(applied.Events)
 	r.logDiscarded(b, applied.Failures)
 	for i, it := range b.Items {
 		status := applied.Results[i].GetStatus()
-		r.metrics.answered(it.Command, status)
+		r.metrics.Answered(it.Command, status)
 		if status == wire.Status_RESOURCE_EXHAUSTED {
 			r.deadlines.SetExhausted(it.Command.GetSessionId(), true)
 		}

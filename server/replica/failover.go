@@ -14,14 +14,14 @@ func (r *Replica) newMonitor(node *raft.Raft) *monitor.Monitor {
 	return monitor.New(monitor.Config{
 		NodeID: r.cfg.ID, HeartbeatTimeout: r.cfg.HeartbeatTimeout, Raft: node, Layer: r.layer,
 		Address: func(s raft.Server) string { return r.cluster.Peer(s).Addr }, Servers: r.cluster.Servers, CallElection: r.trans.CallElection,
-		Logger: r.log, Losses: r.metrics.leaderLosses, Decisions: r.metrics.leaderHints,
+		Logger: r.log, Losses: r.metrics.LeaderLosses, Decisions: r.metrics.LeaderHints,
 	})
 }
 
 func (r *Replica) newHandover() *handover.Handover {
 	return handover.New(handover.Config{
 		NodeID: r.cfg.ID, Cluster: &r.cluster, Prober: r.prober, Layer: r.layer, Proposer: r.proposer, Stores: r.stores,
-		Term: r.leadingTerm, Serving: r.Serving, Superseded: r.endLeadership, Done: r.ctx.Done(), Logger: r.log, SlowDisks: r.metrics.slowDisks,
+		Term: r.leadingTerm, Serving: r.Serving, Superseded: r.endLeadership, Done: r.ctx.Done(), Logger: r.log, SlowDisks: r.metrics.SlowDisks,
 		CallElection: func(term uint64) error {
 			r.monitor.Load().Called(term)
 			return r.trans.CallElection()

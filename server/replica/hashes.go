@@ -24,7 +24,7 @@ func (r *Replica) newChecker() *consistency.Checker {
 		Voters:    r.cluster.Voters,
 		Exchange:  r.exchangeHashes,
 		Dissented: r.diverged,
-		Hashed:    func(took time.Duration) { r.metrics.hashing.Observe(took.Seconds()) },
+		Hashed:    func(took time.Duration) { r.metrics.Hashing.Observe(took.Seconds()) },
 		Logger:    r.log,
 	})
 }

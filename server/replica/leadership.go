@@ -88,7 +88,7 @@ func (r *Replica) startLeadership(node *raft.Raft) {
 	r.leadership = lead
 	r.mu.Unlock()
 	r.log.Info("elected, applying the barrier", "term", term)
-	r.metrics.leaderChanges.Inc()
+	r.metrics.LeaderChanges.Inc()
 	r.proposer.Begin(term)
 	r.proposeBarrier(lead)
 }

@@ -22,6 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/handover"
 	"github.com/quorumlock/quorumlock/server/membership"
+	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -33,7 +34,7 @@ import (
 type Replica struct {
 	cfg       Config
 	log       hclog.Logger
-	metrics   *metrics
+	metrics   *metrics.Metrics
 	stores    *storage.Stores
 	directory *directory.Directory
 	machine   *fsm.Replicated
@@ -157,7 +158,7 @@ func (r *Replica) openDisk() (err error) {
 		Leads: r.cluster.LeadsOthers, Deletable: r.keepsCommitted, Failed: r.diskFailed,
 	})
 	if err != nil {
-		r.metrics.close()
+		r.metrics.Close()
 		return r.advice().Damaged(err)
 	}
 	r.states, err = openPeerStates(r)
@@ -175,7 +176,7 @@ func (r *Replica) openDisk() (err error) {
 		r.began, err = r.stores.HasState()
 	}
 	if err != nil {
-		r.metrics.close()
+		r.metrics.Close()
 		return errors.Join(r.advice().Damaged(err), r.stores.Close())
 	}
 	return nil
@@ -200,12 +201,12 @@ func (r *Replica) openNetwork() error {
 	r.mu.Unlock()
 	r.members, r.handover = r.newMembers(), r.newHandover()
 	if err == nil {
-		if err = r.metrics.showPeers(layer); err != nil {
+		if err = r.metrics.AddPeers(layer); err != nil {
 			err = errors.Join(err, layer.Close())
 		}
 	}
 	if err != nil {
-		r.metrics.close()
+		r.metrics.Close()
 	}
 	return err
 }
@@ -343,7 +344,7 @@ func (r *Replica) abandon() {
 	r.pipeline.Wait()
 	_ = r.layer.Close()
 	_ = r.stores.Close()
-	r.metrics.close()
+	r.metrics.Close()
 }
 
 // Close hands leadership over, for as long as ctx allows, then stops the node and waits for all its
@@ -372,7 +373,7 @@ func (r *Replica) Close(ctx context.Context) error {
 		err = node.Shutdown().Error()
 	}
 	r.snapshots.Wait()
-	r.metrics.close()
+	r.metrics.Close()
 	return errors.Join(err, r.layer.Close(), r.stores.Close())
 }
 

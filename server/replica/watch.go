@@ -101,6 +101,6 @@ func validWatch(req *wire.WatchRequest) error {
 }
 
 func (r *Replica) sendFinal(resp *wire.WatchResponse, send func(*wire.WatchResponse) error) error {
-	r.metrics.watchEnds.WithLabelValues(strings.ToLower(resp.Status.String())).Inc()
+	r.metrics.WatchEnds.WithLabelValues(strings.ToLower(resp.Status.String())).Inc()
 	return send(resp)
 }

@@ -1,4 +1,4 @@
-package replica
+package metrics
 
 import (
 	"github.com/prometheus/client_golang/prometheus"
@@ -12,8 +12,8 @@ type peerMetrics struct {
 	open, accepted, refused *prometheus.Desc
 }
 
-// showPeers registers the metrics of the peer port.
-func (m *metrics) showPeers(l *peerport.Layer) error {
+// AddPeers registers the metrics of the peer port.
+func (m *Metrics) AddPeers(l *peerport.Layer) error {
 	return m.register([]prometheus.Collector{&peerMetrics{
 		layer: l,
 		open: prometheus.NewDesc("quorumlock_peer_connections",

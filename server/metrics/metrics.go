@@ -1,0 +1,178 @@
+package metrics
+
+import (
+	"reflect"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Metrics are a node's counters. Label values come only from the schema, so their number is bounded.
+type Metrics struct {
+	registry   prometheus.Registerer
+	registered []prometheus.Collector
+
+	commands      *prometheus.CounterVec
+	entries       *prometheus.CounterVec
+	batch         prometheus.Histogram
+	commit        prometheus.Histogram
+	expiries      *prometheus.CounterVec
+	LeaderChanges prometheus.Counter
+	grants        *prometheus.CounterVec
+	holdEnds      *prometheus.CounterVec
+	notices       *prometheus.CounterVec
+	WatchEnds     *prometheus.CounterVec
+	Hashing       prometheus.Histogram
+	LeaderLosses  prometheus.Counter
+	LeaderHints   *prometheus.CounterVec
+	SlowDisks     prometheus.Counter
+
+	// Counters that are incremented for every command, cached to avoid a lookup by label values. Only the
+	// completer uses them.
+	answers  map[answerKind]prometheus.Counter
+	granted  map[grantKind]prometheus.Counter
+	released prometheus.Counter
+}
+
+// answerKind identifies a counter of commands, by the type of the operation and the status of the result.
+type answerKind struct {
+	op     reflect.Type
+	status wire.Status_Code
+}
+
+// grantKind identifies a counter of grants.
+type grantKind struct {
+	mode   wire.Mode
+	waited bool
+}
+
+// New creates the metrics and registers them, with others that are read when they are collected. With a nil registry,
+// nothing is registered.
+func New(registry prometheus.Registerer, others ...prometheus.Collector) (*Metrics, error) {
+	m := &Metrics{registry: registry, answers: map[answerKind]prometheus.Counter{}, granted: map[grantKind]prometheus.Counter{}}
+	m.commands = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_commands_total", Help: "Commands answered by this node as leader."}, []string{"op", "status"})
+	m.entries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_entries_total", Help: "Log entries proposed by this node, by how they ended."}, []string{"outcome"})
+	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_entry_commands", Help: "Commands in one log entry.", Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
+	m.commit = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_commit_seconds", Help: "From proposing an entry to its having been applied.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 15)})
+	m.expiries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_expiries_total", Help: "What ended by time under this node: sessions, waits and holds."}, []string{"of"})
+	m.LeaderChanges = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_changes_total", Help: "How often this node was elected."})
+	m.grants = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_grants_total", Help: "Holds granted by this node as leader."}, []string{"mode", "waited"})
+	m.holdEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_ends_total", Help: "Holds that ended under this node as leader, by how."}, []string{"how"})
+	m.released = m.holdEnds.WithLabelValues("released")
+	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold."}, []string{"of"})
+	m.WatchEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_watch_ends_total", Help: "Watches that this node ended, by its last word."}, []string{"status"})
+	m.Hashing = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_state_hash_seconds", Help: "Hashing the state once, beside all else.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
+	m.LeaderLosses = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_losses_total", Help: "Leaders whose process this node saw dead: every connection closed, a new one refused."})
+	m.LeaderHints = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_failover_hints_total", Help: "What this node made of such a loss: agreed is an election called, everything else why not."}, []string{"reason"})
+	m.SlowDisks = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_slow_disk_handovers_total", Help: "Times that this node handed leadership over because a write to its disk took long."})
+	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks}
+	return m, m.register(append(all, others...))
+}
+
+func (m *Metrics) register(all []prometheus.Collector) error {
+	if m.registry == nil {
+		return nil
+	}
+	for _, c := range all {
+		if err := m.registry.Register(c); err != nil {
+			m.Close()
+			return err
+		}
+		m.registered = append(m.registered, c)
+	}
+	return nil
+}
+
+// Close unregisters the metrics, so that the node can be opened again in this process.
+func (m *Metrics) Close() {
+	for _, c := range m.registered {
+		m.registry.Unregister(c)
+	}
+	m.registered = nil
+}
+
+// Applied counts an entry that was applied, without its commands.
+func (m *Metrics) Applied(b *groupcommit.Batch, applied *fsm.Applied) {
+	m.entries.WithLabelValues("applied").Inc()
+	m.batch.Observe(float64(len(b.Items)))
+	m.commit.Observe(time.Since(b.Began).Seconds())
+	for _, e := range applied.Events {
+		m.happened(e)
+	}
+}
+
+// Answered counts a command.
+func (m *Metrics) Answered(cmd *wire.Command, status wire.Status_Code) {
+	kind := answerKind{reflect.TypeOf(cmd.GetOp()), status}
+	counter := m.answers[kind]
+	if counter == nil {
+		counter = m.commands.WithLabelValues(opName(cmd), status.String())
+		m.answers[kind] = counter
+	}
+	counter.Inc()
+}
+
+// grant counts a grant.
+func (m *Metrics) grant(e *wire.Event) {
+	kind := grantKind{max(e.Mode, wire.Mode_EXCLUSIVE), e.Waited}
+	counter := m.granted[kind]
+	if counter == nil {
+		counter = m.grants.WithLabelValues(strings.ToLower(kind.mode.String()), strconv.FormatBool(kind.waited))
+		m.granted[kind] = counter
+	}
+	counter.Inc()
+}
+
+// happened counts an event.
+func (m *Metrics) happened(e *wire.Event) {
+	switch e.Type {
+	case wire.Event_SESSION_EXPIRED:
+		m.expiries.WithLabelValues("session").Inc()
+	case wire.Event_CANCELLED:
+		if e.Status == wire.Status_TIMEOUT {
+			m.expiries.WithLabelValues("wait").Inc()
+		}
+	case wire.Event_GRANTED:
+		m.grant(e)
+	case wire.Event_RELEASED:
+		m.released.Inc()
+	case wire.Event_EXPIRED:
+		how := "session_expired"
+		if e.Status == wire.Status_TIMEOUT {
+			how = "max_hold"
+			m.expiries.WithLabelValues("hold").Inc()
+		}
+		m.holdEnds.WithLabelValues(how).Inc()
+	case wire.Event_FORCED:
+		m.holdEnds.WithLabelValues("forced").Inc()
+	case wire.Event_WANTED:
+		m.notices.WithLabelValues("wanted").Inc()
+	case wire.Event_REVOKED:
+		m.notices.WithLabelValues("revoked").Inc()
+	}
+}
+
+// Failed counts an entry that was not applied, or whose outcome is unknown, and its commands.
+func (m *Metrics) Failed(b *groupcommit.Batch, err error) {
+	status := groupcommit.Uncommitted(err).GetStatus()
+	m.entries.WithLabelValues(strings.ToLower(status.String())).Inc()
+	for _, it := range b.Items {
+		m.Answered(it.Command, status)
+	}
+}
+
+var opField = (&wire.Command{}).ProtoReflect().Descriptor().Oneofs().ByName("op")
+
+// opName returns the name of a command's operation in the schema.
+func opName(cmd *wire.Command) string {
+	if field := cmd.ProtoReflect().WhichOneof(opField); field != nil {
+		return string(field.Name())
+	}
+	return "none"
+}
