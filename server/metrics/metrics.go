@@ -52,9 +52,8 @@ type grantKind struct {
 	waited bool
 }
 
-// New creates the metrics and registers them, with others that are read when they are collected. With a nil registry,
-// nothing is registered.
-func New(registry prometheus.Registerer, others ...prometheus.Collector) (*Metrics, error) {
+// New creates the metrics of a node. With a nil registry, they are never registered.
+func New(registry prometheus.Registerer) *Metrics {
 	m := &Metrics{registry: registry, answers: map[answerKind]prometheus.Counter{}, granted: map[grantKind]prometheus.Counter{}}
 	m.commands = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_commands_total", Help: "Commands answered by this node as leader."}, []string{"op", "status"})
 	m.entries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_entries_total", Help: "Log entries proposed by this node, by how they ended."}, []string{"outcome"})
@@ -71,8 +70,13 @@ func New(registry prometheus.Registerer, others ...prometheus.Collector) (*Metri
 	m.LeaderLosses = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_losses_total", Help: "Leaders whose process this node saw dead: every connection closed, a new one refused."})
 	m.LeaderHints = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_failover_hints_total", Help: "What this node made of such a loss: agreed is an election called, everything else why not."}, []string{"reason"})
 	m.SlowDisks = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_slow_disk_handovers_total", Help: "Times that this node handed leadership over because a write to its disk took long."})
-	all := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks}
-	return m, m.register(append(all, others...))
+	return m
+}
+
+// Register registers the metrics, and others that are read when they are collected.
+func (m *Metrics) Register(others ...prometheus.Collector) error {
+	own := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks}
+	return m.register(append(own, others...))
 }
 
 func (m *Metrics) register(all []prometheus.Collector) error {

@@ -28,7 +28,7 @@ func (r *Replica) administer() (lead *leadership, done func(), err error) {
 func (r *Replica) newMembers() *membership.Members {
 	return membership.New(membership.Config{
 		NodeID: r.cfg.ID, Level: r.cfg.Level, Self: r.self, Machine: r.machine, Directory: r.directory, Cluster: &r.cluster,
-		Prober: r.prober, StepAside: r.stepAside, LevelRaised: r.proposer.RaiseLevel, Logger: r.log,
+		Prober: r.prober, StepAside: r.stepAside, LevelRaised: r.Proposer.RaiseLevel, Logger: r.log,
 	})
 }
 

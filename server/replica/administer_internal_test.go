@@ -304,7 +304,7 @@ func TestStepDownWaitsForEntries(t *testing.T) {
 			r, other := nodes[0], nodes[1]
 			finished, answered, left := make(chan struct{}), make(chan *wire.Result, 1), make(chan error, 1)
 			r.onCommand(isPut, func([]byte) raft.ApplyFuture { return blocked{groupcommit.Failed{Err: raft.ErrNotLeader}, finished} })
-			r.proposer.ProposeUrgent(r.current().term, groupcommit.NewItem(membership.Put(someMember("n9")), func(result *wire.Result) { answered <- result }))
+			r.Proposer.ProposeUrgent(r.current().term, groupcommit.NewItem(membership.Put(someMember("n9")), func(result *wire.Result) { answered <- result }))
 			synctest.Wait()
 			go func() { left <- r.StepDown(t.Context()) }()
 			synctest.Wait()

@@ -105,7 +105,7 @@ func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAl
 		return nil, err
 	}
 	defer done()
-	result, err := r.execute(ctx, lead, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
+	result, err := r.Execute(ctx, lead.term, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -6,10 +6,7 @@ import (
 	"io"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -90,7 +87,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	if err := nextSecond(ctx, now); err != nil {
 		return nil, err
 	}
-	result, err := r.execute(ctx, lead, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}, 0)
+	result, err := r.Execute(ctx, lead.term, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -124,27 +121,4 @@ func validAct(act *wire.RecordAct) error {
 		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	return nil
-}
-
-// execute proposes one of the leadership's own commands and waits for its result. If it returns no error, the
-// result is OK.
-func (r *Replica) execute(ctx context.Context, lead *leadership, cmd *wire.Command, level uint32) (*wire.Result, error) {
-	if faults := r.faults([]Proposal{{Command: cmd, Size: proto.Size(cmd)}}); faults != nil {
-		return faults[0], status.Err(faults[0])
-	}
-	done := make(chan *wire.Result, 1)
-	it := groupcommit.NewItem(cmd, func(result *wire.Result) { done <- result })
-	it.Level = level
-	if !it.Fits() {
-		return nil, fmt.Errorf("%w: the request is larger than a log entry may be (256 KiB)", status.ErrInvalid)
-	}
-	if !r.proposer.ProposeUrgent(lead.term, it) {
-		return nil, status.ErrNotLeader
-	}
-	select {
-	case result := <-done:
-		return result, status.Err(result)
-	case <-ctx.Done():
-		return nil, fmt.Errorf("%w: %w", status.ErrUncertain, ctx.Err())
-	}
 }

@@ -4,10 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
-	"strings"
-	"sync"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -15,7 +12,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -38,8 +36,11 @@ func begun(t *testing.T) *Replica {
 	if applied, ok := r.machine.Apply(&raft.Log{Index: 1, Data: data}).(*fsm.Applied); !ok || applied.Results[0].GetStatus() != wire.Status_OK {
 		t.Fatal(applied, ok)
 	}
-	r.proposer = groupcommit.New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
-	r.proposer.Begin(1)
+	r.Processor = command.New(command.Config{
+		Machine: r.machine, Metrics: metrics.New(nil), Logger: r.log, Halt: func(err error) { t.Error(err) },
+		Refusal: func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") },
+	})
+	r.Proposer.Begin(1)
 	return r
 }
 
@@ -90,93 +91,6 @@ func TestChunks(t *testing.T) {
 	}
 }
 
-// TestExecute proposes the leadership's own commands, which are refused, answered or never answered.
-func TestExecute(t *testing.T) {
-	act := func(reason int) *wire.Command {
-		return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Reason: strings.Repeat("r", reason)}}}
-	}
-	invalid := &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{}}}
-	for name, c := range map[string]struct {
-		term      uint64
-		cmd       *wire.Command
-		cancelled bool
-		answer    *wire.Result
-		want      error
-		proposed  int
-	}{
-		"answered":                {1, act(1), false, &wire.Result{Status: wire.Status_OK, Token: 9}, nil, 1},
-		"refused when it applied": {1, act(1), false, status.Result(wire.Status_FAILED_PRECONDITION, "no"), status.ErrPrecondition, 1},
-		"not answered":            {1, act(1), true, nil, status.ErrUncertain, 1},
-		"of another leadership":   {2, act(1), false, nil, status.ErrNotLeader, 0},
-		"invalid":                 {1, invalid, false, nil, status.ErrInvalid, 0},
-	} {
-		bubble.Test(t, func(t *testing.T) {
-			r := begun(t)
-			ctx, cancel := context.WithCancel(t.Context())
-			defer cancel()
-			var levels []uint32
-			r.proposer = groupcommit.New(func(data []byte, _ time.Duration) raft.ApplyFuture {
-				var entry wire.Entry
-				if err := proto.Unmarshal(data, &entry); err != nil {
-					t.Error(err)
-				}
-				levels = append(levels, entry.Level)
-				return committed{}
-			}, nil)
-			r.proposer.Begin(1)
-			var running sync.WaitGroup
-			running.Go(r.proposer.Run)
-			running.Go(func() {
-				for b := range r.proposer.Batches() {
-					if c.answer != nil {
-						b.Items[0].Answer(c.answer)
-					}
-				}
-			})
-			if c.cancelled {
-				cancel()
-			}
-			result, err := r.execute(ctx, &leadership{term: c.term}, c.cmd, 3)
-			if !errors.Is(err, c.want) || c.want == nil && result.GetToken() != 9 {
-				t.Errorf("%s: %v, %v", name, result, err)
-			}
-			synctest.Wait()
-			r.proposer.Stop()
-			running.Wait()
-			if len(levels) != c.proposed || c.proposed > 0 && levels[0] != 3 {
-				t.Errorf("%s: proposed at levels %v", name, levels)
-			}
-		})
-	}
-}
-
-// TestExecuteBoundsTheEntry verifies that a command that just fills an entry is proposed, and that one with a
-// byte more is not.
-func TestExecuteBoundsTheEntry(t *testing.T) {
-	r := begun(t)
-	r.machine = fsm.NewReplicated(fsm.Level, nil) // without settings, nothing else is checked
-	cancelled, cancel := context.WithCancel(t.Context())
-	cancel()
-	restore := &wire.RestoreBackup{}
-	cmd := &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: restore}}
-	for length, want := groupcommit.MaxEntryBytes-100, status.ErrUncertain; ; length++ {
-		restore.Reason = strings.Repeat("r", length)
-		size := proto.Size(cmd) + 8 // what an entry adds
-		if size > groupcommit.MaxEntryBytes {
-			want = status.ErrInvalid
-		}
-		if size < groupcommit.MaxEntryBytes {
-			continue
-		}
-		if _, err := r.execute(cancelled, r.leadership, cmd, 0); !errors.Is(err, want) {
-			t.Errorf("an entry of %d bytes: %v", size, err)
-		}
-		if size > groupcommit.MaxEntryBytes {
-			break
-		}
-	}
-}
-
 // TestActsThatAreNotDone verifies that nothing is written or restored without a reason, on a follower, or
 // once the leadership has ended.
 func TestActsThatAreNotDone(t *testing.T) {
@@ -201,7 +115,7 @@ func TestActsThatAreNotDone(t *testing.T) {
 					t.Errorf("%s %s: %v, want %v", act, name, err, c.want)
 				}
 			}
-			if file.Len() != 0 || acknowledged != nil || restored != nil || r.proposer.Queued() != 0 {
+			if file.Len() != 0 || acknowledged != nil || restored != nil || r.Proposer.Queued() != 0 {
 				t.Errorf("%s: wrote %d bytes, %v, %v", name, file.Len(), acknowledged, restored)
 			}
 			r.admins.Wait()
@@ -218,7 +132,7 @@ func TestRestoreThatIsCancelled(t *testing.T) {
 		if _, err := r.Restore(ctx, &wire.RestoreRequest{Reason: "test", Settings: fsm.DefaultSettings(), Backup: &wire.Backup{ClusterId: "c", Revision: 1, Token: 1}}); !errors.Is(err, status.ErrUnavailable) {
 			t.Errorf("restored: %v", err)
 		}
-		if r.proposer.Queued() != 0 {
+		if r.Proposer.Queued() != 0 {
 			t.Error("something was proposed")
 		}
 	})

@@ -10,7 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -27,10 +27,10 @@ func withBudgets(t *testing.T, session, state uint64) (*cluster, *node) {
 // proposeAll proposes acquires of different locks in one call and returns their results.
 func proposeAll(n *node, session uint64, from, to uint64) []*wire.Result {
 	answers := make(chan *wire.Result, to-from)
-	var all []replica.Proposal
+	var all []command.Proposal
 	for seq := from; seq < to; seq++ {
 		cmd := acquireCommand(session, seq, fmt.Sprint("lock/", seq), 0)
-		all = append(all, replica.Proposal{Command: cmd, Size: proto.Size(cmd), Done: func(r *wire.Result) { answers <- r }})
+		all = append(all, command.Proposal{Command: cmd, Size: proto.Size(cmd), Done: func(r *wire.Result) { answers <- r }})
 	}
 	n.ProposeAll(all)
 	var results []*wire.Result

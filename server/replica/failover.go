@@ -20,7 +20,7 @@ func (r *Replica) newMonitor(node *raft.Raft) *monitor.Monitor {
 
 func (r *Replica) newHandover() *handover.Handover {
 	return handover.New(handover.Config{
-		NodeID: r.cfg.ID, Cluster: &r.cluster, Prober: r.prober, Layer: r.layer, Proposer: r.proposer, Stores: r.stores,
+		NodeID: r.cfg.ID, Cluster: &r.cluster, Prober: r.prober, Layer: r.layer, Proposer: r.Proposer, Stores: r.stores,
 		Term: r.leadingTerm, Serving: r.Serving, Superseded: r.endLeadership, Done: r.ctx.Done(), Logger: r.log, SlowDisks: r.metrics.SlowDisks,
 		CallElection: func(term uint64) error {
 			r.monitor.Load().Called(term)

@@ -5,13 +5,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/metrics"
 )
-
-// newMetrics registers the node's metrics.
-func newMetrics(r *Replica) (*metrics.Metrics, error) {
-	return metrics.New(r.cfg.Registry, gauges(r)...)
-}
 
 // gauges returns the metrics that are read when they are collected.
 func gauges(r *Replica) []prometheus.Collector {
@@ -42,7 +36,7 @@ func gauges(r *Replica) []prometheus.Collector {
 		gauge("quorumlock_term", "Raft's term.", ofRaft(r, (*raft.Raft).CurrentTerm)),
 		gauge("quorumlock_commit_index", "The last log entry known to be committed.", ofRaft(r, (*raft.Raft).CommitIndex)),
 		gauge("quorumlock_applied_index", "The last log entry that the state includes.", func() float64 { return float64(r.machine.AppliedIndex()) }),
-		gauge("quorumlock_queued_commands", "Commands that wait to be proposed.", func() float64 { return float64(r.proposer.Queued()) }),
+		gauge("quorumlock_queued_commands", "Commands that wait to be proposed.", func() float64 { return float64(r.Proposer.Queued()) }),
 		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "quorumlock_discarded_commands_total", Help: "Commands whose handler failed; report them."}, func() (n float64) {
 			r.machine.View(func(m *fsm.Machine) { n = float64(m.Discarded()) })
 			return n

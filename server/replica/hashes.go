@@ -92,7 +92,7 @@ func (r *Replica) superviseState(lead *leadership) {
 // markState requests a hash point if one is due, and there are other nodes or granting is suspended.
 func (r *Replica) markState(lead *leadership, nodes int, revision, suspended uint64) {
 	if (nodes > 1 || suspended != 0) && r.checker.Due(r.cfg.HashInterval, revision, r.machine.Units(), suspended != 0) {
-		r.proposer.Mark(lead.term)
+		r.Proposer.Mark(lead.term)
 	}
 }
 

@@ -31,7 +31,7 @@ type leadership struct {
 
 // Execute implements membership.Leadership.
 func (l *leadership) Execute(ctx context.Context, cmd *wire.Command, level uint32) (*wire.Result, error) {
-	return l.r.execute(ctx, l, cmd, level)
+	return l.r.Execute(ctx, l.term, cmd, level)
 }
 
 // lead follows raft's leadership. LeaderCh coalesces: a true without a false before it means that leadership
@@ -89,7 +89,7 @@ func (r *Replica) startLeadership(node *raft.Raft) {
 	r.mu.Unlock()
 	r.log.Info("elected, applying the barrier", "term", term)
 	r.metrics.LeaderChanges.Inc()
-	r.proposer.Begin(term)
+	r.Proposer.Begin(term)
 	r.proposeBarrier(lead)
 }
 
@@ -102,7 +102,7 @@ func (r *Replica) proposeBarrier(lead *leadership) {
 		Term: lead.term, LeaderId: r.cfg.ID, Nonce: r.states.boot.Stored.GetNonce(),
 		ClockUnixMs: clock, MedianUnixMs: r.states.medianClock(clock),
 	}
-	r.proposer.ProposeUrgent(lead.term, groupcommit.NewItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
+	r.Proposer.ProposeUrgent(lead.term, groupcommit.NewItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
 		r.barrierDone(lead, result)
 	}))
 }
@@ -121,7 +121,7 @@ func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 		r.serve(lead)
 		return
 	}
-	r.proposer.ProposeUrgent(lead.term, groupcommit.NewItem(r.bootstrapCommand(), func(result *wire.Result) {
+	r.Proposer.ProposeUrgent(lead.term, groupcommit.NewItem(r.bootstrapCommand(), func(result *wire.Result) {
 		if result.GetStatus() != wire.Status_OK {
 			r.log.Error("cannot bootstrap the cluster", "status", result.GetStatus(), "message", result.GetMessage())
 			r.retryBarrier(lead, result)
@@ -178,15 +178,15 @@ func (r *Replica) serve(lead *leadership) {
 	}
 	level := uint32(0)
 	r.machine.View(func(m *fsm.Machine) {
-		r.deadlines.Start(lead.term, m)
+		r.Deadlines.Start(lead.term, m)
 		level = m.FeatureLevel()
 	})
-	r.notifier.Open()
+	r.Notifier.Open()
 	r.catchUp.end()
 	lead.serving = true
 	r.running.Go(func() { r.members.Reconcile(lead.ctx, lead) })
 	r.running.Go(func() { r.superviseState(lead) })
-	r.proposer.Serve(lead.term, level)
+	r.Proposer.Serve(lead.term, level)
 	r.leaders.change(r.Leader())
 	r.log.Info("serving", "term", lead.term)
 }
@@ -200,10 +200,10 @@ func (r *Replica) endLeadership(why string) {
 	if lead != nil {
 		lead.cancel()
 	}
-	r.deadlines.Stop()
+	r.Deadlines.Stop()
 	r.mu.Unlock()
-	r.proposer.End(status.Result(wire.Status_NOT_LEADER, why))
-	r.notifier.Close(r.Leader())
+	r.Proposer.End(status.Result(wire.Status_NOT_LEADER, why))
+	r.Notifier.Close(r.Leader())
 	if lead == nil {
 		return
 	}
@@ -238,6 +238,6 @@ func (r *Replica) Serving() bool {
 
 // do is execute without the result.
 func (r *Replica) do(ctx context.Context, lead *leadership, cmd *wire.Command, level uint32) error {
-	_, err := r.execute(ctx, lead, cmd, level)
+	_, err := r.Execute(ctx, lead.term, cmd, level)
 	return err
 }

@@ -10,6 +10,12 @@ import (
 	"github.com/quorumlock/quorumlock/server/metrics"
 )
 
+// newMetrics registers the metrics of a node.
+func newMetrics(r *Replica) (*metrics.Metrics, error) {
+	m := metrics.New(r.cfg.Registry)
+	return m, m.Register(gauges(r)...)
+}
+
 // numbers returns the values in the registry, by name and label values.
 func numbers(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	t.Helper()

@@ -14,16 +14,15 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/alarm"
 	"github.com/quorumlock/quorumlock/server/cluster"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/server/consistency"
 	"github.com/quorumlock/quorumlock/server/directory"
 	"github.com/quorumlock/quorumlock/server/eventlog"
-	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/failover/monitor"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/handover"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/metrics"
-	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/peerport"
@@ -40,18 +39,16 @@ type Replica struct {
 	machine   *fsm.Replicated
 	layer     *peerport.Layer
 
-	proposer  *groupcommit.Proposer
-	deadlines *expiry.Deadlines
-	notifier  *notify.Notifier
-	eventLog  *eventlog.Log
-	catchUp   *catchUp
-	leaders   *leaders
-	checker   *consistency.Checker
-	wiped     *wipedVoters
-	states    *peerStates
-	handover  *handover.Handover
-	members   *membership.Members
-	alarms    alarm.List
+	*command.Processor
+	eventLog *eventlog.Log
+	catchUp  *catchUp
+	leaders  *leaders
+	checker  *consistency.Checker
+	wiped    *wipedVoters
+	states   *peerStates
+	handover *handover.Handover
+	members  *membership.Members
+	alarms   alarm.List
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
 	// raft completes all futures before it is shut down.
@@ -74,8 +71,6 @@ type Replica struct {
 
 	// applyEntry hands an entry to raft. It is r.apply, except in tests.
 	applyEntry atomic.Pointer[func(data []byte, timeout time.Duration) raft.ApplyFuture]
-	// onAnswered is called after each entry; see OnAnswered.
-	onAnswered atomic.Pointer[func()]
 	// tunnels accepts the connections that other nodes open for clients; nil while nothing does.
 	tunnels atomic.Pointer[acceptTunnel]
 
@@ -110,9 +105,8 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
-	r.notifier = notify.New(r.machine.View)
-	r.newProposer()
-	r.deadlines = expiry.New(r.proposeEnding)
+	r.metrics = metrics.New(cfg.Registry)
+	r.Processor = r.newProcessor()
 	if err := r.openDisk(); err != nil {
 		_ = cfg.PeerListener.Close()
 		return nil, err
@@ -120,9 +114,9 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	if err := r.openNetwork(); err != nil {
 		return nil, errors.Join(err, cfg.PeerListener.Close(), r.stores.Close())
 	}
-	r.pipeline.Go(r.proposer.Run)
-	r.pipeline.Go(r.complete)
-	r.running.Go(r.deadlines.Run)
+	r.pipeline.Go(r.Proposer.Run)
+	r.pipeline.Go(r.Complete)
+	r.running.Go(r.Deadlines.Run)
 	r.running.Go(func() { r.leaders.run(r.ctx) })
 	if err := r.start(ctx); err != nil {
 		r.abandon()
@@ -149,7 +143,7 @@ func (r *Replica) failedMeanwhile(ctx context.Context) error {
 }
 
 func (r *Replica) openDisk() (err error) {
-	if r.metrics, err = newMetrics(r); err != nil {
+	if err = r.metrics.Register(gauges(r)...); err != nil {
 		return err
 	}
 	r.stores, err = storage.Open(storage.Options{
@@ -326,7 +320,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.states, r.proposer.Awaited}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.states, r.Proposer.Awaited}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
 }
 
 // awaited reports whether this node leads and the other one is a member.
@@ -338,8 +332,8 @@ func (r *Replica) awaited(id raft.ServerID) bool {
 func (r *Replica) abandon() {
 	r.cancel()
 	r.eventLog.Close()
-	r.deadlines.Close()
-	r.proposer.Stop()
+	r.Deadlines.Close()
+	r.Proposer.Stop()
 	r.running.Wait()
 	r.pipeline.Wait()
 	_ = r.layer.Close()
@@ -362,11 +356,11 @@ func (r *Replica) Close(ctx context.Context) error {
 	r.endLeadership("this node is stopping")
 	r.admins.Wait()
 	r.handOver(ctx)
-	r.deadlines.Close()
+	r.Deadlines.Close()
 	r.running.Wait()
 	// At shutdown, raft drops the futures of entries that are on their way to the state machine, so the
 	// pipeline must be empty first.
-	r.proposer.Stop()
+	r.Proposer.Stop()
 	r.pipeline.Wait()
 	var err error
 	if node := r.cluster.Raft(); node != nil {
@@ -416,6 +410,25 @@ func (r *Replica) halt(err error) {
 }
 
 func (r *Replica) diskFailed(err error) { r.halt(r.advice().Damaged(err)) }
+
+// newProcessor creates the processor of commands. It hands its entries to applyEntry.
+func (r *Replica) newProcessor() *command.Processor {
+	apply := r.apply
+	r.applyEntry.Store(&apply)
+	return command.New(command.Config{
+		Machine: r.machine, Metrics: r.metrics, Logger: r.log, Refusal: r.refusal, Halt: r.halt,
+		Apply: func(data []byte, timeout time.Duration) raft.ApplyFuture {
+			return (*r.applyEntry.Load())(data, timeout)
+		},
+	})
+}
+
+func (r *Replica) apply(data []byte, timeout time.Duration) raft.ApplyFuture {
+	if r.halted.Load() != nil {
+		return groupcommit.Failed{Err: raft.ErrNotLeader}
+	}
+	return r.cluster.Raft().Apply(data, timeout)
+}
 
 // View calls f with the state machine under a read lock. f must be short and must not change anything.
 func (r *Replica) View(f func(*fsm.Machine)) { r.machine.View(f) }

@@ -16,8 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/eventlog"
-	"github.com/quorumlock/quorumlock/server/expiry"
-	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -70,9 +69,8 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
-	r.notifier = notify.New(r.machine.View)
-	r.newProposer()
-	r.deadlines = expiry.New(r.proposeEnding)
+	r.metrics = metrics.New(cfg.Registry)
+	r.Processor = r.newProcessor()
 	n.Replica = r
 	if err := errors.Join(r.openDisk(), r.openNetwork()); err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -86,7 +87,7 @@ func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 func TestStatusWithoutAProof(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ end, want error }{{nil, status.ErrUnavailable}, {status.ErrUncertain, status.ErrUnavailable}, {status.ErrNotLeader, status.ErrNotLeader}} {
-			r := &Replica{proposer: queueing(), machine: fsm.NewReplicated(1, nil)}
+			r := &Replica{Processor: &command.Processor{Proposer: queueing()}, machine: fsm.NewReplicated(1, nil)}
 			ctx, cancel := context.WithCancel(t.Context())
 			said := make(chan error, 1)
 			go func() {
@@ -97,7 +98,7 @@ func TestStatusWithoutAProof(t *testing.T) {
 			if c.end == nil {
 				cancel()
 			} else {
-				r.proposer.End(status.Result(status.Code(c.end), ""))
+				r.Proposer.End(status.Result(status.Code(c.end), ""))
 			}
 			if err := <-said; !errors.Is(err, c.want) || errors.Is(err, status.ErrUncertain) {
 				t.Errorf("%v: %v", c.end, err)

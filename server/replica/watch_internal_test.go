@@ -77,12 +77,12 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 			if c.moves {
 				r.eventLog.Record(nil, 8, "l")
 			}
-			r.proposer.End(status.Result(c.answer, ""))
+			r.Proposer.End(status.Result(c.answer, ""))
 			if err := <-reached; !errors.Is(err, c.want) {
 				t.Errorf("%s: %v", name, err)
 			}
-			r.proposer.Begin(2)
-			r.proposer.Serve(2, 1)
+			r.Proposer.Begin(2)
+			r.Proposer.Serve(2, 1)
 			r.eventLog.Reset(7, "l")
 			ctx, cancel := context.WithCancel(t.Context())
 			ask(ctx)

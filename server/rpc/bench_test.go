@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/server/notify"
-	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -21,7 +21,7 @@ type prompt struct {
 }
 
 func (p *prompt) ProposeFrom(_ any, _ *wire.Command, done func(*wire.Result)) { done(&p.answer) }
-func (p *prompt) ProposeAll(all []replica.Proposal) {
+func (p *prompt) ProposeAll(all []command.Proposal) {
 	for _, one := range all {
 		one.Done(&p.answer)
 	}

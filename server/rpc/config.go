@@ -10,11 +10,11 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/lease"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/read"
-	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -25,7 +25,7 @@ type Replica interface {
 	read.Source
 	lease.Node
 
-	ProposeAll([]replica.Proposal)
+	ProposeAll([]command.Proposal)
 	Heartbeat(session uint64, done func(*wire.Result))
 	Remaining(session uint64) (time.Duration, bool)
 	Bind(session uint64, sink notify.Sink)

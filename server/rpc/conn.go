@@ -11,7 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/budget"
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -41,7 +41,7 @@ type conn struct {
 	told     *wire.LeaderHint // the hint last sent to the client; guarded by the server's hints
 
 	arrived  *exchange          // the request that was read last; used by the reader only
-	enlisted []replica.Proposal // commands read but not yet proposed; used by the reader only
+	enlisted []command.Proposal // commands read but not yet proposed; used by the reader only
 
 	pages sync.Mutex // serializes weighing and sending of pages
 
@@ -146,7 +146,7 @@ func (c *conn) Received() error {
 const maxEnlisted = 256
 
 // enlist queues a command, so that it is proposed together with the others from the same read.
-func (c *conn) enlist(p replica.Proposal) {
+func (c *conn) enlist(p command.Proposal) {
 	if c.enlisted = append(c.enlisted, p); len(c.enlisted) == maxEnlisted {
 		c.propose()
 	}

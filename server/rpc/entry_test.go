@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -21,7 +21,7 @@ type whole struct {
 	queued []func(*wire.Result)
 }
 
-func (w *whole) ProposeAll(all []replica.Proposal) {
+func (w *whole) ProposeAll(all []command.Proposal) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, one := range all {

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -59,7 +59,7 @@ func (x *exchange) begin(c *conn) {
 		c.srv.cfg.Replica.Heartbeat(req.SessionId, x.answered)
 		return
 	}
-	c.enlist(replica.Proposal{Command: &x.command, Size: x.size, Until: &x.until, Done: x.answered})
+	c.enlist(command.Proposal{Command: &x.command, Size: x.size, Until: &x.until, Done: x.answered})
 }
 
 // end answers the request.

@@ -10,6 +10,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/status"
@@ -167,7 +168,7 @@ func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 	})
 }
 
-func (f *fake) ProposeAll(all []replica.Proposal) {
+func (f *fake) ProposeAll(all []command.Proposal) {
 	for _, one := range all {
 		f.ProposeFrom(nil, one.Command, one.Done)
 	}

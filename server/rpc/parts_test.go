@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -44,7 +44,7 @@ type recorder struct {
 	asked    int
 }
 
-func (r *recorder) ProposeAll(all []replica.Proposal) { r.proposed = append(r.proposed, len(all)) }
+func (r *recorder) ProposeAll(all []command.Proposal) { r.proposed = append(r.proposed, len(all)) }
 
 func (r *recorder) OnLeader(tell func(*wire.LeaderHint)) func() {
 	r.asked++
@@ -62,17 +62,17 @@ func TestProposalsAreGathered(t *testing.T) {
 		}
 	}
 	propose()
-	c.enlist(replica.Proposal{})
-	c.enlist(replica.Proposal{})
+	c.enlist(command.Proposal{})
+	c.enlist(command.Proposal{})
 	propose(2)
 	propose(2)
 	for range maxEnlisted - 1 {
-		c.enlist(replica.Proposal{})
+		c.enlist(command.Proposal{})
 	}
 	if len(r.proposed) != 1 {
 		t.Error("proposed too early")
 	}
-	c.enlist(replica.Proposal{})
+	c.enlist(command.Proposal{})
 	if len(r.proposed) != 2 || r.proposed[1] != maxEnlisted || len(c.enlisted) != 0 {
 		t.Errorf("proposed: %v", r.proposed)
 	}

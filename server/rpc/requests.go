@@ -130,7 +130,7 @@ func (c *conn) sessionRequest(req *wire.Request) {
 		c.srv.cfg.Replica.Heartbeat(session, done)
 		return
 	}
-	c.srv.cfg.Replica.ProposeFrom(c, command(req), done)
+	c.srv.cfg.Replica.ProposeFrom(c, commandOf(req), done)
 }
 
 // notAttached returns NOT_LEADER, which redirects the client, if another node leads, and NOT_ATTACHED
@@ -144,7 +144,7 @@ func (c *conn) notAttached() *wire.Result {
 
 // command returns the log command for a request. The messages are shared, not copied. Only requests that
 // clients may send have a case here.
-func command(req *wire.Request) *wire.Command {
+func commandOf(req *wire.Request) *wire.Command {
 	cmd := &wire.Command{
 		SessionId:  req.GetSessionId(),
 		Seq:        req.GetSeq(),

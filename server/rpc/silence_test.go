@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -110,7 +110,7 @@ func TestRequestUnderWayKeepsAConnection(t *testing.T) {
 // knowing reports the session's deadline with each proposal.
 type knowing struct{ *fake }
 
-func (k knowing) ProposeAll(all []replica.Proposal) {
+func (k knowing) ProposeAll(all []command.Proposal) {
 	for _, one := range all {
 		*one.Until = time.Now().Add(5 * time.Second)
 	}

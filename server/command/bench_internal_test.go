@@ -1,4 +1,4 @@
-package replica
+package command
 
 import (
 	"fmt"
@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
-	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -27,7 +27,7 @@ func (i instant) Response() any { return i.applied }
 
 // unreplicated returns a replica without raft. What the proposer packs is applied immediately and completed
 // as usual.
-func unreplicated(b *testing.B) *Replica {
+func unreplicated(b *testing.B) *Processor {
 	machine := fsm.NewReplicated(fsm.Level, func(err error) { b.Error(err) })
 	index := uint64(0)
 	apply := func(data []byte, _ time.Duration) raft.ApplyFuture {
@@ -43,21 +43,19 @@ func unreplicated(b *testing.B) *Replica {
 		b.Fatal(err)
 	}
 	apply(data, 0)
-	r := &Replica{machine: machine, notifier: notify.New(machine.View)}
-	r.deadlines = expiry.New(func(uint64, *wire.Command, func(*wire.Result)) bool { return true })
-	r.deadlines.Start(1, fsm.New(1))
-	r.notifier.Open()
-	if r.metrics, err = newMetrics(r); err != nil {
-		b.Fatal(err)
-	}
-	r.proposer = groupcommit.New(apply, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
-	r.proposer.Begin(1)
-	r.proposer.Serve(1, 1)
+	r := New(Config{
+		Machine: machine, Metrics: metrics.New(nil), Logger: hclog.NewNullLogger(), Apply: apply,
+		Refusal: func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") }, Halt: func(err error) { b.Error(err) },
+	})
+	r.Deadlines.Start(1, fsm.New(1))
+	r.Notifier.Open()
+	r.Proposer.Begin(1)
+	r.Proposer.Serve(1, 1)
 	var running sync.WaitGroup
-	running.Go(r.proposer.Run)
-	running.Go(r.complete)
+	running.Go(r.Proposer.Run)
+	running.Go(r.Complete)
 	b.Cleanup(func() {
-		r.proposer.Stop()
+		r.Proposer.Stop()
 		running.Wait()
 	})
 	return r
@@ -66,7 +64,7 @@ func unreplicated(b *testing.B) *Replica {
 // pairs is a caller that acquires and releases. It makes the next request when the previous one is answered,
 // on the completer's goroutine, as connections do.
 type pairs struct {
-	r       *Replica
+	r       *Processor
 	left    int
 	session uint64
 	seq     uint64
@@ -91,7 +89,7 @@ func (p *pairs) next(result *wire.Result) {
 	p.r.Propose(cmd, p.next)
 }
 
-func openFor(b *testing.B, r *Replica, name string) uint64 {
+func openFor(b *testing.B, r *Processor, name string) uint64 {
 	secret := fmt.Sprintf("%032s", name)
 	results := make(chan *wire.Result, 1)
 	r.Propose(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: []byte(secret), TtlMs: 60_000}}}, func(result *wire.Result) { results <- result })

@@ -1,4 +1,4 @@
-package replica
+package command
 
 import (
 	"sync"
@@ -25,7 +25,7 @@ func acquiring(session, seq uint64, name string, change func(*wire.Acquire)) *wi
 // TestLeadershipsBeginWithEveryDeadline starts a leadership with a state that has something of each kind that ends
 // by time.
 func TestLeadershipsBeginWithEveryDeadline(t *testing.T) {
-	r := governing(t)
+	r := newLeading(t)
 	one, two := r.openNow(t, "one"), r.openNow(t, "two")
 	results := r.applyNow(t,
 		acquiring(one, 1, "bounded", func(a *wire.Acquire) { a.MaxHoldMs = 10_000 }),
@@ -48,7 +48,7 @@ func TestLeadershipsBeginWithEveryDeadline(t *testing.T) {
 		}
 	}
 	var lease uint64
-	r.machine.View(func(m *fsm.Machine) {
+	r.cfg.Machine.View(func(m *fsm.Machine) {
 		m.EachSession(func(s fsm.Session) bool {
 			if s.Leased {
 				lease = s.ID
@@ -56,7 +56,7 @@ func TestLeadershipsBeginWithEveryDeadline(t *testing.T) {
 			return true
 		})
 	})
-	r.deadlines.Stop()
+	r.Deadlines.Stop()
 	if _, known := r.HeartbeatAge(one); known {
 		t.Error("after the leadership a session has an age")
 	}
@@ -64,7 +64,7 @@ func TestLeadershipsBeginWithEveryDeadline(t *testing.T) {
 		t.Error("after the leadership a session has time left")
 	}
 	begun := time.Now()
-	r.machine.View(func(m *fsm.Machine) { r.deadlines.Start(2, m) })
+	r.cfg.Machine.View(func(m *fsm.Machine) { r.Deadlines.Start(2, m) })
 	for _, c := range []struct {
 		of  expiry.Kind
 		id  uint64
@@ -73,14 +73,14 @@ func TestLeadershipsBeginWithEveryDeadline(t *testing.T) {
 		{expiry.Session, one, time.Minute}, {expiry.Session, two, time.Minute}, {expiry.Session, lease, 50 * time.Second},
 		{expiry.Hold, hold(0), 10 * time.Second}, {expiry.Grace, hold(1), 40 * time.Second}, {expiry.Delay, hold(2), 20 * time.Second}, {expiry.Wait, hold(3), 30 * time.Second},
 	} {
-		if left, ok := r.deadlines.Remaining(c.of, c.id); !ok || left > c.ttl || left < c.ttl-time.Since(begun) {
+		if left, ok := r.Deadlines.Remaining(c.of, c.id); !ok || left > c.ttl || left < c.ttl-time.Since(begun) {
 			t.Errorf("kind %d of %d: %v is left, want %v", c.of, c.id, left, c.ttl)
 		}
 	}
-	if _, bounded := r.deadlines.Remaining(expiry.Wait, hold(4)); bounded {
+	if _, bounded := r.Deadlines.Remaining(expiry.Wait, hold(4)); bounded {
 		t.Error("an unbounded wait has a deadline")
 	}
-	if s := r.deadlines.Touch(lease, begun); s != expiry.Leased {
+	if s := r.Deadlines.Touch(lease, begun); s != expiry.Leased {
 		t.Errorf("the lease is %v", s)
 	}
 }
@@ -88,7 +88,7 @@ func TestLeadershipsBeginWithEveryDeadline(t *testing.T) {
 // TestEndingsCostWhatTheirSessionHolds verifies that an expiry's work includes the session's locks, so that
 // an entry has room only for a few sessions with many locks.
 func TestEndingsCostWhatTheirSessionHolds(t *testing.T) {
-	r := governing(t)
+	r := newLeading(t)
 	session := r.openNow(t, "a")
 	r.applyNow(t, acquiring(session, 1, "x", nil), acquiring(session, 2, "y", nil))
 	if r.locksOf(session) != 2 || !r.proposeEnding(1, expireSession(session), nil) {
@@ -98,12 +98,12 @@ func TestEndingsCostWhatTheirSessionHolds(t *testing.T) {
 
 // TestEndsOfAnotherTermAreNotProposed verifies that an end is proposed only in the term in which it was decided.
 func TestEndsOfAnotherTermAreNotProposed(t *testing.T) {
-	r := &Replica{proposer: groupcommit.New(nil, nil), machine: fsm.NewReplicated(1, nil)}
-	r.proposer.Begin(7)
+	r := &Processor{Proposer: groupcommit.New(nil, nil), cfg: Config{Machine: fsm.NewReplicated(1, nil)}}
+	r.Proposer.Begin(7)
 	if r.proposeEnding(6, expireSession(1), nil) {
 		t.Error("an end of term 6 was proposed under term 7")
 	}
-	if !r.proposeEnding(7, expireSession(1), nil) || r.proposer.Queued() != 1 {
+	if !r.proposeEnding(7, expireSession(1), nil) || r.Proposer.Queued() != 1 {
 		t.Error("an end of term 7 was not proposed")
 	}
 }
@@ -112,7 +112,7 @@ func TestEndsOfAnotherTermAreNotProposed(t *testing.T) {
 func TestHoldRemaining(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := openDeadlines(t, wire.Status_OK)
-		r := &Replica{deadlines: d}
+		r := &Processor{Deadlines: d}
 		for i, c := range []struct{ bound, grace, want time.Duration }{
 			{0, 0, 0}, {time.Minute, 0, time.Minute}, {0, time.Hour, time.Hour}, {time.Minute, time.Hour, time.Minute}, {time.Hour, time.Minute, time.Minute},
 		} {

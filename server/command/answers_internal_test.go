@@ -1,7 +1,6 @@
-package replica
+package command
 
 import (
-	"context"
 	"errors"
 	"slices"
 	"testing"
@@ -12,46 +11,43 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/expiry"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
-	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// governing returns a node without raft that leads term 1. Tests take entries from its queue themselves.
-func governing(t *testing.T) *Replica {
+// leading is a processor without raft that leads term 1 of a cluster.
+type leading struct {
+	*Processor
+	halted error
+}
+
+func newLeading(t *testing.T) *leading {
 	t.Helper()
-	r := &Replica{log: hclog.NewNullLogger(), eventLog: eventlog.New(), leaders: newLeaders()}
-	r.cfg.ID = "n1"
-	r.checker = r.newChecker()
-	r.ctx, r.cancel = context.WithCancel(t.Context())
-	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
-	r.notifier = notify.New(r.machine.View)
-	r.deadlines = expiry.New(r.proposeEnding)
-	r.proposer = groupcommit.New(nil, r.refusal)
-	var err error
-	if r.metrics, err = newMetrics(r); err != nil {
-		t.Fatal(err)
-	}
-	r.applyNow(t, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
+	l := &leading{}
+	l.Processor = New(Config{
+		Machine: fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) }), Metrics: metrics.New(nil), Logger: hclog.NewNullLogger(),
+		Refusal: func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") }, Halt: func(err error) { l.halted = err },
+	})
+	l.applyNow(t, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
 		&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: "n1"}}})
-	r.proposer.Begin(1)
-	r.machine.View(func(m *fsm.Machine) { r.deadlines.Start(1, m) })
-	r.notifier.Open()
-	r.proposer.Serve(1, 1)
-	return r
+	l.Proposer.Begin(1)
+	l.cfg.Machine.View(func(m *fsm.Machine) { l.Deadlines.Start(1, m) })
+	l.Notifier.Open()
+	l.Proposer.Serve(1, 1)
+	return l
 }
 
 // applyNow makes the state machine apply one entry with these commands.
-func (r *Replica) applyNow(t *testing.T, commands ...*wire.Command) *fsm.Applied {
+func (p *Processor) applyNow(t *testing.T, commands ...*wire.Command) *fsm.Applied {
 	t.Helper()
 	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: commands})
 	if err != nil {
 		t.Fatal(err)
 	}
-	switch applied := r.machine.Apply(&raft.Log{Index: r.machine.AppliedIndex() + 1, Data: data}).(type) {
+	switch applied := p.cfg.Machine.Apply(&raft.Log{Index: p.cfg.Machine.AppliedIndex() + 1, Data: data}).(type) {
 	case *fsm.Applied:
 		return applied
 	default:
@@ -68,26 +64,26 @@ func opening(name string) *wire.Command {
 }
 
 // openNow opens a session in the state machine and in the deadlines.
-func (r *Replica) openNow(t *testing.T, name string) uint64 {
+func (p *Processor) openNow(t *testing.T, name string) uint64 {
 	t.Helper()
-	applied := r.applyNow(t, opening(name))
-	r.deadlines.Observe(applied.Events)
+	applied := p.applyNow(t, opening(name))
+	p.Deadlines.Observe(applied.Events)
 	return applied.Results[0].GetSession().GetSessionId()
 }
 
 // TestAnswersToAnEntry completes an entry with three commands, a proof and heartbeats.
 func TestAnswersToAnEntry(t *testing.T) {
-	r := governing(t)
+	r := newLeading(t)
 	one, two := r.openNow(t, "one"), r.openNow(t, "two")
 	var got statuses
 	pushed := received{}
-	r.notifier.Bind(one, &pushed)
+	r.Notifier.Bind(one, &pushed)
 	exhausted := func(session uint64) bool {
 		one := []Proposal{{Command: &wire.Command{SessionId: session}}}
 		r.touchAll(one, time.Now())
 		return one[0].Exhausted
 	}
-	r.deadlines.SetExhausted(two, true)
+	r.Deadlines.SetExhausted(two, true)
 	b := &groupcommit.Batch{
 		Term:       1,
 		Items:      []groupcommit.Item{{Command: acquireOf(one, 1), Done: got.done}, {Command: acquireOf(two, 1), Done: got.done}, {Command: acquireOf(two, 2)}},
@@ -107,10 +103,10 @@ func TestAnswersToAnEntry(t *testing.T) {
 	if !exhausted(one) || !exhausted(two) {
 		t.Errorf("exhausted: %v, %v; only a refusal changes that", exhausted(one), exhausted(two))
 	}
-	if len(pushed) != 1 || r.deadlines.Touch(99, time.Now()) != expiry.Alive {
+	if len(pushed) != 1 || r.Deadlines.Touch(99, time.Now()) != expiry.Alive {
 		t.Errorf("pushed %v", pushed)
 	}
-	if r.deadlines.SetExhausted(two, false); exhausted(two) {
+	if r.Deadlines.SetExhausted(two, false); exhausted(two) {
 		t.Error("it stays exhausted")
 	}
 }
@@ -128,23 +124,22 @@ func TestEntriesThatFailed(t *testing.T) {
 		"malformed":  {committed{fsm.ErrMalformed}, wire.Status_INTERNAL, nil},
 		"mismatched": {committed{&fsm.Applied{}}, wire.Status_UNCERTAIN, groupcommit.ErrMismatch},
 	} {
-		r := governing(t)
+		r := newLeading(t)
 		var got statuses
 		r.completeBatch(&groupcommit.Batch{
 			Term: 1, Future: c.future, Items: []groupcommit.Item{{Command: acquireOf(1, 1), Done: got.done}, {Command: acquireOf(1, 2)}},
 			Proofs: []func(*wire.Result){got.done}, Heartbeats: []groupcommit.Heartbeat{{Session: 1, Done: got.done}},
 		})
 		got.want(t, name, c.want, c.want, c.want)
-		halted := r.halted.Load()
-		if (halted != nil) != (c.halts != nil) || halted != nil && !errors.Is(*halted, c.halts) {
-			t.Errorf("%s: halted with %v", name, halted)
+		if (r.halted != nil) != (c.halts != nil) || r.halted != nil && !errors.Is(r.halted, c.halts) {
+			t.Errorf("%s: halted with %v", name, r.halted)
 		}
 	}
 }
 
 // TestOnAnswered verifies that only the latest callback is called after each entry, and none after its cancel.
 func TestOnAnswered(t *testing.T) {
-	r := &Replica{}
+	r := &Processor{}
 	r.answered()
 	first, second := 0, 0
 	cancelFirst := r.OnAnswered(func() { first++ })
@@ -161,16 +156,16 @@ func TestOnAnswered(t *testing.T) {
 // TestHeartbeatsByTheStateOfTheirSession verifies heartbeats of sessions in each state, both when they arrive
 // and when they are proved.
 func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
-	r := governing(t)
+	r := newLeading(t)
 	sessions := map[expiry.State]uint64{expiry.Unknown: 1 << 40}
 	for _, state := range []expiry.State{expiry.Alive, expiry.Leased, expiry.Decided} {
 		sessions[state] = r.openNow(t, string(rune('a'+state)))
 	}
-	r.deadlines.Observe([]*wire.Event{{Type: wire.Event_SESSION_EXTENDED, SessionId: sessions[expiry.Leased], TtlMs: 60_000}})
-	r.deadlines.Observe(opened(sessions[expiry.Decided], time.Second))
-	r.deadlines.Decide(time.Now().Add(2 * time.Second))
+	r.Deadlines.Observe([]*wire.Event{{Type: wire.Event_SESSION_EXTENDED, SessionId: sessions[expiry.Leased], TtlMs: 60_000}})
+	r.Deadlines.Observe(opened(sessions[expiry.Decided], time.Second))
+	r.Deadlines.Decide(time.Now().Add(2 * time.Second))
 	ahead := uint64(1 << 41) // the state machine has closed it, but the deadlines do not know that yet
-	r.deadlines.Observe(opened(ahead, time.Minute))
+	r.Deadlines.Observe(opened(ahead, time.Minute))
 	order := []expiry.State{expiry.Unknown, expiry.Alive, expiry.Leased, expiry.Decided}
 
 	var got statuses
@@ -192,13 +187,37 @@ func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 	got.want(t, "proved", lost, wire.Status_OK, lost, lost, lost)
 	r.answerHeartbeats(prove(2))
 	got.want(t, "proved under another term", slices.Repeat([]wire.Status_Code{wire.Status_NOT_LEADER}, 5)...)
-	r.deadlines.Stop()
+	r.Deadlines.Stop()
 	r.Heartbeat(sessions[expiry.Alive], got.done)
 	got.want(t, "after the leadership", wire.Status_NOT_LEADER)
-	r.proposer.End(status.Result(wire.Status_NOT_LEADER, ""))
+	r.Proposer.End(status.Result(wire.Status_NOT_LEADER, ""))
 }
 
 // received are the pushes that a connection got.
 type received []*wire.Push
 
 func (s *received) Push(p *wire.Push) { *s = append(*s, p) }
+
+// statuses collects the statuses of results.
+type statuses []wire.Status_Code
+
+func (s *statuses) done(result *wire.Result) { *s = append(*s, result.GetStatus()) }
+
+func (s *statuses) want(t *testing.T, when string, want ...wire.Status_Code) {
+	t.Helper()
+	if !slices.Equal(*s, want) {
+		t.Errorf("%s: answered %v, want %v", when, *s, want)
+	}
+	*s = nil
+}
+
+// committed is the future of an entry that was committed.
+type committed struct{ response any }
+
+func (c committed) Error() error  { return nil }
+func (c committed) Response() any { return c.response }
+func (c committed) Index() uint64 { return 1 }
+
+func acquireOf(session, seq uint64) *wire.Command {
+	return &wire.Command{SessionId: session, Seq: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{}}}}}
+}

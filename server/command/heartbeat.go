@@ -1,4 +1,4 @@
-package replica
+package command
 
 import (
 	"time"
@@ -18,68 +18,68 @@ import (
 // Heartbeat counts immediately as a sign of life. It calls done with OK once there is proof of leadership
 // that is newer than the call, if the session is then alive, and with SESSION_LOST if the session is unknown
 // or its expiry is decided. Results are shared between calls and must not be changed.
-func (r *Replica) Heartbeat(session uint64, done func(*wire.Result)) {
-	switch r.deadlines.Touch(session, time.Now()) {
+func (p *Processor) Heartbeat(session uint64, done func(*wire.Result)) {
+	switch p.Deadlines.Touch(session, time.Now()) {
 	case expiry.Inactive:
-		done(r.refusal())
+		done(p.cfg.Refusal())
 	case expiry.Unknown, expiry.Decided:
-		done(r.lost(session))
+		done(p.lost(session))
 	case expiry.Leased:
 		done(status.Result(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: extend the lease instead of sending heartbeats"))
 	default:
-		r.proposer.AddHeartbeat(groupcommit.Heartbeat{Session: session, Done: done})
+		p.Proposer.AddHeartbeat(groupcommit.Heartbeat{Session: session, Done: done})
 	}
 }
 
 // lost returns the result for a session that is unknown or whose expiry is decided.
-func (r *Replica) lost(session uint64) (answer *wire.Result) {
-	r.machine.View(func(m *fsm.Machine) { answer = m.SessionLost(session) })
+func (p *Processor) lost(session uint64) (answer *wire.Result) {
+	p.cfg.Machine.View(func(m *fsm.Machine) { answer = m.SessionLost(session) })
 	return answer
 }
 
 // Prove calls done with OK once an entry that was proposed after this call has been committed and applied
 // here. From then on, View is linearizable with respect to the call.
-func (r *Replica) Prove(done func(*wire.Result)) { r.proposer.Prove(done) }
+func (p *Processor) Prove(done func(*wire.Result)) { p.Proposer.Prove(done) }
 
 // answerHeartbeats acknowledges the heartbeats for which the batch is the proof.
-func (r *Replica) answerHeartbeats(b *groupcommit.Batch) {
+func (p *Processor) answerHeartbeats(b *groupcommit.Batch) {
 	if len(b.Heartbeats) == 0 {
 		return
 	}
-	r.machine.View(func(m *fsm.Machine) {
+	p.cfg.Machine.View(func(m *fsm.Machine) {
 		for i := range b.Heartbeats {
 			_, b.Heartbeats[i].Alive = m.Session(b.Heartbeats[i].Session)
 		}
 	})
 	well := &wire.Result{Status: wire.Status_OK} // shared by all of them
 	for _, h := range b.Heartbeats {
-		switch state := r.deadlines.State(b.Term, h.Session); {
+		switch state := p.Deadlines.State(b.Term, h.Session); {
 		case state == expiry.Inactive:
-			h.Done(r.refusal())
+			h.Done(p.cfg.Refusal())
 		case state == expiry.Alive && h.Alive:
 			h.Done(well)
 		default:
-			h.Done(r.lost(h.Session))
+			h.Done(p.lost(h.Session))
 		}
 	}
 }
 
 // HeartbeatAge returns the time since the session's last sign of life or, for a lease, since its grant or
 // last extension. Leader only.
-func (r *Replica) HeartbeatAge(session uint64) (time.Duration, bool) {
-	return r.deadlines.Age(session)
+func (p *Processor) HeartbeatAge(session uint64) (time.Duration, bool) {
+	return p.Deadlines.Age(session)
 }
 
 // Remaining returns how much longer the leader waits for the session's next sign of life. Leader only.
-func (r *Replica) Remaining(session uint64) (time.Duration, bool) {
-	return r.deadlines.Remaining(expiry.Session, session)
+func (p *Processor) Remaining(session uint64) (time.Duration, bool) {
+	return p.Deadlines.Remaining(expiry.Session, session)
 }
 
 // HoldRemaining returns the time until a hold ends by its max_hold or by the grace of a revocation, whichever
 // is earlier. It returns false if the hold has neither. Leader only.
-func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
-	left, bounded := r.deadlines.Remaining(expiry.Hold, hold)
-	grace, revoked := r.deadlines.Remaining(expiry.Grace, hold)
+func (p *Processor) HoldRemaining(hold uint64) (time.Duration, bool) {
+	left, bounded := p.Deadlines.Remaining(expiry.Hold, hold)
+	grace, revoked := p.Deadlines.Remaining(expiry.Grace, hold)
 	if revoked && (!bounded || grace < left) {
 		left = grace
 	}
@@ -87,13 +87,13 @@ func (r *Replica) HoldRemaining(hold uint64) (time.Duration, bool) {
 }
 
 // DelayRemaining returns the time until the lock-delay of an ended hold is over. Leader only.
-func (r *Replica) DelayRemaining(hold uint64) (time.Duration, bool) {
-	return r.deadlines.Remaining(expiry.Delay, hold)
+func (p *Processor) DelayRemaining(hold uint64) (time.Duration, bool) {
+	return p.Deadlines.Remaining(expiry.Delay, hold)
 }
 
 // proposeEnding proposes a decided end.
-func (r *Replica) proposeEnding(term uint64, cmd *wire.Command, answered func(*wire.Result)) bool {
+func (p *Processor) proposeEnding(term uint64, cmd *wire.Command, answered func(*wire.Result)) bool {
 	it := groupcommit.NewItem(cmd, answered)
-	it.Work = groupcommit.WorkOf(cmd, r.locksOf)
-	return r.proposer.ProposeUrgent(term, it)
+	it.Work = groupcommit.WorkOf(cmd, p.locksOf)
+	return p.Proposer.ProposeUrgent(term, it)
 }

@@ -1,4 +1,4 @@
-package replica
+package command
 
 import (
 	"slices"
@@ -15,8 +15,8 @@ import (
 func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := openDeadlines(t, wire.Status_UNAVAILABLE)
-		r := &Replica{deadlines: d, machine: fsm.NewReplicated(1, nil)}
-		r.proposer = groupcommit.New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
+		r := &Processor{Deadlines: d, cfg: Config{Machine: fsm.NewReplicated(1, nil)}}
+		r.Proposer = groupcommit.New(nil, func() *wire.Result { return status.Result(wire.Status_NOT_LEADER, "") })
 		d.Observe(opened(1, time.Second))
 		d.Observe(opened(2, 2*time.Second))
 		d.Observe(opened(3, 10*time.Millisecond))
@@ -44,14 +44,14 @@ func TestCommandsOfOneReadAreQueuedOrAnsweredOneByOne(t *testing.T) {
 		if want := []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_SESSION_LOST, wire.Status_NOT_LEADER, wire.Status_NOT_LEADER, wire.Status_RESOURCE_EXHAUSTED}; !slices.Equal(answers, want) {
 			t.Errorf("without a leadership: %v, want %v", answers, want)
 		}
-		r.proposer.Begin(7)
-		r.proposer.Serve(7, 1)
+		r.Proposer.Begin(7)
+		r.Proposer.Serve(7, 1)
 		propose()
 		if want := []wire.Status_Code{wire.Status_SESSION_LOST, wire.Status_RESOURCE_EXHAUSTED}; !slices.Equal(answers, want) {
 			t.Errorf("answered %v at once, want %v", answers, want)
 		}
 		answered = nil
-		r.proposer.End(status.Result(wire.Status_NOT_LEADER, ""))
+		r.Proposer.End(status.Result(wire.Status_NOT_LEADER, ""))
 		if want := []uint64{1, 2, 4}; !slices.Equal(answered, want) {
 			t.Errorf("queued for %v, want %v", answered, want)
 		}
@@ -78,7 +78,7 @@ func TestAttachIsNoSignOfLife(t *testing.T) {
 			{Command: &wire.Command{SessionId: 9}, Until: &ends[1]},
 			{Command: &wire.Command{}, Until: &ends[2]},
 		}
-		r := &Replica{deadlines: d}
+		r := &Processor{Deadlines: d}
 		if n := r.touchAll(all, time.Now()); n != len(all) || ends != [3]time.Time{} {
 			t.Errorf("%d are counted, until %v", n, ends)
 		}
@@ -98,17 +98,8 @@ func TestAttachIsNoSignOfLife(t *testing.T) {
 // room.
 func TestSessionsThatWereRefused(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		n := openIdle(t, nil)
-		n.applies(t, beginnings(someMember("n1"))...)
-		n.applies(t, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: make([]byte, 32), TtlMs: 60_000}}})
-		n.View(func(m *fsm.Machine) { n.deadlines.Start(1, m) })
-		var session uint64
-		n.View(func(m *fsm.Machine) {
-			m.EachSession(func(s fsm.Session) bool {
-				session = s.ID
-				return true
-			})
-		})
+		n := newLeading(t)
+		session := n.openNow(t, "a")
 		exhausted := func() bool {
 			one := []Proposal{{Command: &wire.Command{SessionId: session}}}
 			n.touchAll(one, time.Now())
@@ -116,7 +107,7 @@ func TestSessionsThatWereRefused(t *testing.T) {
 		}
 		acquire := acquireOf(session, 1)
 		p := Proposal{Command: acquire, Growth: fsm.GrowthUnits(acquire), Exhausted: true}
-		n.deadlines.SetExhausted(session, true)
+		n.Deadlines.SetExhausted(session, true)
 		if no := n.exhausted(&p, 1<<40); no.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || !exhausted() {
 			t.Errorf("beyond the budget: %v, exhausted %v", no, exhausted())
 		}

@@ -1,0 +1,142 @@
+package command
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Proposal is a command with the callback for its result.
+type Proposal = groupcommit.Proposal
+
+// Propose queues a command, with the guarantees of ProposeAll.
+func (p *Processor) Propose(cmd *wire.Command, done func(*wire.Result)) {
+	p.ProposeFrom(nil, cmd, done)
+}
+
+// ProposeFrom is Propose for a command that arrived over connection: see Proposal.
+func (p *Processor) ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result)) {
+	p.ProposeAll([]Proposal{{Command: cmd, Size: proto.Size(cmd), Connection: connection, Done: done}})
+}
+
+// ProposeAll queues commands in order. It does not keep the slice. NOT_LEADER and UNAVAILABLE mean that a
+// command was not executed, UNCERTAIN that the outcome is unknown. A command with a session counts as a sign
+// of life of that session. Once the expiry of the session is decided, its commands are answered with
+// SESSION_LOST.
+func (p *Processor) ProposeAll(all []Proposal) {
+	now := time.Now()
+	for i := range all {
+		all[i].Work = groupcommit.WorkOf(all[i].Command, p.locksOf)
+	}
+	var refusals []groupcommit.Refusal
+	for begin := 0; begin < len(all); {
+		end := begin + p.touchAll(all[begin:], now)
+		refusals = p.Proposer.Submit(all[begin:end], p.faults(all[begin:end]), refusals[:0])
+		for _, no := range refusals {
+			no.Answer()
+		}
+		if end < len(all) {
+			all[end].Done(p.lost(all[end].Command.GetSessionId()))
+			end++
+		}
+		begin = end
+	}
+}
+
+// faults returns why each of the commands is refused, nil for those that are not. A command is refused if it
+// is invalid in any state, or if a budget is used up. This keeps commands out of the log that applying would
+// refuse. A nil slice means that no command is refused.
+func (p *Processor) faults(all []Proposal) (faults []*wire.Result) {
+	limits := p.cfg.Machine.Limits()
+	if limits == nil {
+		return nil // before its bootstrap, a cluster accepts nothing anyway
+	}
+	ahead := p.Proposer.Growth()
+	for i := range all {
+		one := &all[i]
+		fault := fsm.Validate(one.Command, limits)
+		if fault == nil {
+			fault = fsm.ValidateSize(one.Command, one.Size, limits)
+		}
+		if fault == nil { // only valid commands can be counted
+			one.Growth = fsm.GrowthUnits(one.Command)
+			fault = p.exhausted(one, ahead)
+		}
+		if fault == nil {
+			ahead += one.Growth
+			continue
+		}
+		if faults == nil {
+			faults = make([]*wire.Result, len(all))
+		}
+		faults[i] = fault
+	}
+	return faults
+}
+
+// exhausted refuses a command that would exceed a budget. ahead is what the commands before it may add to the
+// state, in units. It reads the state only if that is nearly full or the session was refused something
+// before. Applying the command checks the budgets again, exactly.
+func (p *Processor) exhausted(one *Proposal, ahead uint64) (refusal *wire.Result) {
+	if one.Growth == 0 || !one.Exhausted && !p.cfg.Machine.Near(ahead+one.Growth) {
+		return nil
+	}
+	p.cfg.Machine.View(func(m *fsm.Machine) { refusal = m.Exhausted(one.Command, ahead) })
+	if refusal == nil && one.Exhausted {
+		p.Deadlines.SetExhausted(one.Command.GetSessionId(), false)
+	}
+	return refusal
+}
+
+// touchAll counts signs of life that arrived at the given time, up to the first command of a session whose
+// expiry is decided. It returns the number of commands before that one.
+func (p *Processor) touchAll(all []Proposal, arrived time.Time) int {
+	return p.Deadlines.TouchAll(len(all), arrived, func(i int) uint64 {
+		if all[i].Command.GetAttachSession() != nil {
+			return 0 // it has yet to prove that it may act for the session; its event counts as the sign of life
+		}
+		return all[i].Command.GetSessionId()
+	}, func(i int, exhausted bool, until time.Time) {
+		one := &all[i]
+		one.Exhausted = exhausted
+		if one.Until != nil {
+			*one.Until = until
+		}
+	})
+}
+
+// locksOf returns the number of a session's locks, for groupcommit.WorkOf.
+func (p *Processor) locksOf(session uint64) (n int) {
+	p.cfg.Machine.View(func(m *fsm.Machine) { n = m.LocksOf(session, groupcommit.MaxEntryWork) })
+	return n
+}
+
+// Execute proposes a command of this node, in a term in which it leads, and waits for its result. If it returns no error, the
+// result is OK.
+func (p *Processor) Execute(ctx context.Context, term uint64, cmd *wire.Command, level uint32) (*wire.Result, error) {
+	if faults := p.faults([]Proposal{{Command: cmd, Size: proto.Size(cmd)}}); faults != nil {
+		return faults[0], status.Err(faults[0])
+	}
+	done := make(chan *wire.Result, 1)
+	it := groupcommit.NewItem(cmd, func(result *wire.Result) { done <- result })
+	it.Level = level
+	if !it.Fits() {
+		return nil, fmt.Errorf("%w: the request is larger than a log entry may be (256 KiB)", status.ErrInvalid)
+	}
+	if !p.Proposer.ProposeUrgent(term, it) {
+		return nil, status.ErrNotLeader
+	}
+	select {
+	case result := <-done:
+		return result, status.Err(result)
+	case <-ctx.Done():
+		return nil, fmt.Errorf("%w: %w", status.ErrUncertain, ctx.Err())
+	}
+}
