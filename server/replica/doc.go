@@ -6,14 +6,9 @@
 //   - replica.go, config.go: starting and stopping a node.
 //   - bootstrap.go: when an empty node may begin or join a cluster. A node whose disk was wiped must never vote.
 //   - identity.go: what the peer port knows about this node and its callers. Package directory keeps the members.
-//   - propose.go, completer.go: commands on their way to package groupcommit, which packs them into entries, and
-//     the answers to an entry's waiters.
 //   - leadership.go: a leadership, from its barrier to its loss.
-//   - heartbeat.go: heartbeats, which are acknowledged only with proof of leadership that is newer than their
-//     arrival. Package expiry decides when sessions and other things end.
-//   - bindings.go: which connections get the pushes of a session; package notify delivers them.
 //   - watch.go, recorder.go: watches of the events that this node has applied; package eventlog keeps them.
-//     catchup.go makes watches wait until a node has caught up after its start.
+//     Package catchup makes watches wait until a node has caught up after its start.
 //   - backup.go, stale.go: backups while the cluster keeps running, and the restore that starts a new lineage
 //     from one.
 //   - hashes.go: the exchange of state hashes, which package consistency compares.
@@ -23,15 +18,8 @@
 //   - failover.go: the parts that move leadership. When the leader's process dies, package failover/monitor calls an
 //     election. Package handover moves leadership on request, and away from a slow disk.
 //
-// Package cluster is raft's view of the members, package probe asks them for their state, and package membership
+// Package command takes commands through the node. Package cluster is raft's view of the members, package probe asks them for their state, and package membership
 // changes them.
-//
-// # Request path
-//
-// Propose queues a command. The proposer takes everything that is queued, up to 256 KiB, as one entry, and
-// raft commits and applies it. Then the completer updates the deadlines with the entry's events, calls every
-// Done of the entry in the order of the commands, and passes the events to the notifier, before it continues
-// with the next entry. So the Done of an open or attach can Bind a connection without missing a later push.
 //
 // # Leadership
 //

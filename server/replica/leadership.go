@@ -182,7 +182,7 @@ func (r *Replica) serve(lead *leadership) {
 		level = m.FeatureLevel()
 	})
 	r.Notifier.Open()
-	r.catchUp.end()
+	r.catchUp.End()
 	lead.serving = true
 	r.running.Go(func() { r.members.Reconcile(lead.ctx, lead) })
 	r.running.Go(func() { r.superviseState(lead) })

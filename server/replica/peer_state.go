@@ -295,7 +295,7 @@ func (s *peerStates) Acknowledged(incarnation string, index uint64) {
 
 // Announced implements peerport.Observer.
 func (s *peerStates) Announced(incarnation string, index uint64) {
-	s.r.catchUp.announce(index)
+	s.r.catchUp.Announced(index)
 	s.memory.Learn(incarnation, 0, 0, index, index)
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 )
 
@@ -16,7 +17,7 @@ type recorder struct {
 	eventLog *eventlog.Log
 	// mark records a hash point with a fork of the state.
 	mark    func(index uint64, state *fsm.Machine)
-	catchUp *catchUp
+	catchUp *catchup.Tracker
 	states  *peerStates
 	// awaited reports whether anything on this node may wait for the result of the entry that is being
 	// applied.
@@ -25,7 +26,7 @@ type recorder struct {
 
 func (c recorder) Apply(entry *raft.Log) any {
 	response := c.Replicated.Apply(entry)
-	c.catchUp.applied.Store(entry.Index)
+	c.catchUp.Applied(entry.Index)
 	applied, ok := response.(*fsm.Applied)
 	if ok && len(applied.Results) > 0 {
 		revision, lineage, term := c.position()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/alarm"
+	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/server/consistency"
@@ -101,7 +102,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders(), wiped: newWipedVoters()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
@@ -280,7 +281,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.trans = trans
 	r.cluster.Run(node)
 	r.running.Go(r.lead)
-	r.running.Go(r.followUp)
+	r.running.Go(func() { r.catchUp.Follow(r.ctx, node, r.stores.Log) })
 	r.running.Go(r.keep)
 	r.running.Go(r.report)
 	r.running.Go(func() { r.checker.Run(r.ctx) })

