@@ -59,3 +59,30 @@ func TestWrite(t *testing.T) {
 		t.Errorf("%q", text)
 	}
 }
+
+// TestRepeatedMessages verifies that the same message is repeated rarely, and a different one is
+// logged immediately.
+func TestRepeatedMessages(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		r := NewRepeated(hclog.New(&hclog.LoggerOptions{Output: &out}))
+		want := func(when string, first, second int) {
+			t.Helper()
+			if strings.Count(out.String(), "first") != first || strings.Count(out.String(), "second") != second {
+				t.Errorf("%s: %s", when, out.String())
+			}
+		}
+		r.Warn("first")
+		r.Warn("first")
+		want("at once", 1, 0)
+		time.Sleep(RepeatInterval - 1)
+		r.Warn("first")
+		want("within a minute", 1, 0)
+		time.Sleep(time.Nanosecond)
+		r.Warn("first")
+		want("after a minute", 2, 0)
+		r.Warn("second")
+		r.Warn("first")
+		want("changed", 3, 1)
+	})
+}

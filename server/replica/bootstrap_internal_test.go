@@ -2,49 +2,16 @@ package replica
 
 import (
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// says returns the answer of a node with state.
-func says(id string, applied uint64, caller wire.Standing) probe.Answer {
-	return probe.Answer{Peer: Peer{ID: id, Addr: id + ":1"}, State: &wire.NodeState{Member: &wire.Member{Id: id}, AppliedIndex: applied, Caller: caller}}
-}
-
-func TestJudge(t *testing.T) {
-	const member, replacedBy, gone, expected = wire.Standing_MEMBER, wire.Standing_REPLACED, wire.Standing_REMOVED, wire.Standing_EXPECTED
-	silent, blank := probe.Answer{Peer: Peer{ID: "n0", Addr: ""}}, says("n0", 99, member)
-	blank.State.Empty = true
-	for name, c := range map[string]struct {
-		answers []probe.Answer
-		want    standing
-		from    string
-	}{
-		"nobody answers":              {[]probe.Answer{silent}, alone, ""},
-		"only empty nodes answer":     {[]probe.Answer{silent, blank}, alone, ""},
-		"known":                       {[]probe.Answer{silent, blank, says("n1", 0, member)}, known, "n1"},
-		"replaced":                    {[]probe.Answer{says("n1", 5, replacedBy)}, replaced, "n1"},
-		"removed":                     {[]probe.Answer{says("n1", 5, gone)}, removed, "n1"},
-		"expected":                    {[]probe.Answer{says("n1", 5, expected)}, unknownYet, "n1"},
-		"unknown":                     {[]probe.Answer{says("n1", 5, wire.Standing_UNKNOWN)}, unknownYet, "n1"},
-		"most applied first":          {[]probe.Answer{says("n1", 6, replacedBy), says("n2", 5, member)}, replaced, "n1"},
-		"most applied last":           {[]probe.Answer{says("n2", 5, gone), says("n1", 6, wire.Standing_UNKNOWN)}, unknownYet, "n1"},
-		"as far, removed and known":   {[]probe.Answer{says("n2", 5, member), says("n1", 5, gone)}, removed, "n1"},
-		"as far, known and replaced":  {[]probe.Answer{says("n2", 5, replacedBy), says("n1", 5, member)}, known, "n1"},
-		"as far, replaced, unknown":   {[]probe.Answer{says("n2", 5, wire.Standing_UNKNOWN), says("n1", 5, replacedBy)}, replaced, "n1"},
-		"as far, known before others": {[]probe.Answer{says("n1", 5, member), says("n2", 5, replacedBy), says("n3", 5, expected)}, known, "n1"},
-		"the same: the first counts":  {[]probe.Answer{says("n1", 5, member), says("n2", 5, member)}, known, "n1"},
-	} {
-		as, best := assess(c.answers)
-		if as != c.want || best.GetMember().GetId() != c.from {
-			t.Errorf("%s: %v by %q, want %v by %q", name, as, best.GetMember().GetId(), c.want, c.from)
-		}
-	}
-}
 
 // configured returns a raft configuration with these voters and non-voters.
 func configured(voters []string, others ...string) map[string]raft.Server {
@@ -75,22 +42,68 @@ func TestWipedVoters(t *testing.T) {
 	}
 }
 
-// TestInitialMembers verifies that the initial members are the configured nodes in order, with the
-// incarnations that were seen.
-func TestInitialMembers(t *testing.T) {
-	r := &Replica{cfg: Config{Cluster: []Peer{{ID: "n3", Addr: "h3:1"}, {ID: "n1", Addr: "h1:1"}, {ID: "n2", Addr: "h2:1"}}}}
-	var got []string
-	for _, m := range r.initialMembers([]*wire.Member{{Id: "n2", PeerAddr: "now:1", Incarnation: "i2"}, nil, {Id: "n9"}}) {
-		got = append(got, m.Id+" "+m.PeerAddr+" "+m.Incarnation)
+// TestWhoAnswersIsChecked probes nodes of this cluster and of others, and a node that listens at another's
+// address.
+func TestWhoAnswersIsChecked(t *testing.T) {
+	for name, c := range map[string]struct {
+		mine, theirs string
+		is, says     string // the node that listens, and the one that it claims to be
+		state        bool
+		cluster      string
+	}{
+		"of this cluster":                  {"c", "c", "n2", "n2", true, ""},
+		"of no cluster":                    {"c", "", "n2", "n2", true, ""},
+		"to a node without cluster":        {"", "c", "n2", "n2", true, ""},
+		"of another cluster":               {"c", "d", "n2", "n2", false, "d"},
+		"another node":                     {"c", "c", "n9", "n9", false, ""},
+		"another node, without cluster":    {"c", "", "n9", "n9", false, ""},
+		"another node to one without one":  {"", "c", "n9", "n9", false, ""},
+		"another node in the name of this": {"c", "c", "n2", "n9", false, ""},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			n := openIdle(t, func(cfg *Config) { cfg.ClusterID = c.mine })
+			listenAs(t, n.net, "n2", &scripted{id: c.is, cluster: c.theirs, state: &wire.NodeState{Member: someMember(c.says)}})
+			a := n.prober.One(t.Context(), Peer{ID: "n2", Addr: "n2:7401"})
+			if (a.State != nil) != c.state || a.Cluster != c.cluster || a.Peer.ID != "n2" || (a.Err != nil) != (c.is == "n9" || c.cluster != "") {
+				t.Errorf("%s: %+v", name, a)
+			}
+		})
 	}
-	if want := []string{"n1 h1:1 ", "n2 now:1 i2", "n3 h3:1 "}; !slices.Equal(got, want) {
-		t.Errorf("members %q", got)
-	}
-	var voters []string
-	for _, s := range r.initialVoters().Servers {
-		voters = append(voters, string(s.ID)+" "+string(s.Address))
-	}
-	if want := []string{"n1 h1:1", "n2 h2:1", "n3 h3:1"}; !slices.Equal(voters, want) {
-		t.Errorf("voters %q", voters)
-	}
+}
+
+// TestNodeThatCannotRunStops verifies that a node stops if raft fails to start when it could begin a cluster
+// with a node that was started later.
+func TestNodeThatCannotRunStops(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		n.running.Go(n.awaitBootstrap)
+		time.Sleep(10 * time.Second)
+		if cause := n.halted.Load(); cause != nil {
+			t.Errorf("alone: %v", *cause)
+		}
+		n2 := listens(t, n.net, "n2", &wire.NodeState{Empty: true})
+		time.Sleep(10 * time.Second)
+		if cause := n.halted.Load(); cause == nil || !strings.Contains((*cause).Error(), "raft's settings") {
+			t.Errorf("with another one: %v", cause)
+		}
+		if probes, _ := n2.asked(); probes != 1 {
+			t.Errorf("it asked %d times", probes)
+		}
+	})
+}
+
+// TestNodeThatIsStoppedWhileItAsks verifies that stopping a node while it probes others is not a failure.
+func TestNodeThatIsStoppedWhileItAsks(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		listens(t, n.net, "n2", &wire.NodeState{Empty: true})
+		n.net.Isolate("n1", "n2")
+		n.running.Go(n.awaitBootstrap)
+		time.Sleep(100*time.Millisecond + probe.Timeout/2) // during the first probe
+		n.cancel()
+		n.running.Wait()
+		if cause := n.halted.Load(); cause != nil {
+			t.Error(*cause)
+		}
+	})
 }

@@ -4,7 +4,6 @@
 // The state machine knows neither time nor network. Everything that needs them is here:
 //
 //   - replica.go, config.go: starting and stopping a node.
-//   - bootstrap.go: when an empty node may begin or join a cluster. A node whose disk was wiped must never vote.
 //   - identity.go: what the peer port knows about this node and its callers. Package directory keeps the members.
 //   - leadership.go: a leadership, from its barrier to its loss.
 //   - watch.go, recorder.go: watches of the events that this node has applied; package eventlog keeps them.
@@ -18,7 +17,7 @@
 //   - failover.go: the parts that move leadership. When the leader's process dies, package failover/monitor calls an
 //     election. Package handover moves leadership on request, and away from a slow disk.
 //
-// Package command takes commands through the node. Package cluster is raft's view of the members, package probe asks them for their state, and package membership
+// Package bootstrap starts an empty node. Package command takes commands through the node. Package cluster is raft's view of the members, package probe asks them for their state, and package membership
 // changes them.
 //
 // # Leadership

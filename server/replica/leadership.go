@@ -147,7 +147,7 @@ func (r *Replica) retryBarrier(lead *leadership, result *wire.Result) {
 func (r *Replica) bootstrapCommand() *wire.Command {
 	_, _, known := r.directory.Record()
 	members := []*wire.Member{}
-	for _, m := range r.initialMembers(nil) {
+	for _, m := range r.bootstrap.InitialMembers(nil) {
 		if k := known[m.Id]; k != nil {
 			m = k
 		}

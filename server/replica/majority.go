@@ -69,7 +69,7 @@ func (r *Replica) warnLostMajority() {
 	if wiped == nil {
 		return
 	}
-	r.warnRepeatedly("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
+	r.waiting.Warn("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
 		"Save a stale backup from the node that has most, stop all nodes, begin a new cluster on empty data directories, and restore it there",
 		"lost", wiped, "save", r.advice().SaveStale(r.cfg.Advertise.Client), "restore", advice.Restore)
 }

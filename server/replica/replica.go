@@ -12,7 +12,9 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/alarm"
+	"github.com/quorumlock/quorumlock/server/bootstrap"
 	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/command"
@@ -78,10 +80,10 @@ type Replica struct {
 	// halted is why the node has failed, nil until then.
 	halted atomic.Pointer[error]
 
-	// The last message of warnRepeatedly and its time. Owned by the goroutine that runs tryStart, then by the report
-	// goroutine, which it starts.
-	warned   string
-	warnedAt time.Time
+	bootstrap *bootstrap.Bootstrap
+	// waiting logs what the node waits for. Used by the goroutine that bootstraps the node, then by the report goroutine,
+	// which it starts.
+	waiting *ratelog.Repeated
 
 	mu         sync.Mutex // guards the fields below
 	leadership *leadership
@@ -194,7 +196,7 @@ func (r *Replica) openNetwork() error {
 	r.mu.Lock()
 	r.layer, r.prober = layer, probe.Prober{Layer: layer, Directory: r.directory}
 	r.mu.Unlock()
-	r.members, r.handover = r.newMembers(), r.newHandover()
+	r.members, r.handover, r.bootstrap = r.newMembers(), r.newHandover(), r.newBootstrap()
 	if err == nil {
 		if err = r.metrics.AddPeers(layer); err != nil {
 			err = errors.Join(err, layer.Close())
@@ -213,12 +215,28 @@ func (r *Replica) start(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, 3*probe.Timeout)
 	defer cancel()
-	done, err := r.tryStart(ctx, 0)
+	done, err := r.bootstrap.Try(ctx, 0)
 	if err != nil || done {
 		return err
 	}
-	r.running.Go(r.awaitStart)
+	r.running.Go(r.awaitBootstrap)
 	return nil
+}
+
+// awaitBootstrap waits until raft runs on this node.
+func (r *Replica) awaitBootstrap() {
+	if err := r.bootstrap.Await(r.ctx); err != nil {
+		r.halt(err)
+	}
+}
+
+func (r *Replica) newBootstrap() *bootstrap.Bootstrap {
+	r.waiting = ratelog.NewRepeated(r.log)
+	return bootstrap.New(bootstrap.Config{
+		Configured: r.cfg.Cluster, Directory: r.directory, Advice: r.advice(), Self: r.self, Report: r.reportTo, Start: r.startRaft,
+		Logger: r.log, Waiting: r.waiting,
+		Probe: func(ctx context.Context) []probe.Answer { return r.prober.All(ctx, r.directory.Peers(r.cfg.Cluster)) },
+	})
 }
 
 // startAgain runs raft on this node's state, unless it learns from another node that this disk was rolled
@@ -301,10 +319,10 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 // on, a member that loses its data directory is recognized.
 func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
 	r.log.Info("bootstrapping a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
-	if _, err := r.directory.Store(0, &wire.Membership{Members: r.initialMembers(seen)}); err != nil {
+	if _, err := r.directory.Store(0, &wire.Membership{Members: r.bootstrap.InitialMembers(seen)}); err != nil {
 		return fmt.Errorf("bootstrap the cluster: %w", err)
 	}
-	if err := raft.BootstrapCluster(conf, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans, r.initialVoters()); err != nil {
+	if err := raft.BootstrapCluster(conf, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans, r.bootstrap.InitialVoters()); err != nil {
 		return fmt.Errorf("bootstrap the cluster: %w", err)
 	}
 	return nil

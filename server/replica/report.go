@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/bootstrap"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -135,18 +136,18 @@ func (r *Replica) reportOnce() {
 func (r *Replica) seek() {
 	answers := r.prober.All(r.ctx, r.directory.Peers(r.cfg.Cluster))
 	// The answer of a node that has not followed a leader since its start may be outdated.
-	as, peer := assess(answers)
-	if as == replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
+	as, peer := bootstrap.Assess(answers)
+	if as == bootstrap.Replaced && peer.LeaderId != "" && r.ctx.Err() == nil {
 		r.halt(r.advice().Replaced(r.stores.Incarnation, peer, probe.HasLeader))
 		return
 	}
-	if as == removed {
-		r.warnRemoved(peer.ClusterId)
+	if as == bootstrap.Removed {
+		r.bootstrap.WarnRemoved(peer.ClusterId)
 		return
 	}
 	if leader, ok := probe.Leader(answers); ok {
 		if err := r.reportTo(r.ctx, leader); err != nil {
-			r.warnRepeatedly("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
+			r.waiting.Warn("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
 		}
 	}
 }
