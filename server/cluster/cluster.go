@@ -15,7 +15,8 @@ type Cluster struct {
 	// Directory has the members' current addresses.
 	Directory *directory.Directory
 
-	node atomic.Pointer[raft.Raft]
+	node  atomic.Pointer[raft.Raft]
+	wiped wipedVoters
 }
 
 // Run makes raft's configuration available.

@@ -7,14 +7,12 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/backup"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// chunk is the largest single write of SaveSnapshot, in bytes.
-const chunk = 64 << 10
 
 // SaveSnapshot writes a backup: the whole state at some moment after the call, in the format of package fsm.
 // The cluster keeps running. Each write has at most 64 KiB, and w must not keep the slice. The act is in the
@@ -34,28 +32,31 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 	if err != nil {
 		return err
 	}
-	return r.machine.Fork().WriteSnapshot(&chunks{ctx: ctx, w: w})
+	return backup.Write(ctx, r.machine.Fork(), w)
 }
 
-// chunks splits writes into chunks and fails once ctx has ended.
-type chunks struct {
-	ctx context.Context
-	w   io.Writer
-}
-
-func (c *chunks) Write(p []byte) (written int, err error) {
-	for len(p) > 0 {
-		if err := c.ctx.Err(); err != nil {
-			return written, err
-		}
-		n, err := c.w.Write(p[:min(len(p), chunk)])
-		written += n
-		if err != nil {
-			return written, err
-		}
-		p = p[n:]
+// SaveStaleSnapshot writes a backup of what this node alone knows, without proof of leadership, for a cluster
+// that has lost its majority. The backup may lack the last acknowledged changes, if this node had not
+// received them. A node that knows a leader writes its applied state. A node that knows none also applies the
+// rest of its log to a copy: after a restart it cannot know how much of the log is committed, and nothing
+// committed may be missing. So the backup may include changes that were never acknowledged. described is
+// called with what is known about the backup before the first byte is written. The act cannot be recorded in
+// the audit log; this node logs it instead.
+func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
+	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
+	if err := validAct(act); err != nil {
+		return err
 	}
-	return written, nil
+	m, about, err := backup.Stale(r.cfg.ID, r.cluster.Raft(), r.machine, r.stores.Log)
+	if err != nil {
+		return err
+	}
+	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "operator", req.GetOperator(), "reason", req.GetReason(),
+		"revision", about.Revision, "index", about.Index, "committed", about.CommittedIndex, "leader", about.LeaderId)
+	if err := described(about); err != nil {
+		return err
+	}
+	return backup.Write(ctx, m, w)
 }
 
 // Restore starts a new lineage in this cluster, from what a backup preserves. If the cluster was ever used,
@@ -84,7 +85,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	if refusal != nil {
 		return nil, status.Err(refusal)
 	}
-	if err := nextSecond(ctx, now); err != nil {
+	if err := backup.NextSecond(ctx, now); err != nil {
 		return nil, err
 	}
 	result, err := r.Execute(ctx, lead.term, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}, 0)
@@ -101,19 +102,6 @@ func unixMs(now time.Time) uint64 { return uint64(max(0, now.UnixMilli())) }
 // MaxTokenFloor returns the largest token floor that a cluster can be bootstrapped with at that time: one
 // year ahead of the clock.
 func MaxTokenFloor(now time.Time) uint64 { return fsm.ClockToken(unixMs(now)) + fsm.MaxAhead }
-
-// nextSecond waits until the second of the given time is over, so that another restore of the same backup
-// after this one falls into a later second.
-func nextSecond(ctx context.Context, of time.Time) error {
-	for next := of.Truncate(time.Second).Add(time.Second); time.Now().Unix() <= of.Unix(); {
-		select {
-		case <-time.After(max(time.Until(next), time.Millisecond)):
-		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", status.ErrUnavailable, ctx.Err())
-		}
-	}
-	return nil
-}
 
 // validAct returns an error if the audit log could not record the act.
 func validAct(act *wire.RecordAct) error {

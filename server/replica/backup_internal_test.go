@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"testing"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
@@ -61,36 +60,6 @@ func (c *metered) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestChunks verifies how a write is split, up to a failure or the end of the context.
-func TestChunks(t *testing.T) {
-	for name, c := range map[string]struct {
-		size    int
-		after   int
-		cancel  bool // after the first piece
-		pieces  int
-		written int
-		want    error
-	}{
-		"nothing":           {},
-		"one piece":         {size: chunk, pieces: 1, written: chunk},
-		"a byte more":       {size: chunk + 1, pieces: 2, written: chunk + 1},
-		"several":           {size: 3*chunk - 1, pieces: 3, written: 3*chunk - 1},
-		"the second fails":  {size: 3 * chunk, after: 2, pieces: 2, written: chunk + 1, want: errDisk},
-		"the context ended": {size: 3 * chunk, cancel: true, pieces: 1, written: chunk, want: context.Canceled},
-	} {
-		ctx, cancel := context.WithCancel(t.Context())
-		to := &metered{after: c.after}
-		if c.cancel {
-			to.passed = cancel
-		}
-		written, err := (&chunks{ctx, to}).Write(make([]byte, c.size))
-		if written != c.written || !errors.Is(err, c.want) || len(to.sizes) != c.pieces || c.pieces > 0 && to.sizes[0] > chunk {
-			t.Errorf("%s: %d bytes in %v, %v", name, written, to.sizes, err)
-		}
-		cancel()
-	}
-}
-
 // TestActsThatAreNotDone verifies that nothing is written or restored without a reason, on a follower, or
 // once the leadership has ended.
 func TestActsThatAreNotDone(t *testing.T) {
@@ -134,23 +103,6 @@ func TestRestoreThatIsCancelled(t *testing.T) {
 		}
 		if r.Proposer.Queued() != 0 {
 			t.Error("something was proposed")
-		}
-	})
-}
-
-// TestNextSecond verifies that nextSecond waits until the second is over, and does not wait if it already is.
-func TestNextSecond(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		for _, into := range []time.Duration{0, 300 * time.Millisecond, time.Second - 1} {
-			time.Sleep(time.Until(time.Now().Truncate(time.Second).Add(time.Second)) + into)
-			of := time.Now()
-			if err := nextSecond(t.Context(), of); err != nil || time.Now().Unix() != of.Unix()+1 || time.Since(of) > time.Second {
-				t.Errorf("%v into a second: waited %v, %v", into, time.Since(of), err)
-			}
-			again := time.Now()
-			if err := nextSecond(t.Context(), of); err != nil || time.Since(again) != 0 {
-				t.Errorf("once it is over: waited %v, %v", time.Since(again), err)
-			}
 		}
 	})
 }

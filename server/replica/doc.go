@@ -8,12 +8,11 @@
 //   - leadership.go: a leadership, from its barrier to its loss.
 //   - watch.go, recorder.go: watches of the events that this node has applied; package eventlog keeps them.
 //     Package catchup makes watches wait until a node has caught up after its start.
-//   - backup.go, stale.go: backups while the cluster keeps running, and the restore that starts a new lineage
+//   - backup.go: backups while the cluster keeps running, and the restore that starts a new lineage
 //     from one.
 //   - hashes.go: the exchange of state hashes, which package consistency compares.
 //   - peer_state.go, alarms.go: detecting a disk that was rolled back, and logs that have forked.
-//   - administer.go, report.go: requests of operators and of other nodes. majority.go recognizes a cluster that cannot
-//     elect a leader any more.
+//   - administer.go, report.go: requests of operators and of other nodes.
 //   - failover.go: the parts that move leadership. When the leader's process dies, package failover/monitor calls an
 //     election. Package handover moves leadership on request, and away from a slow disk.
 //

@@ -279,15 +279,15 @@ func TestMajoritiesThatAreLost(t *testing.T) {
 	}{{2, 0, false}, {2, 1, true}, {3, 0, false}, {3, 1, false}, {3, 2, true}, {4, 1, false}, {4, 2, true}} {
 		bubble.Test(t, func(t *testing.T) {
 			n := openIdle(t, nil)
-			if lost := n.lostMajority(); lost != nil {
+			if lost := n.cluster.LostMajority(); lost != nil {
 				t.Errorf("without raft: %v", lost)
 			}
 			ids := []string{"n1", "n2", "n3", "n4"}
 			n.runRaft(t, ids[:c.voters]...)
 			for _, id := range ids[1 : 1+c.wiped] {
-				n.wiped.saw(id, wire.Standing_REPLACED)
+				n.cluster.Seen(id, wire.Standing_REPLACED)
 			}
-			if lost := n.lostMajority(); (lost != nil) != c.lost || c.lost && len(lost) != c.wiped {
+			if lost := n.cluster.LostMajority(); (lost != nil) != c.lost || c.lost && len(lost) != c.wiped {
 				t.Errorf("%d of %d: %v", c.wiped, c.voters, lost)
 			}
 			if said := n.nodeState(&wire.PeerHello{Id: "n1"}).MajorityLost; said != c.lost {
@@ -301,8 +301,8 @@ func TestMajoritiesThatAreLost(t *testing.T) {
 	}
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 1)
-		nodes[0].wiped.saw("n1", wire.Standing_REPLACED)
-		if lost := nodes[0].lostMajority(); lost != nil {
+		nodes[0].cluster.Seen("n1", wire.Standing_REPLACED)
+		if lost := nodes[0].cluster.LostMajority(); lost != nil {
 			t.Errorf("with a leader: %v", lost)
 		}
 	})

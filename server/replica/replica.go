@@ -47,7 +47,6 @@ type Replica struct {
 	catchUp  *catchUp
 	leaders  *leaders
 	checker  *consistency.Checker
-	wiped    *wipedVoters
 	states   *peerStates
 	handover *handover.Handover
 	members  *membership.Members
@@ -104,7 +103,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders(), wiped: newWipedVoters()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/advice"
 	"github.com/quorumlock/quorumlock/server/bootstrap"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
@@ -209,8 +210,8 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	if known, _ := r.directory.Recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // it was not only removed: another node has its place
 	}
-	r.wiped.saw(from.GetId(), state.Caller)
-	state.MajorityLost = r.lostMajority() != nil
+	r.cluster.Seen(from.GetId(), state.Caller)
+	state.MajorityLost = r.cluster.LostMajority() != nil
 	r.machine.View(func(m *fsm.Machine) { state.Revision = m.Revision() })
 	if node := r.cluster.Raft(); node != nil {
 		state.Term, state.LastIndex = node.CurrentTerm(), node.LastIndex()
@@ -241,4 +242,15 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 		return status.ErrNotLeader
 	}
 	return r.members.Report(ctx, lead, m)
+}
+
+// warnLostMajority logs what to do if a majority of the voters has lost its data.
+func (r *Replica) warnLostMajority() {
+	wiped := r.cluster.LostMajority()
+	if wiped == nil {
+		return
+	}
+	r.waiting.Warn("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
+		"Save a stale backup from the node that has most, stop all nodes, begin a new cluster on empty data directories, and restore it there",
+		"lost", wiped, "save", r.advice().SaveStale(r.cfg.Advertise.Client), "restore", advice.Restore)
 }

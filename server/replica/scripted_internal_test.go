@@ -66,7 +66,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		tune(&cfg)
 	}
 	cfg = cfg.withDefaults()
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders(), wiped: newWipedVoters()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()

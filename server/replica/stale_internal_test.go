@@ -3,13 +3,12 @@ package replica
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"testing"
 
 	"github.com/hashicorp/raft"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/backup"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -32,7 +31,7 @@ func TestStaleBackupSaysWhatIsCommitted(t *testing.T) {
 	if err := log.StoreLogs([]*raft.Log{{Index: 2, Term: 1, Type: raft.LogNoop}, {Index: 3, Term: 1, Type: raft.LogNoop}}); err != nil {
 		t.Fatal(err)
 	}
-	if _, about, err := r.stale(); err != nil || about.CommittedIndex != 1 || about.Index != 3 || about.NodeId != "n1" || about.LeaderId != "" {
+	if _, about, err := backup.Stale("n1", r.cluster.Raft(), r.machine, r.stores.Log); err != nil || about.CommittedIndex != 1 || about.Index != 3 || about.NodeId != "n1" || about.LeaderId != "" {
 		t.Errorf("described as %v, %v", about, err)
 	}
 }
@@ -81,88 +80,5 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 	var file bytes.Buffer
 	if err := r.SaveStaleSnapshot(t.Context(), req, func(*wire.StaleSnapshot) error { return nil }, &file); err != nil || file.Len() == 0 {
 		t.Errorf("%d bytes, %v", file.Len(), err)
-	}
-}
-
-// TestWhenTheLastChangeWas verifies that changedAt finds the newest command that has a time, within its
-// limit.
-func TestWhenTheLastChangeWas(t *testing.T) {
-	entry := func(kind raft.LogType, wall int64, more ...byte) *raft.Log {
-		data, err := proto.Marshal(&wire.Entry{WallUnixMs: wall})
-		if err != nil {
-			t.Fatal(err)
-		}
-		return &raft.Log{Type: kind, Data: append(data, more...)}
-	}
-	command, noop := entry(raft.LogCommand, 7), entry(raft.LogNoop, 8)
-	untimed, malformed := entry(raft.LogCommand, 0), entry(raft.LogCommand, 9, 0xff)
-	repeated := func(n int, e *raft.Log) (all []*raft.Log) {
-		for range n {
-			all = append(all, e)
-		}
-		return all
-	}
-	for name, c := range map[string]struct {
-		entries []*raft.Log
-		want    int64
-	}{
-		"none":                   {nil, 0},
-		"the last one":           {[]*raft.Log{entry(raft.LogCommand, 6), command}, 7},
-		"behind it is no change": {[]*raft.Log{command, noop, untimed, malformed}, 7},
-		"no change at all":       {[]*raft.Log{noop, untimed, malformed}, 0},
-		"as far as is looked":    {append([]*raft.Log{command}, repeated(maxDated-1, noop)...), 7},
-		"farther":                {append([]*raft.Log{command}, repeated(maxDated, noop)...), 0},
-		"a gap":                  {[]*raft.Log{command, nil, noop}, 0},
-	} {
-		log := raft.NewInmemStore()
-		for i, e := range c.entries {
-			if e == nil {
-				continue
-			}
-			one := *e
-			one.Index = uint64(i + 1)
-			if err := log.StoreLog(&one); err != nil {
-				t.Fatal(err)
-			}
-		}
-		r := &Replica{stores: &storage.Stores{Log: log}}
-		if got := r.changedAt(uint64(len(c.entries))); got != c.want {
-			t.Errorf("%s: %d, want %d", name, got, c.want)
-		}
-	}
-}
-
-// TestLogAfter verifies that logAfter yields the entries after an index until it is stopped or fails.
-func TestLogAfter(t *testing.T) {
-	logs := raft.NewInmemStore()
-	if err := logs.StoreLogs(entriesOf(1, 5)); err != nil {
-		t.Fatal(err)
-	}
-	r := &Replica{stores: &storage.Stores{Log: logs}}
-	read := func(after uint64, most int) (indexes []uint64, failed error) {
-		for e, err := range r.logAfter(after) {
-			if err != nil {
-				return indexes, err
-			}
-			if indexes = append(indexes, e.Index); len(indexes) == most {
-				break
-			}
-		}
-		return indexes, nil
-	}
-	for _, c := range []struct {
-		after uint64
-		most  int
-		want  string
-	}{{0, 99, "[1 2 3 4 5]"}, {3, 99, "[4 5]"}, {3, 1, "[4]"}, {5, 99, "[]"}, {9, 99, "[]"}} {
-		if got, err := read(c.after, c.most); fmt.Sprint(got) != c.want || err != nil {
-			t.Errorf("after %d, at most %d: %v, %v", c.after, c.most, got, err)
-		}
-	}
-	if err := logs.DeleteRange(3, 3); err != nil {
-		t.Fatal(err)
-	}
-	if got, err := read(1, 99); fmt.Sprint(got) != "[2]" || !errors.Is(err, raft.ErrLogNotFound) {
-		t.Errorf("over a gap: %v, %v", got, err)
 	}
 }

@@ -1,4 +1,4 @@
-package replica
+package cluster
 
 import (
 	"maps"
@@ -7,7 +7,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/advice"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -18,14 +17,15 @@ type wipedVoters struct {
 	ids map[string]bool
 }
 
-func newWipedVoters() *wipedVoters { return &wipedVoters{ids: map[string]bool{}} }
-
-// saw records how a member presented itself.
-func (w *wipedVoters) saw(id string, as wire.Standing) {
+// seen records how a member presented itself.
+func (w *wipedVoters) seen(id string, as wire.Standing) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	switch as {
 	case wire.Standing_REPLACED:
+		if w.ids == nil {
+			w.ids = map[string]bool{}
+		}
 		w.ids[id] = true
 	case wire.Standing_MEMBER:
 		delete(w.ids, id)
@@ -48,28 +48,20 @@ func (w *wipedVoters) among(servers map[string]raft.Server) (voters int, wiped [
 	return voters, wiped
 }
 
-// lostMajority returns the voters that came back without their data, if there is no leader and they are so
+// Seen records how a member presented itself to this node.
+func (c *Cluster) Seen(id string, as wire.Standing) { c.wiped.seen(id, as) }
+
+// LostMajority returns the voters that came back without their data, if there is no leader and they are so
 // many that none can be elected. Otherwise it returns nil.
-func (r *Replica) lostMajority() []string {
-	node := r.cluster.Raft()
+func (c *Cluster) LostMajority() []string {
+	node := c.Raft()
 	if node == nil {
 		return nil
 	}
 	_, leader := node.LeaderWithID()
-	voters, wiped := r.wiped.among(r.cluster.Servers())
+	voters, wiped := c.wiped.among(c.Servers())
 	if leader != "" || voters-len(wiped) > voters/2 {
 		return nil
 	}
 	return wiped
-}
-
-// warnLostMajority logs what to do if a majority of the voters has lost its data.
-func (r *Replica) warnLostMajority() {
-	wiped := r.lostMajority()
-	if wiped == nil {
-		return
-	}
-	r.waiting.Warn("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
-		"Save a stale backup from the node that has most, stop all nodes, begin a new cluster on empty data directories, and restore it there",
-		"lost", wiped, "save", r.advice().SaveStale(r.cfg.Advertise.Client), "restore", advice.Restore)
 }
