@@ -44,11 +44,13 @@ var layers = []struct {
 	{"server/metrics", []string{"fsm", "transport/peerport", "transport/wire", "server/groupcommit"}},
 	{"server/command", []string{"fsm", "transport/wire", "server/expiry", "server/groupcommit", "server/metrics", "server/notify", "server/status"}},
 	{"server/catchup", []string{"server/status"}},
+	{"server/retired", []string{"server/status", "server/storage"}},
+	{"server/peers", []string{"fsm", "transport/peerport", "transport/wire", "server/cluster", "server/directory", "server/rollback", "server/status", "server/storage"}},
 	{"server/backup", []string{"fsm", "transport/wire", "server/status"}},
 	{"server/bootstrap", []string{"internal/ratelog", "transport/wire", "server/advice", "server/directory", "server/probe"}},
 	{"server/membership", []string{"fsm", "transport/wire", "server/cluster", "server/directory", "server/probe", "server/status"}},
 	{"server/handover", []string{"transport/peerport", "transport/wire", "server/cluster", "server/directory", "server/groupcommit", "server/probe", "server/status", "server/storage"}},
-	{"server/replica", []string{"internal/ratelog", "fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/advice", "server/alarm", "server/backup", "server/bootstrap", "server/catchup", "server/cluster", "server/command", "server/consistency", "server/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/handover", "server/membership", "server/metrics", "server/notify", "server/probe", "server/rollback", "server/status"}},
+	{"server/replica", []string{"internal/ratelog", "fsm", "transport", "transport/wire", "transport/peerport", "server/storage", "server/advice", "server/alarm", "server/backup", "server/bootstrap", "server/catchup", "server/cluster", "server/command", "server/consistency", "server/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/handover", "server/membership", "server/metrics", "server/notify", "server/peers", "server/probe", "server/retired", "server/status"}},
 	{"server/read", []string{"fsm", "transport/wire"}},
 	{"server/lease", []string{"fsm", "transport/wire"}},
 	{"server/budget", nil},
@@ -77,7 +79,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/backup/...", "server/bootstrap/...", "server/catchup/...", "server/cluster/...", "server/command/...", "server/directory/...", "server/failover/monitor/...", "server/handover/...", "server/membership/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/backup/...", "server/bootstrap/...", "server/catchup/...", "server/cluster/...", "server/command/...", "server/directory/...", "server/failover/monitor/...", "server/handover/...", "server/membership/...", "server/peers/...", "server/retired/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

@@ -39,7 +39,7 @@ func (r *Replica) alarmAbout(id, difference string) {
 		NodeId:       id,
 		Message:      fmt.Sprintf("the log of node %q has forked from this node's: %s", id, difference),
 		Advice:       forkedAdvice,
-		Revision:     r.states.position().GetRevision(),
+		Revision:     r.peers.Position().GetRevision(),
 		RaisedUnixMs: time.Now().UnixMilli(),
 	}
 	raised, err := r.alarms.Raise(alarm, r.alarmsAcknowledged())

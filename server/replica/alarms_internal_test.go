@@ -15,7 +15,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/rollback"
+	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -166,7 +166,11 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 	} {
 		log, store := &logged{}, &refusing{InmemStore: raft.NewInmemStore()}
 		r := begun(t)
-		r.log, r.stores, r.states = hclog.New(&hclog.LoggerOptions{Output: log}), &storage.Stores{Values: store}, &peerStates{r: r, memory: new(rollback.Memory)}
+		r.log, r.stores = hclog.New(&hclog.LoggerOptions{Output: log}), &storage.Stores{Log: store, Values: store, Snapshots: raft.NewInmemSnapshotStore()}
+		r.catchUp = catchup.New()
+		if err := r.openPeers(); err != nil {
+			t.Fatal(err)
+		}
 		act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Reason: "seen", Operator: "ann"}
 		entry, err := proto.Marshal(&wire.Entry{Level: fsm.Level, Commands: []*wire.Command{{Op: &wire.Command_RecordAct{RecordAct: act}}}})
 		if err == nil {

@@ -11,7 +11,8 @@
 //   - backup.go: backups while the cluster keeps running, and the restore that starts a new lineage
 //     from one.
 //   - hashes.go: the exchange of state hashes, which package consistency compares.
-//   - peer_state.go, alarms.go: detecting a disk that was rolled back, and logs that have forked.
+//   - rollback.go, alarms.go: what to do about a disk that was rolled back, and logs that have forked. Package peers
+//     detects them.
 //   - administer.go, report.go: requests of operators and of other nodes.
 //   - failover.go: the parts that move leadership. When the leader's process dies, package failover/monitor calls an
 //     election. Package handover moves leadership on request, and away from a slow disk.

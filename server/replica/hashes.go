@@ -14,10 +14,6 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// divergedKey is the key of the final message of a node that stopped because of its state. Starting it again
-// would not help: its snapshots may contain the error.
-var divergedKey = []byte("quorumlock.diverged")
-
 func (r *Replica) newChecker() *consistency.Checker {
 	return consistency.New(consistency.Config{
 		Self:      r.cfg.ID,
@@ -64,7 +60,7 @@ func (r *Replica) diverged(d *consistency.Dissent) {
 	message := fmt.Sprintf("after log entry %d it hashes to %.8x, and on %s, %d of %d voters, to %.8x. "+
 		"Please report this, and keep the data directory for it. To replace this node, %s",
 		d.Index, d.Own, strings.Join(d.Majority, " and "), len(d.Majority), d.Voters, d.Theirs, r.advice().Replace("diverged"))
-	r.stopForGood(divergedKey, status.ErrDiverged, message)
+	r.stopForGood(status.ErrDiverged, message)
 }
 
 // superviseInterval is how often a leader checks whether a hash point is due, and whether grants are to be suspended

@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/server/peers"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -12,21 +13,21 @@ import (
 // identity is what the peer port needs to know about this node and its callers.
 type identity struct {
 	*directory.Directory
-	states *peerStates
+	peers *peers.Peers
 }
 
 var _ peerport.Identity = identity{}
 
 // State implements peerport.Identity.
-func (i identity) State(incarnation string) *wire.PeerState { return i.states.state(incarnation) }
+func (i identity) State(incarnation string) *wire.PeerState { return i.peers.State(incarnation) }
 
 // Meet implements peerport.Identity.
 func (i identity) Meet(id, incarnation string, state *wire.PeerState) error {
-	return i.states.meet(id, incarnation, state)
+	return i.peers.Meet(id, incarnation, state)
 }
 
 // Parted implements peerport.Identity.
-func (i identity) Parted(id string, err error) { i.states.parted(id, err) }
+func (i identity) Parted(id string, err error) { i.peers.Parted(id, err) }
 
 func (r *Replica) directoryConfig() directory.Config {
 	return directory.Config{

@@ -99,8 +99,8 @@ func (r *Replica) proposeBarrier(lead *leadership) {
 	}
 	clock := unixMs(time.Now())
 	begin := &wire.BeginTerm{
-		Term: lead.term, LeaderId: r.cfg.ID, Nonce: r.states.boot.Stored.GetNonce(),
-		ClockUnixMs: clock, MedianUnixMs: r.states.medianClock(clock),
+		Term: lead.term, LeaderId: r.cfg.ID, Nonce: r.peers.Nonce(),
+		ClockUnixMs: clock, MedianUnixMs: r.peers.MedianClock(clock),
 	}
 	r.Proposer.ProposeUrgent(lead.term, groupcommit.NewItem(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: begin}}, func(result *wire.Result) {
 		r.barrierDone(lead, result)

@@ -72,8 +72,8 @@ func spoiledStarts() map[string]spoiledStart {
 		"metrics of another":      {occupying("quorumlock_term"), nil, "quorumlock_term"},
 		"peer metrics of another": {occupying("quorumlock_peer_connections"), nil, "quorumlock_peer_connections"},
 		"a log with a gap":        {func(cfg *Config) { _ = cfg.Stores.Log.StoreLog(&raft.Log{Index: 5}) }, storage.ErrDamaged, "begins at entry 5"},
-		"diverged":                {storeInterval(string(divergedKey), "it differs"), status.ErrDiverged, "it differs"},
-		"start not counted":       {refusing(bootKey), errDisk, "count this start"},
+		"diverged":                {storeInterval("quorumlock.diverged", "it differs"), status.ErrDiverged, "it differs"},
+		"start not counted":       {refusing([]byte("quorumlock.boot")), errDisk, "count this start"},
 		"alarms that are none":    {storeInterval(string(alarmsKey), "\xff"), nil, ""},
 		"members cut off":         {storeInterval(string(membersKey), "\xff"), storage.ErrDamaged, "cut off"},
 		"a log that fails, in term 1": {func(cfg *Config) {

@@ -18,7 +18,7 @@ type recorder struct {
 	// mark records a hash point with a fork of the state.
 	mark    func(index uint64, state *fsm.Machine)
 	catchUp *catchup.Tracker
-	states  *peerStates
+	applied func(term uint64)
 	// awaited reports whether anything on this node may wait for the result of the entry that is being
 	// applied.
 	awaited func() bool
@@ -31,7 +31,7 @@ func (c recorder) Apply(entry *raft.Log) any {
 	if ok && len(applied.Results) > 0 {
 		revision, lineage, term := c.position()
 		c.eventLog.Record(applied.Events, revision, lineage)
-		c.states.applied(term)
+		c.applied(term)
 	}
 	if ok && applied.HashPoint {
 		c.mark(entry.Index, c.Fork())
@@ -49,7 +49,7 @@ func (c recorder) Restore(snapshot io.ReadCloser) error {
 	if err == nil {
 		revision, lineage, term := c.position()
 		c.eventLog.Reset(revision, lineage)
-		c.states.applied(term)
+		c.applied(term)
 	}
 	return err
 }

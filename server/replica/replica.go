@@ -26,6 +26,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/handover"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/metrics"
+	"github.com/quorumlock/quorumlock/server/peers"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/peerport"
@@ -47,7 +48,7 @@ type Replica struct {
 	catchUp  *catchUp
 	leaders  *leaders
 	checker  *consistency.Checker
-	states   *peerStates
+	peers    *peers.Peers
 	handover *handover.Handover
 	members  *membership.Members
 	alarms   alarm.List
@@ -157,13 +158,13 @@ func (r *Replica) openDisk() (err error) {
 		r.metrics.Close()
 		return r.advice().Damaged(err)
 	}
-	r.states, err = openPeerStates(r)
+	r.directory, err = directory.Open(r.directoryConfig())
+	r.cluster.Directory = r.directory
 	if err == nil {
-		err = r.loadAlarms()
+		err = r.openPeers()
 	}
 	if err == nil {
-		r.directory, err = directory.Open(r.directoryConfig())
-		r.cluster.Directory = r.directory
+		err = r.loadAlarms()
 	}
 	if err == nil {
 		err = r.stores.ForgetInterruptedBootstrap()
@@ -183,7 +184,7 @@ func (r *Replica) openNetwork() error {
 		Listener:  r.cfg.PeerListener,
 		Advertise: r.cfg.Advertise.Peer,
 		Network:   r.cfg.Network,
-		Identity:  identity{r.directory, r.states},
+		Identity:  identity{r.directory, r.peers},
 		TLS:       r.cfg.PeerTLS,
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
@@ -276,7 +277,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		Awaited:  r.awaited,
 		Follows:  r.cluster.Follows,
 		Written:  r.stores.IsWritten,
-		Observer: r.states,
+		Observer: r.peers,
 		Timeout:  max(2*time.Second, 2*r.cfg.ElectionTimeout),
 		Logger:   r.log.Named("net"),
 	})
@@ -303,7 +304,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.running.Go(r.report)
 	r.running.Go(func() { r.checker.Run(r.ctx) })
 	r.running.Go(func() { r.checker.RunExchange(r.ctx) })
-	r.running.Go(r.keepMemory)
+	r.running.Go(func() { r.peers.Run(r.ctx) })
 	r.running.Go(r.repeatAlarms)
 	if !r.cfg.NoFailoverHint {
 		m := r.newMonitor(node)
@@ -338,7 +339,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.states, r.Proposer.Awaited}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.peers.Applied, r.Proposer.Awaited}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
 }
 
 // awaited reports whether this node leads and the other one is a member.

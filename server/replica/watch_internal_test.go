@@ -98,11 +98,12 @@ func TestRevisionsThatAreNotReached(t *testing.T) {
 // TestWhatIsRecorded applies entries and restores snapshots, valid ones and others.
 func TestWhatIsRecorded(t *testing.T) {
 	r := governing(t)
-	r.states = &peerStates{begun: make(chan struct{}, 1)}
+	terms := 0
+	applied := func(uint64) { terms++ }
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
-	c := recorder{r.machine, r.eventLog, mark, catchup.New(), r.states, func() bool { return awaited }}
+	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -117,7 +118,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	if applied, ok := apply(&wire.Entry{Commands: []*wire.Command{opening("b")}, HashPoint: true}).(*fsm.Applied); !ok || len(applied.Results) != 1 {
 		t.Errorf("applied: %v", applied)
 	}
-	if resp, _ := r.eventLog.Read(w); len(resp.Events) != 1 || resp.Events[0].SessionId == 0 || len(r.states.begun) != 1 {
+	if resp, _ := r.eventLog.Read(w); len(resp.Events) != 1 || resp.Events[0].SessionId == 0 || terms != 2 {
 		t.Errorf("recorded %v", resp)
 	}
 	if marked != index {
@@ -147,9 +148,8 @@ func TestWhatIsRecorded(t *testing.T) {
 	if err := c.Restore(io.NopCloser(strings.NewReader("none"))); err == nil || cut() {
 		t.Errorf("a snapshot that is none: %v", err)
 	}
-	<-r.states.begun
-	r.states.term.Store(0)
-	if err := c.Restore(io.NopCloser(&state)); err != nil || !cut() || len(r.states.begun) != 1 {
+	terms = 0
+	if err := c.Restore(io.NopCloser(&state)); err != nil || !cut() || terms != 1 {
 		t.Errorf("a snapshot: %v", err)
 	}
 }

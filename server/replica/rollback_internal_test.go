@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -109,8 +110,8 @@ func TestForkThatShowsLater(t *testing.T) {
 		network := &dialling{Network: cfg.Network}
 		cfg.Network = network
 		r := serving(t, cfg)
-		s := r.states
-		theirs := s.position()
+		s := r.peers
+		theirs := s.Position()
 		theirs.Revision++
 		theirs.TermStarts = append(theirs.TermStarts, &wire.TermStart{Term: 1_000, Revision: theirs.Revision})
 		met := func(want string) {
@@ -119,28 +120,27 @@ func TestForkThatShowsLater(t *testing.T) {
 				t.Errorf("met n2 as %q, want %q", got, want)
 			}
 		}
-		if err := s.meet("n2", "i2", &wire.PeerState{Position: theirs}); err != nil {
+		if err := s.Meet("n2", "i2", &wire.PeerState{Position: theirs}); err != nil {
 			t.Fatal(err)
 		}
 		met("i2")
 		if _, err := r.directory.Store(1_000, &wire.Membership{Members: []*wire.Member{{Id: "n1"}, {Id: "n2", PeerAddr: "n2:7401"}}}); err != nil {
 			t.Fatal(err)
 		}
-		again := func() (asked int64) {
-			before := network.dials.Load()
-			s.meetAgain()
-			return network.dials.Load() - before
-		}
-		if n := again(); n != 0 {
+		before := network.dials.Load()
+		s.Applied(1_000_000) // a new term, and nothing else
+		time.Sleep(time.Second)
+		if n := network.dials.Load() - before; n != 0 {
 			t.Errorf("asked %d nodes", n)
 		}
 		met("i2")
 		r.openSession(t, "a")
-		if n := again(); n == 0 {
+		time.Sleep(time.Second)
+		if network.dials.Load() == before {
 			t.Error("asked nobody")
 		}
 		met("")
-		if err := s.meet("n2", "i2", &wire.PeerState{Position: theirs}); !errors.Is(err, status.ErrForked) {
+		if err := s.Meet("n2", "i2", &wire.PeerState{Position: theirs}); !errors.Is(err, status.ErrForked) {
 			t.Errorf("met again: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {
