@@ -49,3 +49,24 @@ func TestWipedVoters(t *testing.T) {
 		t.Errorf("%d voters, wiped %v", voters, wiped)
 	}
 }
+
+// TestLeaderChanges verifies that subscribers are notified only of changes.
+func TestLeaderChanges(t *testing.T) {
+	l := NewLeaderChanges()
+	for i, c := range []struct {
+		hint *wire.LeaderHint
+		news bool
+	}{
+		{&wire.LeaderHint{}, false}, {&wire.LeaderHint{Id: "n1", Term: 1}, true}, {&wire.LeaderHint{Id: "n1", Term: 1}, false},
+		{&wire.LeaderHint{Id: "n1", Term: 2}, true}, {&wire.LeaderHint{}, true},
+	} {
+		l.Publish(c.hint)
+		news := len(l.wake) == 1
+		if news {
+			<-l.wake
+		}
+		if last, _ := l.news(); news != c.news || last.Term != c.hint.Term || last.Id != c.hint.Id {
+			t.Errorf("change %d: news %v", i, news)
+		}
+	}
+}

@@ -6,7 +6,7 @@
 //   - replica.go, config.go: starting and stopping a node.
 //   - identity.go: what the peer port knows about this node and its callers. Package directory keeps the members.
 //   - leadership.go: a leadership, from its barrier to its loss.
-//   - watch.go, recorder.go: watches of the events that this node has applied; package eventlog keeps them.
+//   - recorder.go: the state machine as raft sees it. Package eventlog keeps its events, and package watch serves them.
 //     Package catchup makes watches wait until a node has caught up after its start.
 //   - backup.go: backups while the cluster keeps running, and the restore that starts a new lineage
 //     from one.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/consistency"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
@@ -63,59 +62,12 @@ func (r *Replica) diverged(d *consistency.Dissent) {
 	r.stopForGood(status.ErrDiverged, message)
 }
 
-// superviseInterval is how often a leader checks whether a hash point is due, and whether grants are to be suspended
-// or resumed.
-const superviseInterval = 500 * time.Millisecond
-
 // superviseState requests hash points, and suspends and resumes grants, until the leadership ends.
 func (r *Replica) superviseState(lead *leadership) {
-	tick := time.NewTicker(superviseInterval)
-	defer tick.Stop()
-	for {
-		var revision, suspended uint64
-		r.machine.View(func(m *fsm.Machine) { revision, suspended = m.Revision(), m.GrantsSuspended() })
-		r.markState(lead, len(r.cluster.Servers()), revision, suspended)
-		agreed, undecided := r.checker.Verdict()
-		r.reconcileGrants(lead, suspended, agreed, undecided)
-		select {
-		case <-tick.C:
-		case <-lead.ctx.Done():
-			return
-		}
-	}
-}
-
-// markState requests a hash point if one is due, and there are other nodes or granting is suspended.
-func (r *Replica) markState(lead *leadership, nodes int, revision, suspended uint64) {
-	if (nodes > 1 || suspended != 0) && r.checker.Due(r.cfg.HashInterval, revision, r.machine.Units(), suspended != 0) {
-		r.Proposer.Mark(lead.term)
-	}
-}
-
-// reconcileGrants suspends granting while it is undecided which state is right, and resumes it once a majority
-// has agreed on a later one. suspended is the revision since which it is suspended, 0 if it is not.
-func (r *Replica) reconcileGrants(lead *leadership, suspended, agreed uint64, undecided bool) {
-	switch {
-	case undecided && suspended == 0:
-		suspend := &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
-		err := r.do(lead.ctx, lead, suspend, 0)
-		r.warnFailed(lead, "suspend granting", err)
-		if err == nil {
-			r.log.Error("GRANTS ARE SUSPENDED: the states of the nodes differ and no majority agrees; start the other voters, or replace the wrong node")
-		}
-	case !undecided && suspended != 0 && agreed >= suspended:
-		resume := &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: suspended}}}
-		err := r.do(lead.ctx, lead, resume, 0)
-		r.warnFailed(lead, "resume granting", err)
-		if err == nil {
-			r.log.Warn("grants resumed: a majority of the voters agrees on a later state")
-		}
-	}
-}
-
-// warnFailed logs a failed step, unless the leadership has ended.
-func (r *Replica) warnFailed(lead *leadership, what string, err error) {
-	if err != nil && lead.ctx.Err() == nil {
-		r.log.Warn("could not "+what, "error", err)
-	}
+	consistency.Supervise(lead.ctx, consistency.Supervision{
+		Checker: r.checker, Machine: r.machine, Interval: r.cfg.HashInterval, Logger: r.log,
+		Nodes:   func() int { return len(r.cluster.Servers()) },
+		Mark:    func() { r.Proposer.Mark(lead.term) },
+		Execute: func(cmd *wire.Command) error { return r.do(lead.ctx, lead, cmd, 0) },
+	})
 }

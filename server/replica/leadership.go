@@ -187,7 +187,7 @@ func (r *Replica) serve(lead *leadership) {
 	r.running.Go(func() { r.members.Reconcile(lead.ctx, lead) })
 	r.running.Go(func() { r.superviseState(lead) })
 	r.Proposer.Serve(lead.term, level)
-	r.leaders.change(r.Leader())
+	r.leaders.Publish(r.Leader())
 	r.log.Info("serving", "term", lead.term)
 }
 
@@ -207,7 +207,7 @@ func (r *Replica) endLeadership(why string) {
 	if lead == nil {
 		return
 	}
-	r.leaders.change(r.Leader())
+	r.leaders.Publish(r.Leader())
 	if r.halted.Load() == nil { // the log file may be on the disk that hangs
 		r.log.Info("leadership ended", "term", lead.term, "because", why)
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -50,16 +51,16 @@ func TestWhoIsNamedAsLeader(t *testing.T) {
 // TestNewsOfTheLeaderEndWithTheSubscription verifies that a cancelled subscriber is not called any more.
 func TestNewsOfTheLeaderEndWithTheSubscription(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := &Replica{leaders: newLeaders()}
+		r := &Replica{leaders: cluster.NewLeaderChanges()}
 		told := 0
 		cancel := r.OnLeader(func(hint *wire.LeaderHint) { told += int(hint.GetTerm()) })
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
-		go r.leaders.run(ctx)
-		r.leaders.change(&wire.LeaderHint{Term: 1})
+		go r.leaders.Run(ctx)
+		r.leaders.Publish(&wire.LeaderHint{Term: 1})
 		synctest.Wait()
 		cancel()
-		r.leaders.change(&wire.LeaderHint{Term: 10})
+		r.leaders.Publish(&wire.LeaderHint{Term: 10})
 		synctest.Wait()
 		if told != 1 {
 			t.Errorf("told %d", told)

@@ -9,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -17,7 +18,7 @@ import (
 // governing returns a node without raft that leads term 1. Tests take entries from its queue themselves.
 func governing(t *testing.T) *Replica {
 	t.Helper()
-	r := &Replica{log: hclog.NewNullLogger(), eventLog: eventlog.New(), leaders: newLeaders()}
+	r := &Replica{log: hclog.NewNullLogger(), eventLog: eventlog.New(), leaders: cluster.NewLeaderChanges()}
 	r.cfg.ID = "n1"
 	r.checker = r.newChecker()
 	r.ctx, r.cancel = context.WithCancel(t.Context())

@@ -29,6 +29,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/peers"
 	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/storage"
+	"github.com/quorumlock/quorumlock/server/watch"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -44,6 +45,7 @@ type Replica struct {
 	layer     *peerport.Layer
 
 	*command.Processor
+	*watch.Watcher
 	eventLog *eventlog.Log
 	catchUp  *catchUp
 	leaders  *leaders
@@ -104,12 +106,13 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 		}
 		return nil, err
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: cluster.NewLeaderChanges()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
 	r.metrics = metrics.New(cfg.Registry)
 	r.Processor = r.newProcessor()
+	r.Watcher = &watch.Watcher{EventLog: r.eventLog, CatchUp: r.catchUp, Prove: r.Prove, Stops: r.ctx.Done(), Ends: r.metrics.WatchEnds}
 	if err := r.openDisk(); err != nil {
 		_ = cfg.PeerListener.Close()
 		return nil, err
@@ -120,7 +123,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.pipeline.Go(r.Proposer.Run)
 	r.pipeline.Go(r.Complete)
 	r.running.Go(r.Deadlines.Run)
-	r.running.Go(func() { r.leaders.run(r.ctx) })
+	r.running.Go(func() { r.leaders.Run(r.ctx) })
 	if err := r.start(ctx); err != nil {
 		r.abandon()
 		return nil, err

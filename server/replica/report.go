@@ -50,7 +50,7 @@ func (r *Replica) keep() {
 		case <-r.ctx.Done():
 			return
 		}
-		r.leaders.change(r.Leader())
+		r.leaders.Publish(r.Leader())
 	}
 }
 

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/catchup"
+	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/metrics"
 	"github.com/quorumlock/quorumlock/test/simnet"
@@ -66,7 +67,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		tune(&cfg)
 	}
 	cfg = cfg.withDefaults()
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: newLeaders()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: cluster.NewLeaderChanges()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()

@@ -1,14 +1,29 @@
-package replica
+package watch
 
 import (
 	"context"
 	"fmt"
 	"strings"
 
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
+
+// Watcher serves the watches of a node. All fields are required. It is safe for concurrent use.
+type Watcher struct {
+	EventLog *eventlog.Log
+	CatchUp  *catchup.Tracker
+	// Prove calls done with OK once a proof of leadership that is newer than the call has been applied here.
+	Prove func(done func(*wire.Result))
+	// Stops is closed when the node begins to stop.
+	Stops <-chan struct{}
+	// Ends counts the watches that the node ended, by their last status.
+	Ends *prometheus.CounterVec
+}
 
 // Watch sends the events that the request selects, in order and without gaps, until the watch ends. It works
 // on every node: the events are those that the node has applied.
@@ -27,39 +42,39 @@ import (
 // a revision come in one answer. If they exceed a mebibyte, they come in several answers. All of these except
 // the last carry the preceding revision, so a client that resumes from one gets all events of the revision
 // again.
-func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+func (w *Watcher) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	if err := validWatch(req); err != nil {
 		return err
 	}
-	if err := r.catchUp.Wait(ctx, r.ctx.Done()); err != nil {
+	if err := w.CatchUp.Wait(ctx, w.Stops); err != nil {
 		return err
 	}
-	if err := r.reached(ctx, req); err != nil {
+	if err := w.reached(ctx, req); err != nil {
 		return err
 	}
-	w, last := r.eventLog.Watch(req)
+	one, last := w.EventLog.Watch(req)
 	if last != nil {
-		return r.sendFinal(last, send)
+		return w.sendFinal(last, send)
 	}
-	if w == nil {
+	if one == nil {
 		return fmt.Errorf("%w: %d watches on this node: use another one, or watch a prefix instead of many names", status.ErrTooMany, eventlog.MaxWatches)
 	}
-	defer r.eventLog.End(w)
-	final, err := r.eventLog.Serve(ctx, w, send)
+	defer w.EventLog.End(one)
+	final, err := w.EventLog.Serve(ctx, one, send)
 	if err != nil {
 		return err
 	}
-	return r.sendFinal(final, send)
+	return w.sendFinal(final, send)
 }
 
 // reached returns status.ErrInvalid if the revision to watch from does not exist yet. This node may merely lag
 // behind, so that takes a proof of leadership.
-func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
-	if _, future := r.eventLog.Future(req); !future {
+func (w *Watcher) reached(ctx context.Context, req *wire.WatchRequest) error {
+	if _, future := w.EventLog.Future(req); !future {
 		return nil
 	}
 	proved := make(chan *wire.Result, 1)
-	r.Prove(func(res *wire.Result) { proved <- res })
+	w.Prove(func(res *wire.Result) { proved <- res })
 	select {
 	case res := <-proved:
 		if res.GetStatus() == wire.Status_UNCERTAIN { // leadership was lost meanwhile
@@ -71,7 +86,7 @@ func (r *Replica) reached(ctx context.Context, req *wire.WatchRequest) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if present, future := r.eventLog.Future(req); future {
+	if present, future := w.EventLog.Future(req); future {
 		return FutureRevision(req.GetAfterRevision(), present)
 	}
 	return nil
@@ -100,7 +115,7 @@ func validWatch(req *wire.WatchRequest) error {
 	return nil
 }
 
-func (r *Replica) sendFinal(resp *wire.WatchResponse, send func(*wire.WatchResponse) error) error {
-	r.metrics.WatchEnds.WithLabelValues(strings.ToLower(resp.Status.String())).Inc()
+func (w *Watcher) sendFinal(resp *wire.WatchResponse, send func(*wire.WatchResponse) error) error {
+	w.Ends.WithLabelValues(strings.ToLower(resp.Status.String())).Inc()
 	return send(resp)
 }
