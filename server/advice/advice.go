@@ -82,3 +82,19 @@ func (n Node) SaveStale(addr string) string {
 func (n Node) Add() string {
 	return fmt.Sprintf("qlock cluster add %s %s --reason joins", n.ID, n.PeerAddr)
 }
+
+// RolledBack describes a disk that lacks something of which the node called knower knows.
+func (n Node) RolledBack(knower, lacks string) string {
+	return fmt.Sprintf("%s, as node %q knows.\n"+
+		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node vouched for are lost here, so it must not take part. "+
+		"Nothing was changed. Replace it: %s\n"+
+		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, n.Replace("rolled-back"), n.StartOver(nil))
+}
+
+// Forked describes a node whose log has forked from those of most voters.
+func (n Node) Forked(why string) string {
+	return fmt.Sprintf("%s.\n"+
+		"A disk was rolled back, and the other nodes continued from an earlier point. Entries that this node knows to be committed are not deleted. "+
+		"Locks may have been granted here and there; the tokens there are larger. Keep the data directory to see what was granted, and replace this node: %s",
+		why, n.Replace("forked"))
+}

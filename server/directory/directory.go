@@ -278,3 +278,20 @@ func (d *Directory) Equal(now *wire.Membership) bool {
 		!slices.ContainsFunc(now.Members, func(m *wire.Member) bool { return !proto.Equal(d.members[m.Id], m) }) &&
 		slices.EqualFunc(d.removed, now.Removed, func(a, b *wire.RemovedMember) bool { return a.Revision == b.Revision })
 }
+
+// Update replaces the record by the members of the state machine, if they are newer and differ. It returns the ids
+// whose former incarnation is no longer valid.
+func (d *Directory) Update() (void []string, changed bool, err error) {
+	_, recorded, _ := d.Record()
+	var now *wire.Membership
+	var revision uint64
+	d.cfg.View(recorded+1, func(m *fsm.Machine) {
+		revision = m.Revision()
+		now = &wire.Membership{ClusterId: m.ClusterID(), Members: m.Members(), Removed: m.Removed()}
+	})
+	if now == nil || d.Equal(now) {
+		return nil, false, nil
+	}
+	void, err = d.Store(revision, now)
+	return void, true, err
+}

@@ -110,9 +110,9 @@ func TestAlarmsAreRepeatedUntilTheyAreAcknowledged(t *testing.T) {
 		n := openAlarming(t, stores)
 		n.want("at first", 0)
 		n.acknowledge() // ends nothing now, and nothing that is raised later
-		n.alarmAbout("n2", "it differs")
-		n.alarmAbout("n2", "it still differs")
-		n.alarmAbout("n3", "it differs")
+		n.alarms.Forked("n2", "it differs")
+		n.alarms.Forked("n2", "it still differs")
+		n.alarms.Forked("n3", "it differs")
 		n.want("raised", 2)
 		time.Sleep(5*time.Minute + 30*time.Second)
 		n.want("minutes later", 2)
@@ -129,7 +129,7 @@ func TestAlarmsAreRepeatedUntilTheyAreAcknowledged(t *testing.T) {
 		n.acknowledge()
 		awaitRaft(t, "the alarms end", func() bool { return len(n.Alarms()) == 0 })
 		n.want("acknowledged", 0)
-		n.alarmAbout("n2", "it differs again")
+		n.alarms.Forked("n2", "it differs again")
 		time.Sleep(2 * time.Second)
 		n.want("raised again", 1)
 		n.close()
@@ -167,20 +167,20 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 		log, store := &logged{}, &refusing{InmemStore: raft.NewInmemStore()}
 		r := begun(t)
 		r.log, r.stores = hclog.New(&hclog.LoggerOptions{Output: log}), &storage.Stores{Log: store, Values: store, Snapshots: raft.NewInmemSnapshotStore()}
-		r.catchUp = catchup.New()
+		r.catchUp, r.alarms = catchup.New(), r.newAlarms()
 		if err := r.openPeers(); err != nil {
 			t.Fatal(err)
 		}
 		act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Reason: "seen", Operator: "ann"}
 		entry, err := proto.Marshal(&wire.Entry{Level: fsm.Level, Commands: []*wire.Command{{Op: &wire.Command_RecordAct{RecordAct: act}}}})
 		if err == nil {
-			err = r.loadAlarms()
+			err = r.alarms.Load(r.stores.Values)
 		}
 		if err != nil {
 			t.Fatal(err)
 		}
 		if c.fails {
-			store.key = string(alarmsKey)
+			store.key = alarmsKey
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		if r.ctx = ctx; c.stopping {
@@ -190,7 +190,7 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 		case c.revision > 0:
 			_, err = r.alarms.Raise(&wire.Alarm{NodeId: "n2", Revision: c.revision}, 0)
 		case c.alarms > 0:
-			r.alarmAbout("n2", "it differs")
+			r.alarms.Forked("n2", "it differs")
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -199,7 +199,7 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 		if r.alarmsAcknowledged() == 0 {
 			t.Fatal("nothing was acknowledged")
 		}
-		r.endAlarms()
+		r.alarms.End(r.ctx)
 		cancel()
 		var said []string
 		for _, text := range []string{raised, ended, acknowledged} {
@@ -215,16 +215,17 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 
 // TestAlarmsThatCannotBeRead verifies that unreadable alarms are an error when a node starts.
 func TestAlarmsThatCannotBeRead(t *testing.T) {
-	store := &refusing{InmemStore: raft.NewInmemStore(), read: string(alarmsKey)}
+	store := &refusing{InmemStore: raft.NewInmemStore(), read: alarmsKey}
 	r := &Replica{stores: &storage.Stores{Values: store}}
-	if err := r.loadAlarms(); !errors.Is(err, errDisk) {
+	r.alarms = r.newAlarms()
+	if err := r.alarms.Load(r.stores.Values); !errors.Is(err, errDisk) {
 		t.Errorf("not read: %v", err)
 	}
 	store.read = ""
-	if err := store.Set(alarmsKey, []byte("\xff")); err != nil {
+	if err := store.Set([]byte(alarmsKey), []byte("\xff")); err != nil {
 		t.Fatal(err)
 	}
-	if err := r.loadAlarms(); err == nil {
+	if err := r.alarms.Load(r.stores.Values); err == nil {
 		t.Error("loaded what is no record")
 	}
 }

@@ -23,7 +23,7 @@ import (
 func begun(t *testing.T) *Replica {
 	t.Helper()
 	r := &Replica{cfg: Config{ID: "n1"}, log: hclog.NewNullLogger(), leadership: &leadership{term: 1, serving: true}}
-	r.leadership.r = r
+	r.leadership.r, r.alarms = r, r.newAlarms()
 	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
 	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: []*wire.Command{
 		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},

@@ -23,7 +23,7 @@ func governing(t *testing.T) *Replica {
 	r.checker = r.newChecker()
 	r.ctx, r.cancel = context.WithCancel(t.Context())
 	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
-	r.metrics = metrics.New(nil)
+	r.metrics, r.alarms = metrics.New(nil), r.newAlarms()
 	r.Processor = r.newProcessor()
 	r.applyNow(t, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},
 		&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: "n1"}}})

@@ -13,7 +13,7 @@ import (
 // newMetrics registers the metrics of a node.
 func newMetrics(r *Replica) (*metrics.Metrics, error) {
 	m := metrics.New(r.cfg.Registry)
-	return m, m.Register(gauges(r)...)
+	return m, m.Register(r.gauges()...)
 }
 
 // numbers returns the values in the registry, by name and label values.

@@ -19,6 +19,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// alarmsKey is the key under which package alarm stores the alarms.
+const alarmsKey = "quorumlock.alarms"
+
 // membersKey is the key under which package directory stores the members.
 var membersKey = []byte("quorumlock.members")
 
@@ -74,7 +77,7 @@ func spoiledStarts() map[string]spoiledStart {
 		"a log with a gap":        {func(cfg *Config) { _ = cfg.Stores.Log.StoreLog(&raft.Log{Index: 5}) }, storage.ErrDamaged, "begins at entry 5"},
 		"diverged":                {storeInterval("quorumlock.diverged", "it differs"), status.ErrDiverged, "it differs"},
 		"start not counted":       {refusing([]byte("quorumlock.boot")), errDisk, "count this start"},
-		"alarms that are none":    {storeInterval(string(alarmsKey), "\xff"), nil, ""},
+		"alarms that are none":    {storeInterval(alarmsKey, "\xff"), nil, ""},
 		"members cut off":         {storeInterval(string(membersKey), "\xff"), storage.ErrDamaged, "cut off"},
 		"a log that fails, in term 1": {func(cfg *Config) {
 			_ = cfg.Stores.Stable.SetUint64([]byte(currentTerm), 1)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
@@ -110,7 +111,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
-	r.metrics = metrics.New(cfg.Registry)
+	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
 	r.Processor = r.newProcessor()
 	r.Watcher = &watch.Watcher{EventLog: r.eventLog, CatchUp: r.catchUp, Prove: r.Prove, Stops: r.ctx.Done(), Ends: r.metrics.WatchEnds}
 	if err := r.openDisk(); err != nil {
@@ -149,7 +150,7 @@ func (r *Replica) failedMeanwhile(ctx context.Context) error {
 }
 
 func (r *Replica) openDisk() (err error) {
-	if err = r.metrics.Register(gauges(r)...); err != nil {
+	if err = r.metrics.Register(r.gauges()...); err != nil {
 		return err
 	}
 	r.stores, err = storage.Open(storage.Options{
@@ -167,7 +168,7 @@ func (r *Replica) openDisk() (err error) {
 		err = r.openPeers()
 	}
 	if err == nil {
-		err = r.loadAlarms()
+		err = r.alarms.Load(r.stores.Values)
 	}
 	if err == nil {
 		err = r.stores.ForgetInterruptedBootstrap()
@@ -224,6 +225,12 @@ func (r *Replica) start(ctx context.Context) error {
 	}
 	r.running.Go(r.awaitBootstrap)
 	return nil
+}
+
+func (r *Replica) gauges() []prometheus.Collector {
+	return metrics.Gauges(metrics.Source{
+		Machine: r.machine, EventLog: r.eventLog, Checker: r.checker, Proposer: r.Proposer, Cluster: &r.cluster, Alarms: r.alarms.Len, Serving: r.Serving,
+	})
 }
 
 // awaitBootstrap waits until raft runs on this node.
@@ -308,7 +315,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.running.Go(func() { r.checker.Run(r.ctx) })
 	r.running.Go(func() { r.checker.RunExchange(r.ctx) })
 	r.running.Go(func() { r.peers.Run(r.ctx) })
-	r.running.Go(r.repeatAlarms)
+	r.running.Go(func() { r.alarms.Run(r.ctx) })
 	if !r.cfg.NoFailoverHint {
 		m := r.newMonitor(node)
 		r.monitor.Store(m)

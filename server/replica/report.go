@@ -45,7 +45,7 @@ func (r *Replica) keep() {
 		case <-seen:
 		case <-tick.C:
 			r.keepDirectory()
-			r.endAlarms()
+			r.alarms.End(r.ctx)
 			r.keepSmall(node, snapshotBytes)
 		case <-r.ctx.Done():
 			return
@@ -56,18 +56,7 @@ func (r *Replica) keep() {
 
 // keepDirectory records the members when the state machine has newer ones.
 func (r *Replica) keepDirectory() {
-	_, oldRevision, _ := r.directory.Record()
-	var now *wire.Membership
-	var revision uint64
-	r.machine.View(func(m *fsm.Machine) {
-		if revision = m.Revision(); m.ClusterID() != "" && revision > oldRevision {
-			now = &wire.Membership{ClusterId: m.ClusterID(), Members: m.Members(), Removed: m.Removed()}
-		}
-	})
-	if now == nil || r.directory.Equal(now) {
-		return
-	}
-	void, err := r.directory.Store(revision, now)
+	void, changed, err := r.directory.Update()
 	if err != nil {
 		r.halt(fmt.Errorf("keep the members: %w", err))
 		return
@@ -75,7 +64,9 @@ func (r *Replica) keepDirectory() {
 	for _, id := range void {
 		r.log.Info("a node's incarnation is void", "node", id)
 	}
-	r.layer.Recheck()
+	if changed {
+		r.layer.Recheck()
+	}
 }
 
 // keepSmall requests a snapshot when the log has grown by limit bytes, even in few entries. It does not wait for the

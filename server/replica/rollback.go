@@ -19,7 +19,7 @@ func (r *Replica) openPeers() (err error) {
 		return err
 	}
 	r.peers, err = peers.Open(peers.Config{
-		Stores: r.stores, Machine: r.machine, Directory: r.directory, Cluster: &r.cluster, Alarm: r.alarmAbout, RolledBack: r.rolledBack,
+		Stores: r.stores, Machine: r.machine, Directory: r.directory, Cluster: &r.cluster, Alarm: func(id, difference string) { r.alarms.Forked(id, difference) }, RolledBack: r.rolledBack,
 		Forked: r.forked, Contact: r.askAround, Announced: r.catchUp.Announced, Logger: r.log,
 		Disconnect: func(id string) { r.layer.Disconnect(id) },
 	})
@@ -28,19 +28,11 @@ func (r *Replica) openPeers() (err error) {
 
 // rolledBack stops this node for good.
 func (r *Replica) rolledBack(knower, lacks string) {
-	r.stopForGood(status.ErrRolledBack, fmt.Sprintf("%s, as node %q knows.\n"+
-		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node vouched for are lost here, so it must not take part. "+
-		"Nothing was changed. Replace it: %s\n"+
-		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, r.advice().Replace("rolled-back"), r.advice().StartOver(nil)))
+	r.stopForGood(status.ErrRolledBack, r.advice().RolledBack(knower, lacks))
 }
 
 // forked stops this node for good.
-func (r *Replica) forked(why string) {
-	r.stopForGood(status.ErrForked, fmt.Sprintf("%s.\n"+
-		"A disk was rolled back, and the other nodes continued from an earlier point. Entries that this node knows to be committed are not deleted. "+
-		"Locks may have been granted here and there; the tokens there are larger. Keep the data directory to see what was granted, and replace this node: %s",
-		why, r.advice().Replace("forked")))
-}
+func (r *Replica) forked(why string) { r.stopForGood(status.ErrForked, r.advice().Forked(why)) }
 
 // stopForGood halts the node and stores the message, so that every later start fails with the same error.
 func (r *Replica) stopForGood(kind error, message string) {

@@ -71,7 +71,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
-	r.metrics = metrics.New(cfg.Registry)
+	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
 	r.Processor = r.newProcessor()
 	n.Replica = r
 	if err := errors.Join(r.openDisk(), r.openNetwork()); err != nil {
