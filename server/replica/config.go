@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -101,25 +102,16 @@ type Config struct {
 
 func (c Config) withDefaults() Config {
 	for _, d := range []*time.Duration{&c.HeartbeatTimeout, &c.ElectionTimeout, &c.LeaderLeaseTimeout} {
-		if *d == 0 {
-			*d = 500 * time.Millisecond
-		}
+		*d = cmp.Or(*d, 500*time.Millisecond)
 	}
-	if c.CommitTimeout == 0 {
-		c.CommitTimeout = 20 * time.Millisecond
-	}
-	if c.HashInterval == 0 {
-		c.HashInterval = 10 * time.Second
-	}
-	if c.DiskTimeout == 0 {
-		c.DiskTimeout = 7 * time.Second
-	}
-	if c.Level == 0 {
-		c.Level = fsm.Level
-	}
-	if c.Settings == nil {
-		c.Settings = fsm.DefaultSettings()
-	}
+	c.CommitTimeout = cmp.Or(c.CommitTimeout, 20*time.Millisecond)
+	c.HashInterval = cmp.Or(c.HashInterval, 10*time.Second)
+	c.DiskTimeout = cmp.Or(c.DiskTimeout, 7*time.Second)
+	c.Level = cmp.Or(c.Level, fsm.Level)
+	c.Settings = cmp.Or(c.Settings, fsm.DefaultSettings())
+	c.SnapshotThreshold = cmp.Or(c.SnapshotThreshold, 8192)
+	c.SnapshotInterval = cmp.Or(c.SnapshotInterval, 30*time.Second)
+	c.TrailingLogs = cmp.Or(c.TrailingLogs, 2048)
 	if c.Network == nil {
 		c.Network = transport.TCP{}
 	}
@@ -128,15 +120,6 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Halt == nil {
 		c.Halt = func(error) {}
-	}
-	if c.SnapshotThreshold == 0 {
-		c.SnapshotThreshold = 8192
-	}
-	if c.SnapshotInterval == 0 {
-		c.SnapshotInterval = 30 * time.Second
-	}
-	if c.TrailingLogs == 0 {
-		c.TrailingLogs = 2048
 	}
 	return c
 }

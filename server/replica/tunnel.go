@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 
+	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -41,7 +42,7 @@ func (r *Replica) OnTunnel(accept func(conn net.Conn, address string)) (cancel f
 // tunnelAsked decides whether to accept a tunnel from another node.
 func (r *Replica) tunnelAsked(_ *wire.PeerHello, req *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
 	accept, leader := r.tunnels.Load(), r.Leader()
-	switch err := checkClientAddress(req.GetAddress()); {
+	switch err := peerport.CheckClientAddress(req.GetAddress()); {
 	case accept == nil:
 		return &wire.TunnelResponse{Status: wire.Status_UNAVAILABLE, Message: "this node is starting or stopping"}, nil
 	case leader.GetId() != r.cfg.ID:
@@ -50,17 +51,4 @@ func (r *Replica) tunnelAsked(_ *wire.PeerHello, req *wire.TunnelRequest) (*wire
 		return &wire.TunnelResponse{Status: wire.Status_INVALID_ARGUMENT, Message: err.Error()}, nil
 	}
 	return &wire.TunnelResponse{Status: wire.Status_OK}, func(conn net.Conn) { (*accept)(conn, req.GetAddress()) }
-}
-
-// maxClientAddress bounds the address of a client, in bytes, because it is shown to operators.
-const maxClientAddress = 128
-
-func checkClientAddress(address string) error {
-	if _, _, err := net.SplitHostPort(address); err != nil {
-		return fmt.Errorf("the client's address %q is not host:port: %w", address, err)
-	}
-	if wire.CleanText(address, maxClientAddress) != address {
-		return fmt.Errorf("the client's address %q is no text of up to %d bytes", address, maxClientAddress)
-	}
-	return nil
 }

@@ -125,3 +125,18 @@ func (t *tunnel) Close() error {
 	transport.Cut(t.Conn)
 	return t.peerConn.Close()
 }
+
+// maxClientAddress bounds the address of a client, in bytes, because it is shown to operators.
+const maxClientAddress = 128
+
+// CheckClientAddress returns an error unless the address of a client, as another node reports it, is a short
+// host:port.
+func CheckClientAddress(address string) error {
+	if _, _, err := net.SplitHostPort(address); err != nil {
+		return fmt.Errorf("the client's address %q is not host:port: %w", address, err)
+	}
+	if wire.CleanText(address, maxClientAddress) != address {
+		return fmt.Errorf("the client's address %q is no text of up to %d bytes", address, maxClientAddress)
+	}
+	return nil
+}
