@@ -73,8 +73,8 @@ func (h *Handover) Candidate(ctx context.Context, id string) (raft.Server, error
 	return server, ableToLead(h.cfg.Prober.One(ctx, h.cfg.Cluster.Peer(server)), h.cfg.Cluster.Raft().LastIndex())
 }
 
-// Best returns the other voter that answers and has the longest log, or status.ErrPrecondition. Raft would choose by what it has
-// sent; if that voter is gone, raft refuses every entry until its call has timed out.
+// Best returns the other voter that answers and has the longest log, or status.ErrPrecondition. Raft would choose
+// by what it has sent; if that voter is down, raft refuses every entry until its call has timed out.
 func (h *Handover) Best(ctx context.Context) (raft.Server, error) {
 	servers := h.cfg.Cluster.Servers()
 	var voters []directory.Peer
@@ -118,11 +118,10 @@ func ableToLead(a probe.Answer, last uint64) error {
 // drainTimeout bounds how long a transfer waits for the entries in flight.
 const drainTimeout = 2 * time.Second
 
-// To transfers leadership to a voter, and returns when this node has ceased to lead, or status.ErrUnavailable. It does
-// so when no entry is in flight, because raft refuses entries during a transfer,
-// and entries that are in flight when leadership ends are UNCERTAIN. So every command before the transfer has
-// its result. Later ones wait in the queue: the end of the leadership answers them with NOT_LEADER, or they
-// are proposed if the transfer fails.
+// To transfers leadership to a voter, and returns when this node has ceased to lead, or with status.ErrUnavailable.
+// It first waits until no entry is in flight, because raft refuses entries during a transfer, and entries that are
+// in flight when leadership ends are UNCERTAIN. So every command before the transfer has its result. Later ones wait
+// in the queue: the end of the leadership answers them with NOT_LEADER, or they are proposed if the transfer fails.
 func (h *Handover) To(ctx context.Context, to raft.Server) error {
 	if term := h.cfg.Term(); term != 0 {
 		drained := h.cfg.Proposer.Pause(term)
