@@ -324,14 +324,14 @@ func TestHowManyBeginACluster(t *testing.T) {
 func TestInitialMembers(t *testing.T) {
 	b := New(Config{Configured: []directory.Peer{{ID: "n3", Addr: "h3:1"}, {ID: "n1", Addr: "h1:1"}, {ID: "n2", Addr: "h2:1"}}})
 	var got []string
-	for _, m := range r.bootstrap.InitialMembers([]*wire.Member{{Id: "n2", PeerAddr: "now:1", Incarnation: "i2"}, nil, {Id: "n9"}}) {
+	for _, m := range b.InitialMembers([]*wire.Member{{Id: "n2", PeerAddr: "now:1", Incarnation: "i2"}, nil, {Id: "n9"}}) {
 		got = append(got, m.Id+" "+m.PeerAddr+" "+m.Incarnation)
 	}
 	if want := []string{"n1 h1:1 ", "n2 now:1 i2", "n3 h3:1 "}; !slices.Equal(got, want) {
 		t.Errorf("members %q", got)
 	}
 	var voters []string
-	for _, s := range r.bootstrap.InitialVoters().Servers {
+	for _, s := range b.InitialVoters().Servers {
 		voters = append(voters, string(s.ID)+" "+string(s.Address))
 	}
 	if want := []string{"n1 h1:1", "n2 h2:1", "n3 h3:1"}; !slices.Equal(voters, want) {

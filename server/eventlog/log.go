@@ -2,10 +2,12 @@ package eventlog
 
 import (
 	"bytes"
+	"fmt"
 	"sort"
 	"sync"
 	"sync/atomic"
 
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -271,4 +273,9 @@ func (l *Log) compacted(why string) *wire.WatchResponse {
 func (l *Log) unavailable() *wire.WatchResponse {
 	return &wire.WatchResponse{Status: wire.Status_UNAVAILABLE, Revision: l.revision, Lineage: l.lineage,
 		Message: "this node is stopping: resume the watch on another node"}
+}
+
+// FutureRevision returns the error for a watch from a revision that does not exist yet. It is status.ErrInvalid.
+func FutureRevision(after, present uint64) error {
+	return fmt.Errorf("%w: after_revision %d lies in the future, the present revision is %d: watch after that one, or after 0 from now on", status.ErrInvalid, after, present)
 }

@@ -6,9 +6,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/server/watch"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -35,7 +35,7 @@ func (s *Server) catchUp(ctx context.Context, revision uint64) error {
 		return err
 	}
 	if revision > present {
-		return s.refusalOf(watch.FutureRevision(revision, present))
+		return s.refusalOf(eventlog.FutureRevision(revision, present))
 	}
 	if !s.poll(ctx, func() bool { return s.revision() >= revision }) {
 		return apierror.New(wire.Status_UNAVAILABLE, "this node lags behind the cluster: watch again, or on another node")

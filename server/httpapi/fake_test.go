@@ -11,10 +11,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/server/watch"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -304,7 +304,7 @@ func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wir
 		if !f.leads() {
 			return status.ErrNotLeader
 		}
-		return watch.FutureRevision(req.GetAfterRevision(), present)
+		return eventlog.FutureRevision(req.GetAfterRevision(), present)
 	}
 	return f.cluster.history.watch(ctx, req, send)
 }

@@ -15,7 +15,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/test/ports"
-	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )

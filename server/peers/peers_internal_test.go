@@ -238,7 +238,7 @@ func TestNodesPartFromMost(t *testing.T) {
 	} {
 		r := withMembers(t, c.members...)
 		for _, id := range c.parts {
-			identity{r.directory, r.peers}.Parted(id, c.err)
+			r.Parted(id, c.err)
 		}
 		if len(r.forked) > 0 != c.halts {
 			t.Errorf("%s: stops %v", name, r.forked)
@@ -271,7 +271,7 @@ func TestMetNodesAreCompared(t *testing.T) {
 		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, status.ErrForked},
 	} {
 		r := withMembers(t, "n1", "n2")
-		err := identity{r.directory, r.peers}.Meet("n2", "i2", c.said)
+		err := r.Meet("n2", "i2", c.said)
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}

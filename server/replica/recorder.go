@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"context"
 	"io"
 
 	"github.com/hashicorp/raft"
@@ -8,6 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // recorder is the state machine as raft sees it: applied events go to the event log, and the states at hash
@@ -57,4 +59,9 @@ func (c recorder) Restore(snapshot io.ReadCloser) error {
 func (c recorder) position() (revision uint64, lineage string, term uint64) {
 	c.View(func(m *fsm.Machine) { revision, lineage, term = m.Revision(), m.Lineage(), m.Term() })
 	return revision, lineage, term
+}
+
+// Watch is watch.Watcher.Watch.
+func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+	return r.watcher.Watch(ctx, req, send)
 }

@@ -46,15 +46,15 @@ type Replica struct {
 	layer     *peerport.Layer
 
 	*command.Processor
-	*watch.Watcher
 	eventLog *eventlog.Log
-	catchUp  *catchUp
-	leaders  *leaders
+	catchUp  *catchup.Tracker
+	watcher  *watch.Watcher
+	leaders  *cluster.LeaderChanges
 	checker  *consistency.Checker
 	peers    *peers.Peers
 	handover *handover.Handover
 	members  *membership.Members
-	alarms   alarm.List
+	alarms   *alarm.Alarms
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
 	// raft completes all futures before it is shut down.
@@ -113,7 +113,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.checker = r.newChecker()
 	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
 	r.Processor = r.newProcessor()
-	r.Watcher = &watch.Watcher{EventLog: r.eventLog, CatchUp: r.catchUp, Prove: r.Prove, Stops: r.ctx.Done(), Ends: r.metrics.WatchEnds}
+	r.watcher = &watch.Watcher{EventLog: r.eventLog, CatchUp: r.catchUp, Prove: r.Prove, Stops: r.ctx.Done(), Ends: r.metrics.WatchEnds}
 	if err := r.openDisk(); err != nil {
 		_ = cfg.PeerListener.Close()
 		return nil, err

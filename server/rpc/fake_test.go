@@ -11,9 +11,9 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/notify"
 	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/server/watch"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -245,7 +245,7 @@ func (f *fake) View(look func(*fsm.Machine)) {
 
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	if present := f.history.last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
-		return watch.FutureRevision(req.GetAfterRevision(), present)
+		return eventlog.FutureRevision(req.GetAfterRevision(), present)
 	}
 	return f.history.watch(ctx, req, send)
 }

@@ -87,14 +87,9 @@ func (w *Watcher) reached(ctx context.Context, req *wire.WatchRequest) error {
 		return ctx.Err()
 	}
 	if present, future := w.EventLog.Future(req); future {
-		return FutureRevision(req.GetAfterRevision(), present)
+		return eventlog.FutureRevision(req.GetAfterRevision(), present)
 	}
 	return nil
-}
-
-// FutureRevision returns the error for a watch from a revision that does not exist yet. It is status.ErrInvalid.
-func FutureRevision(after, present uint64) error {
-	return fmt.Errorf("%w: after_revision %d lies in the future, the present revision is %d: watch after that one, or after 0 from now on", status.ErrInvalid, after, present)
 }
 
 func validWatch(req *wire.WatchRequest) error {
