@@ -62,7 +62,7 @@ func TestWhatIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		log := raft.NewInmemStore()
 		node := alone(t, log)
-		time.Sleep(time.Second)
+		<-node.LeaderCh()
 		if err := node.Apply([]byte("command"), 0).Error(); err != nil {
 			t.Fatal(err)
 		}
