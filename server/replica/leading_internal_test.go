@@ -56,16 +56,3 @@ func opening(name string) *wire.Command {
 	copy(hash, name)
 	return &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash, TtlMs: 60_000}}}
 }
-
-// openNow opens a session in the state machine and in the deadlines.
-func (r *Replica) openNow(t *testing.T, name string) uint64 {
-	t.Helper()
-	applied := r.applyNow(t, opening(name))
-	r.Deadlines.Observe(applied.Events)
-	return applied.Results[0].GetSession().GetSessionId()
-}
-
-// received are the pushes that a connection got.
-type received []*wire.Push
-
-func (s *received) Push(p *wire.Push) { *s = append(*s, p) }

@@ -2,8 +2,6 @@ package replica
 
 import (
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -18,13 +16,6 @@ var errDisk = errors.New("input/output error")
 
 // Keys of raft in the stable store.
 const currentTerm, lastVoteTerm = "CurrentTerm", "LastVoteTerm"
-
-func entriesOf(from, to uint64) (all []*raft.Log) {
-	for i := from; i <= to; i++ {
-		all = append(all, &raft.Log{Index: i, Term: 2, Data: fmt.Append(nil, i)})
-	}
-	return all
-}
 
 // refusing is a store that fails to write or to read certain keys.
 type refusing struct {
@@ -110,30 +101,6 @@ func (r reading) List() ([]*raft.SnapshotMeta, error) {
 		return nil, errDisk
 	}
 	return r.SnapshotStore.List()
-}
-
-// statuses collects the statuses of results.
-type statuses []wire.Status_Code
-
-func (s *statuses) done(result *wire.Result) { *s = append(*s, result.GetStatus()) }
-
-func (s *statuses) want(t *testing.T, when string, want ...wire.Status_Code) {
-	t.Helper()
-	if !slices.Equal(*s, want) {
-		t.Errorf("%s: answered %v, want %v", when, *s, want)
-	}
-	*s = nil
-}
-
-// committed is the future of an entry that was committed.
-type committed struct{ response any }
-
-func (c committed) Error() error  { return nil }
-func (c committed) Response() any { return c.response }
-func (c committed) Index() uint64 { return 1 }
-
-func acquireOf(session, seq uint64) *wire.Command {
-	return &wire.Command{SessionId: session, Seq: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{}}}}}
 }
 
 // queueing returns a proposer that accepts commands and proposes none.
