@@ -151,6 +151,23 @@ func importDirection(t *tree) []string {
 	return findings
 }
 
+// TestPolicyRunsDown verifies that the import policy has no upward edge: a package knows only packages above it in the
+// list.
+func TestPolicyRunsDown(t *testing.T) {
+	for i, layer := range layers {
+		for _, known := range layer.knows {
+			if known == "..." || match(known, layer.pkg) || match(layer.pkg, strings.TrimSuffix(known, "/...")) {
+				continue // its own subpackages, or the tests, which may know everything
+			}
+			for j := i + 1; j < len(layers); j++ {
+				if match(known, layers[j].pkg) {
+					t.Errorf("%s knows %s, which is below it in the list", layer.pkg, layers[j].pkg)
+				}
+			}
+		}
+	}
+}
+
 func raftContained(t *tree) []string {
 	var findings []string
 	for _, f := range t.files {

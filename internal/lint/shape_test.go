@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"go/ast"
 	"go/token"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -13,6 +14,12 @@ import (
 const (
 	fileLines     = 500 // exclusive
 	functionLines = 70
+)
+
+// Limits for the size of a package below server/, without its tests.
+const (
+	packageFiles = 20
+	packageLines = 2_500
 )
 
 // emptyNames are names that say nothing about the content.
@@ -29,6 +36,12 @@ var shapeRules = []rule{{
 	check: functionSize,
 	bad: []example{
 		{"fsm/long.go", "package fsm\n\nfunc long() {\n" + strings.Repeat("\t_ = 0\n", functionLines-2) + "}\n", "fsm/long.go:3: long has 70 lines"},
+	},
+}, {
+	name:  "packages are small",
+	check: packageSize,
+	bad: []example{
+		{"server/big/a.go", "package big\n" + strings.Repeat("//\n", packageLines), "server/big has 2501 lines in 1 files"},
 	},
 }, {
 	name:  "names say what is inside",
@@ -60,6 +73,23 @@ func fileSize(t *tree) []string {
 	for _, f := range t.files {
 		if n := f.lines(); !f.generated && n >= fileLines {
 			findings = append(findings, fmt.Sprintf("%s has %d lines, %d are too many: part it by what it is about", f.path, n, fileLines))
+		}
+	}
+	return findings
+}
+
+func packageSize(t *tree) []string {
+	lines, files := map[string]int{}, map[string]int{}
+	for _, f := range t.files {
+		if !f.test && !f.generated && match("server/...", f.dir()) {
+			lines[f.dir()] += f.lines()
+			files[f.dir()]++
+		}
+	}
+	var findings []string
+	for _, dir := range slices.Sorted(maps.Keys(files)) {
+		if lines[dir] > packageLines || files[dir] > packageFiles {
+			findings = append(findings, fmt.Sprintf("%s has %d lines in %d files, more than %d in %d: split it by what it is about", dir, lines[dir], files[dir], packageLines, packageFiles))
 		}
 	}
 	return findings
