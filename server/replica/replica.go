@@ -208,8 +208,10 @@ func (r *Replica) openNetwork() error {
 	}
 	if err != nil {
 		r.metrics.Close()
+		return err
 	}
-	return err
+	layer.Start() // last: from here on, other nodes' requests reach all parts
+	return nil
 }
 
 // start runs raft if this node has state. If it has none, it first asks the other nodes.

@@ -171,6 +171,7 @@ func listenAs(t *testing.T, net *simnet.Net, at string, s *scripted) *scripted {
 	if err != nil {
 		t.Fatal(err)
 	}
+	layer.Start()
 	t.Cleanup(func() {
 		if err := layer.Close(); err != nil {
 			t.Error(err)

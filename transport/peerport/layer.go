@@ -143,7 +143,7 @@ type Layer struct {
 	tunnels int                // number of conns that are incoming tunnels
 }
 
-// New starts a Layer. It returns an error if the certificate names another node or another cluster than
+// New creates a Layer, which accepts no connections before Start. It returns an error if the certificate names another node or another cluster than
 // Identity does.
 func New(cfg Config) (*Layer, error) {
 	if cfg.Listener == nil || cfg.Identity == nil {
@@ -161,9 +161,11 @@ func New(cfg Config) (*Layer, error) {
 		return nil, err
 	}
 	l.ctx, l.cancel = context.WithCancel(context.Background())
-	l.running.Go(l.listen)
 	return l, nil
 }
+
+// Start accepts connections from then on. The handlers may be called before it returns.
+func (l *Layer) Start() { l.running.Go(l.listen) }
 
 func (l *Layer) openTLS() error {
 	if l.cfg.TLS == nil {

@@ -232,6 +232,7 @@ func start(t *testing.T, who *identity, change ...func(*peerport.Config)) *peerp
 	if err != nil {
 		t.Fatal(err)
 	}
+	l.Start()
 	t.Cleanup(func() {
 		if err := l.Close(); err != nil {
 			t.Error(err)
