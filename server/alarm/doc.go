@@ -1,5 +1,5 @@
 // Package alarm keeps the findings of a node that need an operator's attention: that the log of another node
-// has diverged.
+// has forked from its own.
 //
 // An alarm carries the revision that the node's state had when it was raised. When an operator acknowledges
 // alarms, the state records the revision of the acknowledgement. An alarm stands unless it is older than the

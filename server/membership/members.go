@@ -60,9 +60,9 @@ func New(cfg Config) *Members {
 	return &Members{cfg: cfg, changing: make(chan struct{}, 1), due: make(chan struct{}, 1)}
 }
 
-// Lock waits until no other membership change is in progress, and excludes others until done is called. Each change consists of several steps in
-// the log and in raft's configuration, and steps of two changes must not interleave: otherwise a node that is
-// being removed could be promoted, or recorded again, right afterwards.
+// Lock waits until no other membership change is in progress, and excludes others until done is called. Each change
+// consists of several steps in the log and in raft's configuration, and steps of two changes must not interleave:
+// otherwise a node that is being removed could be promoted, or recorded again, right afterwards.
 func (m *Members) Lock(ctx context.Context) (done func(), err error) {
 	select {
 	case m.changing <- struct{}{}:

@@ -166,6 +166,7 @@ func TestNewTermsAreNoticed(t *testing.T) {
 type parts struct {
 	*Peers
 	store      *faulty
+	failed     error // with which the storage stopped the node
 	alarms     []string
 	rolledBack []string
 	forked     []string
@@ -174,7 +175,7 @@ type parts struct {
 func withMembers(t *testing.T, members ...string) *parts {
 	t.Helper()
 	p := &parts{store: newFaulty("")}
-	stores, err := storage.Open(storage.Options{Backend: p.store.stores(), NoOverlap: true, DiskTimeout: time.Hour, Failed: func(error) {}})
+	stores, err := storage.Open(storage.Options{Backend: p.store.stores(), NoOverlap: true, DiskTimeout: time.Hour, Failed: func(err error) { p.failed = err }})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -284,20 +285,21 @@ func TestMetNodesAreCompared(t *testing.T) {
 	}
 }
 
-// TestMemoryThatCannotBeKept verifies that a failure to store the memory is returned.
+// TestMemoryThatCannotBeKept verifies that a failure to store the memory is returned, and stops the node if the disk is
+// the cause.
 func TestMemoryThatCannotBeKept(t *testing.T) {
 	p := withMembers(t, "n1", "n2")
 	p.store.fails.Store(new("set " + string(memoryKey)))
-	if err := p.keep(); !errors.Is(err, errDisk) {
-		t.Error(err)
+	if err := p.keep(); !errors.Is(err, errDisk) || !errors.Is(p.failed, errDisk) {
+		t.Errorf("%v, the node stops with %v", err, p.failed)
 	}
 	p = withMembers(t, "n1", "n2")
 	if _, err := p.cfg.Directory.Store(2, &wire.Membership{Members: []*wire.Member{{Id: "n2", Incarnation: "\xff"}}}); err == nil {
 		t.Error("an incarnation that is not text was stored")
 	}
 	p.memory.Met("\xff", &wire.PeerState{})
-	if err := p.keep(); err == nil {
-		t.Error("what is no text was kept")
+	if err := p.keep(); err == nil || p.failed != nil {
+		t.Errorf("what is no text was kept: %v, the node stops with %v", err, p.failed)
 	}
 }
 

@@ -17,8 +17,8 @@
 //   - failover.go: the parts that move leadership. When the leader's process dies, package failover/monitor calls an
 //     election. Package handover moves leadership on request, and away from a slow disk.
 //
-// Package bootstrap starts an empty node. Package command takes commands through the node. Package cluster is raft's view of the members, package probe asks them for their state, and package membership
-// changes them.
+// Package bootstrap starts an empty node. Package command takes commands through the node. Package cluster is raft's
+// view of the members, package probe asks them for their state, and package membership changes them.
 //
 // # Leadership
 //

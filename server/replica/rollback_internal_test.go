@@ -11,6 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/retired"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -145,6 +146,24 @@ func TestForkThatShowsLater(t *testing.T) {
 		}
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)
+		}
+	})
+}
+
+// TestFirstReasonToStopIsKept verifies that a node that stops for good stores why, and no later reason.
+func TestFirstReasonToStopIsKept(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		n.rolledBack("n2", "it lacks a vote")
+		n.forked("the others have another log")
+		if cause := n.halted.Load(); cause == nil || !errors.Is(*cause, status.ErrRolledBack) || !strings.Contains((*cause).Error(), "it lacks a vote") {
+			t.Errorf("halted with %v", cause)
+		}
+		if err := retired.Check(n.stores.Values); !errors.Is(err, status.ErrRolledBack) {
+			t.Errorf("the next start fails with %v", err)
+		}
+		if text, _ := n.stores.Values.Get([]byte("quorumlock.forked")); len(text) > 0 {
+			t.Errorf("stored as well: %s", text)
 		}
 	})
 }

@@ -238,6 +238,39 @@ func TestDisconnect(t *testing.T) {
 	})
 }
 
+// TestNothingIsAcceptedBeforeStart verifies that a layer answers no caller before it is started.
+func TestNothingIsAcceptedBeforeStart(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := newMemory()
+		cfg := peerport.Config{Identity: knows("n1", "n2"), Network: m}
+		answering(&cfg)
+		var err error
+		if cfg.Listener, err = m.Listen(t.Context(), "n1"); err != nil {
+			t.Fatal(err)
+		}
+		a, err := peerport.New(cfg)
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, called := start(t, knows("n2", "n1"), on(m)), make(chan error, 1)
+		go func() {
+			_, _, err := b.Call(t.Context(), "n1", "n1", probe)
+			called <- err
+		}()
+		synctest.Wait()
+		if len(called) > 0 || a.Stats().Handshaking > 0 {
+			t.Error("a caller was accepted")
+		}
+		a.Start()
+		if err := <-called; err != nil {
+			t.Error(err)
+		}
+		if err := a.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+}
+
 func TestCloseEndsEverything(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
