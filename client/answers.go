@@ -17,8 +17,8 @@ const (
 	ackMost = 512
 )
 
-// enlist adds a call to the session. The call is numbered when it is first sent.
-func (s *Session) enlist(k *call) {
+// addCall adds a call to the session. The call is numbered when it is first sent.
+func (s *Session) addCall(k *call) {
 	k.session = s
 	k.request.SessionId = s.id
 	s.unsent.push(k)
@@ -41,12 +41,12 @@ func (s *Session) number(k *call) {
 // and is not remembered, so it may take a new number. Under its old number it would hold back the mark and
 // thus keep the window full.
 func (s *Session) renumber(k *call) {
-	s.unnumber(k)
+	s.clearNumber(k)
 	s.client.again(k)
 }
 
-// unnumber makes an answered request unsent again, so that it gets a new sequence number.
-func (s *Session) unnumber(k *call) {
+// clearNumber makes an answered request unsent again, so that it gets a new sequence number.
+func (s *Session) clearNumber(k *call) {
 	s.removeFromLists(k)
 	k.request.Seq = 0
 	s.unsent.push(k)

@@ -50,7 +50,7 @@ func TestWhichLeaderNeedsAnotherWay(t *testing.T) {
 		"it could not be tried":  {to: "n1", via: "n2:7400"},
 		"an earlier one failed":  {change: func(c *Client, _ *conn) { c.avoid.term = 4 }},
 		"another one failed":     {change: func(c *Client, _ *conn) { c.avoid.addr = "n3:7400" }},
-		"after a tunnel":         {change: func(c *Client, _ *conn) { c.avoid, c.detour.used = avoided{}, true }, to: "n1", via: "n2:7400"},
+		"after a tunnel":         {change: func(c *Client, _ *conn) { c.avoid, c.reroute.used = avoided{}, true }, to: "n1", via: "n2:7400"},
 		"it has no name":         {change: func(c *Client, _ *conn) { c.leader.Id = "" }},
 		"it has no address":      {change: func(c *Client, _ *conn) { c.leader.ClientAddr, c.avoid.addr = "", "" }},
 		"it is this node":        {change: func(c *Client, cn *conn) { cn.node = "n1" }},
@@ -85,7 +85,7 @@ func TestWhichLeaderNeedsAnotherWay(t *testing.T) {
 func helped(node, leader string, ago time.Duration, tries int) func(*Client, *conn) {
 	return func(c *Client, _ *conn) {
 		c.helper = helper{node + ":7400", hintOf(leader, 5), c.clock.Now() - ago}
-		c.detour.tries = tries
+		c.reroute.tries = tries
 	}
 }
 
@@ -125,18 +125,18 @@ func TestWhenATunnelIsRequested(t *testing.T) {
 		around time.Duration
 		direct time.Duration
 	}{
-		"it failed":          {nil, at + detourAfter, never},
-		"not so soon again":  {func(c *Client, _ *conn) { c.detour.after = at + time.Second }, at + time.Second, never},
-		"after a tunnel":     {func(c *Client, _ *conn) { c.detour.used, c.detour.after = true, at-time.Second }, at - time.Second, never},
+		"it failed":          {nil, at + rerouteAfter, never},
+		"not so soon again":  {func(c *Client, _ *conn) { c.reroute.after = at + time.Second }, at + time.Second, never},
+		"after a tunnel":     {func(c *Client, _ *conn) { c.reroute.used, c.reroute.after = true, at-time.Second }, at - time.Second, never},
 		"it did not fail":    {func(c *Client, _ *conn) { c.avoid = avoided{} }, never, never},
-		"one is under way":   {func(c *Client, _ *conn) { c.detour.to = hintOf("n1", 5) }, never, never},
+		"one is under way":   {func(c *Client, _ *conn) { c.reroute.to = hintOf("n1", 5) }, never, never},
 		"it leads":           {func(_ *Client, cn *conn) { cn.leads = true }, never, never},
 		"it leads, silently": {func(c *Client, cn *conn) { cn.leads = true; asked(c, time.Second) }, at - time.Second + silenceMax/4, never},
-		"silent, not again": {func(c *Client, cn *conn) { cn.leads = true; asked(c, time.Second); c.detour.after = at + time.Hour },
+		"silent, not again": {func(c *Client, cn *conn) { cn.leads = true; asked(c, time.Second); c.reroute.after = at + time.Hour },
 			at + time.Hour, never},
 		"short sessions": {func(c *Client, cn *conn) { cn.leads = true; asked(c, 0); c.silence = time.Millisecond }, at + answerTimeout, never},
 		"a tunnel":       {func(_ *Client, cn *conn) { cn.leads, cn.direct, cn.retry = true, "n1:7400", at+time.Hour }, never, at + time.Hour},
-		"tried already": {func(c *Client, cn *conn) { cn.leads, cn.direct, cn.retry, c.detour.direct = true, "n1:7400", at, true },
+		"tried already": {func(c *Client, cn *conn) { cn.leads, cn.direct, cn.retry, c.reroute.direct = true, "n1:7400", at, true },
 			never, never},
 	}
 	for name, test := range tests {
@@ -152,11 +152,11 @@ func TestWhenATunnelIsRequested(t *testing.T) {
 			if got := c.directAt(cn); got != test.direct {
 				t.Errorf("%s: directly at %v, want %v", name, got, test.direct)
 			}
-			if got := c.detourAt(cn); got != min(test.around, test.direct) {
+			if got := c.rerouteAt(cn); got != min(test.around, test.direct) {
 				t.Errorf("%s: at %v, want the earlier one", name, got)
 			}
 			c.armAround(cn)
-			if want := c.detourAt(cn); (c.alarmAt != 0) != (want != never) || c.alarmAt != 0 && c.alarmAt != want {
+			if want := c.rerouteAt(cn); (c.alarmAt != 0) != (want != never) || c.alarmAt != 0 && c.alarmAt != want {
 				t.Errorf("%s: the alarm is at %v, want %v", name, c.alarmAt, want)
 			}
 		})
@@ -170,25 +170,25 @@ func TestWaysThatComeToNothing(t *testing.T) {
 		c, cn := still(t)
 		dials := 0
 		c.cfg.Dial = func(context.Context, string) (net.Conn, error) { dials++; return nil, errors.New("unreachable") }
-		c.avoid, c.detour.used = avoided{addr: "n1:7400", term: 5}, true
+		c.avoid, c.reroute.used = avoided{addr: "n1:7400", term: 5}, true
 		for try := range 6 {
-			time.Sleep(detourMost + detourFirst)
+			time.Sleep(rerouteMost + rerouteFirst)
 			c.mu.Lock()
 			now := c.clock.Now()
 			c.requestTunnel(cn, now)
-			under := c.detour.to
+			under := c.reroute.to
 			c.requestTunnel(cn, now) // does not start a second attempt
 			c.unlock()
 			c.wg.Wait()
 			c.mu.Lock()
-			if under.GetId() != "n1" || c.detour.to != nil || c.detour.tries != try+1 || c.detour.used != (try+1 < detourTries) {
-				t.Errorf("try %d: %+v, to %v", try, c.detour, under)
+			if under.GetId() != "n1" || c.reroute.to != nil || c.reroute.tries != try+1 || c.reroute.used != (try+1 < rerouteTries) {
+				t.Errorf("try %d: %+v, to %v", try, c.reroute, under)
 			}
-			if wait := c.detour.after - c.clock.Now(); wait < detourFirst || wait > detourFirst+min(detourMost, detourFirst<<(try+1))+time.Millisecond {
+			if wait := c.reroute.after - c.clock.Now(); wait < rerouteFirst || wait > rerouteFirst+min(rerouteMost, rerouteFirst<<(try+1))+time.Millisecond {
 				t.Errorf("try %d: the next one in %v", try, wait)
 			}
-			c.requestTunnel(cn, c.detour.after-1) // too early
-			if c.detour.to != nil {
+			c.requestTunnel(cn, c.reroute.after-1) // too early
+			if c.reroute.to != nil {
 				t.Errorf("try %d: again before its time", try)
 			}
 			c.unlock()
@@ -214,13 +214,13 @@ func TestLeaderIsTriedBesideItsTunnel(t *testing.T) {
 		now := c.clock.Now()
 		cn.leads, cn.direct, cn.retry = true, "n1:7400", now
 		c.requestTunnel(cn, now)
-		if !c.detour.direct || cn.retry < now+directEvery/2 || cn.retry > now+directEvery {
-			t.Errorf("the next one at %v, %+v", cn.retry-now, c.detour)
+		if !c.reroute.direct || cn.retry < now+directEvery/2 || cn.retry > now+directEvery {
+			t.Errorf("the next one at %v, %+v", cn.retry-now, c.reroute)
 		}
 		c.unlock()
 		c.wg.Wait()
-		if c.detour.direct || c.made != nil || cn.err != nil {
-			t.Errorf("%+v after it failed", c.detour)
+		if c.reroute.direct || c.made != nil || cn.err != nil {
+			t.Errorf("%+v after it failed", c.reroute)
 		}
 	})
 }
@@ -252,7 +252,7 @@ func TestWhichConnectionIsReplaced(t *testing.T) {
 			defer far.Close()
 			made := newConn("n3:7400", near, &wire.HelloReply{NodeId: "n1", Leader: hintOf("n1", 5)}, nil)
 			defer made.discard()
-			made.direct, c.detour.tries = "n1:7400", 2
+			made.direct, c.reroute.tries = "n1:7400", 2
 			if test.change != nil {
 				test.change(c, cn, made)
 			}
@@ -261,8 +261,8 @@ func TestWhichConnectionIsReplaced(t *testing.T) {
 			if replaced := c.made == made && cn.err != before; replaced != test.replaced || replaced != (c.made != nil) {
 				t.Errorf("%s: replaced is %v, %v", name, replaced, cn.err)
 			}
-			if test.replaced != (c.detour.tries == 0) {
-				t.Errorf("%s: %d tries", name, c.detour.tries)
+			if test.replaced != (c.reroute.tries == 0) {
+				t.Errorf("%s: %d tries", name, c.reroute.tries)
 			}
 			_ = far.SetWriteDeadline(time.Now().Add(time.Second))
 			_, err := far.Write([]byte("x"))

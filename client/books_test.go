@@ -38,7 +38,7 @@ func (c *Client) checkLists(now time.Duration) []string {
 		return b.wrong
 	}
 	b.lanes()
-	b.agenda()
+	b.schedule()
 	b.alarm()
 	b.watchers()
 	for id, s := range c.sessions {
@@ -58,7 +58,7 @@ func (b *listCheck) that(right bool, format string, args ...any) {
 // closed checks that a closed client has no state left.
 func (b *listCheck) closed() {
 	c := b.c
-	left := len(c.sessions) + len(c.agenda) + len(c.watchers) + len(c.urgent.all()) + len(c.ready.all()) + len(c.anywhere.all()) + len(c.stalled.all())
+	left := len(c.sessions) + len(c.schedule) + len(c.watchers) + len(c.urgent.all()) + len(c.ready.all()) + len(c.anywhere.all()) + len(c.stalled.all())
 	b.that(left == 0, "%d sessions, requests and watchers are left of a closed client", left)
 }
 
@@ -105,13 +105,13 @@ func (b *listCheck) lanes() {
 	b.that(c.conn != nil || c.flight.n == 0, "%d calls are in flight on no connection", c.flight.n)
 }
 
-// agenda checks that the agenda is a heap that contains every session, at or before its next event.
-func (b *listCheck) agenda() {
-	a := b.c.agenda
+// schedule checks that the schedule is a heap that contains every session, at or before its next event.
+func (b *listCheck) schedule() {
+	a := b.c.schedule
 	b.that(len(a) == len(b.c.sessions), "%d sessions have an event, of %d", len(a), len(b.c.sessions))
 	for i, s := range a {
-		b.that(s.place == i && b.c.sessions[s.id] == s, "session %d is at %d of the agenda and believes %d", s.id, i, s.place)
-		b.that(!a.Less(i, (i-1)/2) || i == 0, "the agenda is out of order at %d", i)
+		b.that(s.place == i && b.c.sessions[s.id] == s, "session %d is at %d of the schedule and believes %d", s.id, i, s.place)
+		b.that(!a.Less(i, (i-1)/2) || i == 0, "the schedule is out of order at %d", i)
 		if s.closing == nil {
 			b.that(s.wakeAt <= s.nextEvent(), "session %d wakes at %v, its next event is at %v", s.id, s.wakeAt, s.nextEvent())
 		}
@@ -124,8 +124,8 @@ func (b *listCheck) alarm() {
 	by := func(what string, at time.Duration) {
 		b.that(c.alarmAt != 0 && c.alarmAt <= max(at, b.now)+time.Millisecond, "the alarm is at %v, and %s at %v", c.alarmAt, what, at)
 	}
-	if len(c.agenda) > 0 {
-		by("a session's event is", c.agenda[0].wakeAt)
+	if len(c.schedule) > 0 {
+		by("a session's event is", c.schedule[0].wakeAt)
 	}
 	if c.retryAt != 0 {
 		by("a retry is", c.retryAt)
@@ -209,7 +209,7 @@ func (b *listCheck) holds(s *Session) {
 			for _, e := range r.extends {
 				b.that(!e.call.finished, "hold %d counts with an Extend that was answered", d.id)
 			}
-			b.that(r.upgrades == s.upgrades(d) && (r.upgrades > 0 || len(r.limbo) == 0), "hold %d: %d upgrades, and %d who wait for them", d.id, r.upgrades, len(r.limbo))
+			b.that(r.upgrades == s.upgrades(d) && (r.upgrades > 0 || len(r.undecided) == 0), "hold %d: %d upgrades, and %d who wait for them", d.id, r.upgrades, len(r.undecided))
 		}
 	}
 }

@@ -8,19 +8,19 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// rarity is state that few holds need: a bound of their own, an upgrade, or notices. It is guarded by the
+// extras is state that few holds need: a bound of their own, an upgrade, or notices. It is guarded by the
 // client's mutex.
-type rarity struct {
-	bounded  bool
-	until    time.Duration // when the hold ends by itself, if bounded
-	by       uint64        // revision of the request that set the bound
-	maxHold  uint32        // in milliseconds; 0 if none
-	graced   bool          // a revocation's grace is running in addition to the bound
-	graceEnd time.Duration // when the hold is forced away, if graced
-	expires  bool          // the leader reported that the bound ends before the grace
-	extends  []pendingExtend
-	upgrades int     // in flight
-	limbo    []*call // calls refused with NOT_HELD while an upgrade may have changed the token
+type extras struct {
+	bounded   bool
+	until     time.Duration // when the hold ends by itself, if bounded
+	by        uint64        // revision of the request that set the bound
+	maxHold   uint32        // in milliseconds; 0 if none
+	graced    bool          // a revocation's grace is running in addition to the bound
+	graceEnd  time.Duration // when the hold is forced away, if graced
+	expires   bool          // the leader reported that the bound ends before the grace
+	extends   []pendingExtend
+	upgrades  int     // in flight
+	undecided []*call // calls refused with NOT_HELD while an upgrade may have changed the token
 
 	notice      Notice
 	revocations int // number of revocations seen so far
@@ -41,10 +41,10 @@ type pendingExtend struct {
 // margin would leave no time.
 const leastMaxHold = 100
 
-// rarely returns the hold's rarity, creating it on first use.
-func (d *held) rarely() *rarity {
+// extra returns the hold's extras, creating it on first use.
+func (d *held) extra() *extras {
 	if d.rare == nil {
-		d.rare = &rarity{}
+		d.rare = &extras{}
 	}
 	return d.rare
 }
@@ -71,14 +71,14 @@ func (d *held) deadline() time.Duration {
 
 // bound sets the deadline started by the request with that revision.
 func (d *held) bound(until time.Duration, by uint64) {
-	r := d.rarely()
+	r := d.extra()
 	r.bounded, r.until, r.by = true, until, by
 	d.watchBound()
 }
 
 // grace sets when a revocation forces the hold away. It never prolongs the hold.
 func (d *held) grace(end time.Duration) {
-	r := d.rarely()
+	r := d.extra()
 	r.graced, r.graceEnd, r.expires = true, end, false
 	d.watchBound()
 }
@@ -127,7 +127,7 @@ func untilOf(since time.Duration, ms uint32) time.Duration {
 func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) bool {
 	d, s := h.held, h.held.session
 	ms := k.acquired.acquire.MaxHoldMs
-	d.rarely().maxHold = ms
+	d.extra().maxHold = ms
 	until := untilOf(since, ms)
 	if !k.queued && until-s.client.clock.Now() > 0 || k.abandoned {
 		d.bound(until, result.GetRevision())
@@ -144,7 +144,7 @@ func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) boo
 		d.bound(until, result.GetRevision())
 	}
 	h.startExtend(extend, ms)
-	s.enlist(extend)
+	s.addCall(extend)
 	s.client.submit(extend)
 	return scarce
 }
@@ -204,7 +204,7 @@ func (h *Hold) startExtend(k *call, ms uint32) {
 	if ms == 0 {
 		return
 	}
-	r := h.held.rarely()
+	r := h.held.extra()
 	r.extends = append(r.extends, pendingExtend{k, untilOf(h.held.session.client.clock.Now(), ms)})
 	h.held.watchBound()
 }
@@ -217,7 +217,7 @@ func (h *Hold) extendAnswered(k *call, result *wire.Result) {
 			return
 		}
 	case wire.Status_OK:
-		r, ms := d.rarely(), k.request.GetExtend().GetMaxHoldMs()
+		r, ms := d.extra(), k.request.GetExtend().GetMaxHoldMs()
 		if ms != 0 && result.GetRevision() >= r.by {
 			r.maxHold = ms
 			d.bound(untilOf(k.firstAt, ms), result.GetRevision())

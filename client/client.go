@@ -41,7 +41,7 @@ type Client struct {
 	watching map[uint64]*Watcher // the active watches, by request id
 
 	sessions map[uint64]*Session
-	agenda   agenda // sessions by the time of their next event
+	schedule schedule // sessions by the time of their next event
 
 	alarm       Timer
 	alarmAt     time.Duration // 0 if not set
@@ -58,7 +58,7 @@ type Client struct {
 	next     *wire.LeaderHint // the leader to connect to next, if set
 	avoid    avoided
 	helper   helper   // the last node known to follow the leader
-	detour   detour   // reaching the leader through another node
+	reroute  reroute  // reaching the leader through another node
 	made     *conn    // an established connection to use next
 	learned  []string // addresses learned from leader hints
 	turn     int      // rotates through the endpoints
@@ -179,8 +179,8 @@ func (e shownError) Error() string { return wire.PrintableLine(e.error.Error()) 
 // Unwrap returns the original error.
 func (e shownError) Unwrap() error { return e.error }
 
-// kick wakes the connecting goroutine.
-func (c *Client) kick() {
+// wakeConnector wakes the connecting goroutine.
+func (c *Client) wakeConnector() {
 	select {
 	case c.need <- struct{}{}:
 	default:

@@ -12,10 +12,10 @@ const (
 	// wakeSlice bounds how late a timer of the boot clock fires after a suspend. Go's timers stop during a
 	// suspend, so a long wait is split into slices, and the clock is read after each.
 	wakeSlice = 250 * time.Millisecond
-	// paceFor is how long boot time is derived from clocks that Go reads without a system call. paceOff is
+	// offsetsFor is how long boot time is derived from clocks that Go reads without a system call. offsetsOff is
 	// the smallest jump of those clocks that ends this immediately.
-	paceFor = 10 * time.Millisecond
-	paceOff = time.Millisecond
+	offsetsFor = 10 * time.Millisecond
+	offsetsOff = time.Millisecond
 )
 
 // systemClock returns a clock on CLOCK_BOOTTIME, or on Go's monotonic clock if the kernel does not support
@@ -45,17 +45,17 @@ func sinceBoot() time.Duration {
 // suspended, and after a suspend the kernel advances the wall clock by the same amount in the same step. So
 // while the difference between wall and monotonic clock is constant, the difference between boot and
 // monotonic clock is constant too, and boot time is derived from the monotonic clock. If the wall clock is
-// also set back by exactly the suspended time, that is noticed within paceFor.
+// also set back by exactly the suspended time, that is noticed within offsetsFor.
 type bootClock struct {
 	boot func() time.Duration
 	read func() (wall, mono time.Duration)
 
-	pace atomic.Pointer[pace]
-	mu   sync.Mutex // serializes changes of pace
+	offsets atomic.Pointer[offsets]
+	mu      sync.Mutex // serializes changes of offsets
 }
 
-// pace is how far the other clocks are ahead of the monotonic one.
-type pace struct {
+// offsets is how far the other clocks are ahead of the monotonic one.
+type offsets struct {
 	wall, boot time.Duration
 	until      time.Duration // on the monotonic clock
 }
@@ -63,7 +63,7 @@ type pace struct {
 // Now returns the time since boot, including suspended time.
 func (c *bootClock) Now() time.Duration {
 	wall, mono := c.read()
-	if p := c.pace.Load(); p != nil && mono < p.until && (wall-mono-p.wall).Abs() < paceOff {
+	if p := c.offsets.Load(); p != nil && mono < p.until && (wall-mono-p.wall).Abs() < offsetsOff {
 		return mono + p.boot
 	}
 	return c.checkConnection()
@@ -78,14 +78,14 @@ func (c *bootClock) checkConnection() time.Duration {
 	wall, begun := c.read()
 	boot := c.boot()
 	_, mono := c.read()
-	p := &pace{wall: wall - begun, boot: boot - mono, until: mono}
-	if mono-begun < paceOff {
-		p.until += paceFor
+	p := &offsets{wall: wall - begun, boot: boot - mono, until: mono}
+	if mono-begun < offsetsOff {
+		p.until += offsetsFor
 	}
-	if last := c.pace.Load(); last != nil {
+	if last := c.offsets.Load(); last != nil {
 		p.boot = max(p.boot, last.boot)
 	}
-	c.pace.Store(p)
+	c.offsets.Store(p)
 	return mono + p.boot
 }
 

@@ -54,8 +54,8 @@ func TestBootClock(t *testing.T) {
 	same()
 	m.pass(time.Millisecond)
 	m.suspend(3 * time.Second)
-	m.wall -= 3 * time.Second // this hides the suspend, but not for longer than paceFor
-	m.pass(paceFor)
+	m.wall -= 3 * time.Second // this hides the suspend, but not for longer than offsetsFor
+	m.pass(offsetsFor)
 	same()
 }
 
@@ -66,7 +66,7 @@ func TestBootClockHeldUp(t *testing.T) {
 	clock := m.clock()
 	before := clock.Now()
 	for i := range 100 {
-		m.pass(paceFor)
+		m.pass(offsetsFor)
 		m.during = func() { m.pass(time.Duration(i%20) * time.Millisecond) }
 		if i%3 == 0 {
 			m.during = func() { m.suspend(time.Second) }

@@ -143,7 +143,7 @@ func (c *Client) connectFailed(err error) {
 	c.mu.Lock()
 	c.lastErr = err
 	c.note(slog.LevelWarn, "no node reached", "err", err)
-	c.kick()
+	c.wakeConnector()
 	c.unlock()
 }
 
@@ -223,7 +223,7 @@ func (c *Client) adopt(cn *conn) bool {
 	c.begin(cn)
 	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "")
 	if cn.leads {
-		c.detour.used = cn.direct != ""
+		c.reroute.used = cn.direct != ""
 		c.attachAll()
 	}
 	c.armAround(cn)
@@ -316,7 +316,7 @@ func (c *Client) drop(cn *conn, err error) {
 	c.rewatch(cn)
 	if !c.closed {
 		c.note(slog.LevelInfo, "connection ended", "addr", cn.addr, "node", cn.node, "err", err)
-		c.kick()
+		c.wakeConnector()
 	}
 }
 

@@ -42,7 +42,7 @@ func TestConnect(t *testing.T) {
 			}
 			c := newClient(f.config())
 			defer c.cancel()
-			c.next, c.detour.used = test.next, test.used
+			c.next, c.reroute.used = test.next, test.used
 			cn, err := c.connect()
 			if (err != nil) != (test.want == nil) || c.next != nil {
 				t.Fatalf("%s: %v, next %v", name, err, c.next)

@@ -54,9 +54,9 @@ func (c *Client) noteLeader(hint *wire.LeaderHint) {
 	}
 	if hint.GetTerm() > c.leader.GetTerm() {
 		// Whatever failed before says nothing about this one.
-		c.attempts, c.probes, c.detour.tries, c.detour.after = 0, 0, 0, 0
-		if c.detour.to != nil {
-			c.detour.cancel()
+		c.attempts, c.probes, c.reroute.tries, c.reroute.after = 0, 0, 0, 0
+		if c.reroute.to != nil {
+			c.reroute.cancel()
 		}
 	}
 	c.leader = hint
@@ -89,10 +89,10 @@ func (c *Client) follow(hint *wire.LeaderHint) bool {
 }
 
 func (c *Client) avoids(hint *wire.LeaderHint) bool {
-	if c.detour.to.GetId() == hint.GetId() && hint.GetId() != "" && hint.GetTerm() <= c.detour.to.GetTerm() {
+	if c.reroute.to.GetId() == hint.GetId() && hint.GetId() != "" && hint.GetTerm() <= c.reroute.to.GetTerm() {
 		return true // another path to it is being tried
 	}
-	if c.detour.used && hint.GetId() != "" {
+	if c.reroute.used && hint.GetId() != "" {
 		return true // another path to it will be tried
 	}
 	return hint.GetClientAddr() == c.avoid.addr && hint.GetTerm() <= c.avoid.term && c.clock.Now() < c.avoid.until
@@ -147,8 +147,8 @@ func (c *Client) connect() (*conn, error) {
 		return cn, nil
 	}
 	begun := c.clock.Now()
-	fallback, tried, failed, err := c.chase()
-	if fallback != nil && (fallback.leads || c.detours()) {
+	fallback, tried, failed, err := c.followHints()
+	if fallback != nil && (fallback.leads || c.reroutes()) {
 		return fallback, nil
 	}
 	// That led to no leader: ask all others in parallel.
@@ -158,7 +158,7 @@ func (c *Client) connect() (*conn, error) {
 		return h.leader.GetClientAddr() != "" && !tried[h.leader.GetClientAddr()]
 	})
 	var next []string
-	if addr := best.GetClientAddr(); addr != "" && !tried[addr] && !c.detours() {
+	if addr := best.GetClientAddr(); addr != "" && !tried[addr] && !c.reroutes() {
 		next = append(next, addr)
 	}
 	if fallback == nil && answered != "" {
@@ -188,15 +188,15 @@ func (c *Client) connect() (*conn, error) {
 	return fallback, nil
 }
 
-// chase tries one endpoint and follows the hints from there, until a node fails or has no further hint.
-func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err error) {
+// followHints tries one endpoint and follows the hints from there, until a node fails or has no further hint.
+func (c *Client) followHints() (last *conn, tried map[string]bool, failed string, err error) {
 	addr, term := c.firstChoice()
 	tried = make(map[string]bool)
 	for hop := 0; hop < maxHops && addr != "" && !tried[addr]; hop++ {
 		tried[addr] = true
 		var cn *conn
 		begun := c.clock.Now()
-		if cn, err = c.dialWithin(c.ctx, addr, c.chaseTimeout(term)); err != nil {
+		if cn, err = c.dialWithin(c.ctx, addr, c.hintTimeout(term)); err != nil {
 			err = fmt.Errorf("%s: %w", addr, err)
 			c.unreachable(addr, term, begun)
 			failed = addr
@@ -217,9 +217,9 @@ func (c *Client) chase() (last *conn, tried map[string]bool, failed string, err 
 	return last, tried, failed, err
 }
 
-// chaseTimeout bounds dialling a node. A node that is not known to lead gets half the time if there are
+// hintTimeout bounds dialling a node. A node that is not known to lead gets half the time if there are
 // other endpoints, since all of them will be asked in parallel afterwards.
-func (c *Client) chaseTimeout(term uint64) time.Duration {
+func (c *Client) hintTimeout(term uint64) time.Duration {
 	if term == 0 && len(c.cfg.Endpoints) > 1 {
 		return helloTimeout / 2
 	}

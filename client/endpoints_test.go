@@ -65,14 +65,14 @@ func TestAvoids(t *testing.T) {
 		"another one":               {hintOf("n2", 5), nil, false},
 		"long ago":                  {hintOf("n1", 5), func(*Client) { time.Sleep(time.Second) }, false},
 		"just not":                  {hintOf("n1", 5), func(*Client) { time.Sleep(time.Second - 1) }, true},
-		"being reached":             {hintOf("n2", 5), func(c *Client) { c.detour.to = hintOf("n2", 5) }, true},
-		"being reached, earlier":    {hintOf("n2", 4), func(c *Client) { c.detour.to = hintOf("n2", 5) }, true},
-		"being reached, later":      {hintOf("n2", 6), func(c *Client) { c.detour.to = hintOf("n2", 5) }, false},
-		"another one being reached": {hintOf("n2", 5), func(c *Client) { c.detour.to = hintOf("n3", 5) }, false},
+		"being reached":             {hintOf("n2", 5), func(c *Client) { c.reroute.to = hintOf("n2", 5) }, true},
+		"being reached, earlier":    {hintOf("n2", 4), func(c *Client) { c.reroute.to = hintOf("n2", 5) }, true},
+		"being reached, later":      {hintOf("n2", 6), func(c *Client) { c.reroute.to = hintOf("n2", 5) }, false},
+		"another one being reached": {hintOf("n2", 5), func(c *Client) { c.reroute.to = hintOf("n3", 5) }, false},
 		"nobody":                    {&wire.LeaderHint{}, nil, false},
-		"nobody, one being reached": {&wire.LeaderHint{}, func(c *Client) { c.detour.to = &wire.LeaderHint{} }, false},
-		"after a tunnel":            {hintOf("n2", 9), func(c *Client) { c.detour.used = true }, true},
-		"nobody, after a tunnel":    {&wire.LeaderHint{}, func(c *Client) { c.detour.used = true }, false},
+		"nobody, one being reached": {&wire.LeaderHint{}, func(c *Client) { c.reroute.to = &wire.LeaderHint{} }, false},
+		"after a tunnel":            {hintOf("n2", 9), func(c *Client) { c.reroute.used = true }, true},
+		"nobody, after a tunnel":    {&wire.LeaderHint{}, func(c *Client) { c.reroute.used = true }, false},
 	}
 	for name, test := range tests {
 		bubble.Test(t, func(t *testing.T) {
@@ -197,7 +197,7 @@ func TestChaseEnds(t *testing.T) {
 			}
 			c := newClient(f.config())
 			defer c.cancel()
-			cn, tried, failed, err := c.chase()
+			cn, tried, failed, err := c.followHints()
 			if cn == nil || cn.node != test.last || (err != nil) != test.fails || (failed != "") != test.fails {
 				t.Fatalf("%s: %+v after %v, %q failed: %v", name, cn, tried, failed, err)
 			}

@@ -13,32 +13,32 @@ import (
 // never is later than any event.
 const never = time.Duration(math.MaxInt64)
 
-// agenda is a heap of sessions by the time of their next event. Acknowledgements only postpone events and
+// schedule is a heap of sessions by the time of their next event. Acknowledgements only postpone events and
 // do not update the heap, which keeps it off the hot path: an entry may come up too early, but never too
 // late.
-type agenda []*Session
+type schedule []*Session
 
 // Len returns the number of sessions.
-func (a agenda) Len() int { return len(a) }
+func (a schedule) Len() int { return len(a) }
 
 // Less orders sessions by time.
-func (a agenda) Less(i, j int) bool { return a[i].wakeAt < a[j].wakeAt }
+func (a schedule) Less(i, j int) bool { return a[i].wakeAt < a[j].wakeAt }
 
 // Swap exchanges two sessions.
-func (a agenda) Swap(i, j int) {
+func (a schedule) Swap(i, j int) {
 	a[i], a[j] = a[j], a[i]
 	a[i].place, a[j].place = i, j
 }
 
 // Push adds a session.
-func (a *agenda) Push(x any) {
+func (a *schedule) Push(x any) {
 	s := x.(*Session)
 	s.place = len(*a)
 	*a = append(*a, s)
 }
 
 // Pop removes the last session.
-func (a *agenda) Pop() any {
+func (a *schedule) Pop() any {
 	last := len(*a) - 1
 	s := (*a)[last]
 	(*a)[last] = nil
@@ -68,11 +68,11 @@ func (c *Client) ring() {
 	}
 	c.alarmAt = 0
 	now := c.clock.Now()
-	for len(c.agenda) > 0 && c.agenda[0].due(now) {
-		s := c.agenda[0]
+	for len(c.schedule) > 0 && c.schedule[0].due(now) {
+		s := c.schedule[0]
 		s.tick(now)
 		if s.place >= 0 {
-			heap.Fix(&c.agenda, s.place)
+			heap.Fix(&c.schedule, s.place)
 		}
 	}
 	c.retryStalled(now)
@@ -83,8 +83,8 @@ func (c *Client) ring() {
 // rearm sets the alarm to the earliest upcoming event. The events of sessions are handled on time; for the
 // others the alarm fires at most once per millisecond.
 func (c *Client) rearm(now time.Duration) {
-	if len(c.agenda) > 0 {
-		c.armAt(c.agenda[0].wakeAt)
+	if len(c.schedule) > 0 {
+		c.armAt(c.schedule[0].wakeAt)
 	}
 	at := never
 	if c.retryAt != 0 {
@@ -96,7 +96,7 @@ func (c *Client) rearm(now time.Duration) {
 		if c.quiet(cn) {
 			at = min(at, cn.pingAt())
 		}
-		at = min(at, c.detourAt(cn))
+		at = min(at, c.rerouteAt(cn))
 		if k != nil && !c.probing {
 			at = min(at, max(k.sentAt+answerTimeout, c.probeAt))
 		}
@@ -109,12 +109,12 @@ func (c *Client) rearm(now time.Duration) {
 	}
 }
 
-// begin puts the session on the agenda.
+// begin puts the session on the schedule.
 func (s *Session) begin(sentAt time.Duration) {
 	s.proofAt = sentAt
 	s.heartbeatAt = sentAt + s.interval()
 	s.wakeAt = s.nextEvent()
-	heap.Push(&s.client.agenda, s)
+	heap.Push(&s.client.schedule, s)
 	s.client.armAt(s.wakeAt)
 }
 
@@ -170,10 +170,10 @@ func (s *Session) tick(now time.Duration) {
 	s.wakeAt = s.nextEvent()
 }
 
-// unlist removes the session from the agenda.
-func (s *Session) unlist() {
+// unschedule removes the session from the schedule.
+func (s *Session) unschedule() {
 	if s.place >= 0 {
-		heap.Remove(&s.client.agenda, s.place)
+		heap.Remove(&s.client.schedule, s.place)
 	}
 }
 
@@ -203,7 +203,7 @@ func (s *Session) heartbeatFailed() {
 func (s *Session) wakeBy(at time.Duration) {
 	if s.place >= 0 && at < s.wakeAt {
 		s.wakeAt = at
-		heap.Fix(&s.client.agenda, s.place)
+		heap.Fix(&s.client.schedule, s.place)
 		s.client.armAt(at)
 	}
 }

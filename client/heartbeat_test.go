@@ -229,7 +229,7 @@ func TestHowHoldsEnd(t *testing.T) {
 				h.held.rare.expires = test.expires
 			}
 			if test.bound+test.grace == 0 {
-				h.held.rarely().extends = []pendingExtend{{&call{}, at}, {&call{}, at + 1}}
+				h.held.extra().extends = []pendingExtend{{&call{}, at}, {&call{}, at + 1}}
 				h.held.watchBound()
 			}
 			other := newHold(s, "y", 10, 10, 10)

@@ -44,7 +44,7 @@ type held struct {
 	gone    error    // why it is lost; kept until the cluster has no hold with this id
 	first   *Hold    // first of the handles that are not released yet
 	orphan  bool     // found by an attach, with no caller that asked for it
-	rare    *rarity  // state that few holds need
+	rare    *extras  // state that few holds need
 	names   []string // for several locks; nil for one
 }
 
@@ -223,7 +223,7 @@ func (d *held) lose(reason error) {
 	for h := d.first; h != nil; h = h.next {
 		h.end(reason)
 	}
-	d.hush()
+	d.stopNotices()
 }
 
 // drop removes a handle that was released, or never will be.
@@ -239,7 +239,7 @@ func (d *held) drop(h *Hold) {
 // forget removes a hold that the cluster no longer knows.
 func (d *held) forget() {
 	d.session.holds.remove(d)
-	d.hush()
+	d.stopNotices()
 }
 
 // Unlock releases the hold. It first cancels the hold's context. The client repeats the release until the
@@ -307,7 +307,7 @@ func (h *Hold) during(ctx context.Context, fn func(ctx context.Context, token ui
 func (h *Hold) startRelease() {
 	h.end(ErrReleased)
 	if h.held.count() == 0 {
-		h.held.hush()
+		h.held.stopNotices()
 	}
 	s := h.held.session
 	k := s.client.freeLists.release()
@@ -316,7 +316,7 @@ func (h *Hold) startRelease() {
 	k.body.Release = &k.release
 	k.request.Body = &k.body
 	h.release = k
-	s.enlist(&k.call)
+	s.addCall(&k.call)
 	if s.state == Lost {
 		s.client.fail(&k.call, s.reason)
 		return
@@ -380,7 +380,7 @@ func (h *Hold) request(ctx context.Context, k *call, begin func()) error {
 	if begin != nil {
 		begin()
 	}
-	s.enlist(k)
+	s.addCall(k)
 	c.submit(k)
 	c.unlock()
 	return c.await(ctx, k)

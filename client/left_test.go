@@ -21,7 +21,7 @@ func TestGrantThatComesWithTheEndOfTheContextIsKept(t *testing.T) {
 		k.locks[0] = &k.lock
 		k.acquire.Locks = k.locks[:]
 		c.mu.Lock()
-		s.enlist(&k.call)
+		s.addCall(&k.call)
 		c.submit(&k.call)
 		c.unlock()
 		synctest.Wait() // it is granted, and its caller has not noticed yet

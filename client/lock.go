@@ -129,7 +129,7 @@ func (s *Session) run(ctx context.Context, k *acquireCall) (*Hold, error) {
 		c.unlock()
 		return nil, err
 	}
-	s.enlist(&k.call)
+	s.addCall(&k.call)
 	if outer, ok := ctx.Value(holdKey{}).(*Hold); ok && outer.held.session == s {
 		k.acquire.Owner = outer.held.owner
 	}
@@ -217,7 +217,7 @@ func (s *Session) cancel(wait *call) {
 	wait.cancelled = true
 	k := &call{kind: kindCancel, target: wait}
 	k.request.Body = &wire.Request_Cancel{Cancel: &wire.Cancel{AcquireSeq: wait.request.Seq}}
-	s.enlist(k)
+	s.addCall(k)
 	s.client.submit(k)
 }
 
@@ -321,7 +321,7 @@ func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 			}
 		}
 		if a.notice != nil {
-			d.rarely().call = a.notice
+			d.extra().call = a.notice
 		}
 	}
 	h.asked = a.ctx

@@ -95,7 +95,7 @@ func TestGoodbyeMovesOn(t *testing.T) {
 		f.set(func() {
 			cn := f.node("n1").conns[0]
 			f.node("n1").down = true
-			_ = cn.out.Send(transport.Farewell(wire.Goodbye_SHUTDOWN, "stopping"))
+			_ = cn.out.Send(transport.GoodbyeFrame(wire.Goodbye_SHUTDOWN, "stopping"))
 		})
 		f.lead("n2", 2)
 		ok(t, hold.Unlock(context.Background()))
@@ -198,7 +198,7 @@ func TestThousandSessionsOnOneConnection(t *testing.T) {
 			ok(t, <-done)
 		}
 		synctest.Wait()
-		if len(c.sessions)+len(c.agenda)+c.flight.n+len(f.service.sessions)+len(f.service.locks) != 0 {
+		if len(c.sessions)+len(c.schedule)+c.flight.n+len(f.service.sessions)+len(f.service.locks) != 0 {
 			t.Fatal("something is left")
 		}
 	})

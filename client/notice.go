@@ -25,7 +25,7 @@ func (h *Hold) Revoked() <-chan Notice {
 	c := h.held.session.client
 	c.mu.Lock()
 	defer c.unlock()
-	r := h.held.rarely()
+	r := h.held.extra()
 	if r.latest == nil {
 		r.latest = make(chan Notice, 1)
 		if r.notice != (Notice{}) {
@@ -39,8 +39,8 @@ func (h *Hold) Revoked() <-chan Notice {
 	return r.latest
 }
 
-// hush stops the notices of a hold that has ended and no longer watches its bound.
-func (d *held) hush() {
+// stopNotices stops the notices of a hold that has ended and no longer watches its bound.
+func (d *held) stopNotices() {
 	if s := d.session; s.bounded != nil {
 		if delete(s.bounded, d); len(s.bounded) == 0 {
 			s.boundAt = never
@@ -61,7 +61,7 @@ func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, un
 	if !wanted && revocation == nil || d.gone != nil {
 		return
 	}
-	r := d.rarely()
+	r := d.extra()
 	n, anew := r.notice, false
 	if revocation != nil {
 		n.Revoked, n.Reason, n.Grace = true, revocation.GetReason(), graceOf(revocation)
@@ -145,7 +145,7 @@ func (d *held) deliver() {
 }
 
 // callNotice calls the function until it has received the latest notice.
-func (c *Client) callNotice(r *rarity) {
+func (c *Client) callNotice(r *extras) {
 	for {
 		c.mu.Lock()
 		if !r.news || r.hushed {

@@ -42,7 +42,7 @@ func TestWhatIsNews(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			c, s := opened(t)
 			h := newHold(s, "x", 9, 9, 9)
-			h.held.rarely().notice = test.before
+			h.held.extra().notice = test.before
 			told := h.Revoked()
 			if test.before != (Notice{}) {
 				<-told

@@ -1,7 +1,7 @@
 package client
 
-// fewCalls is the initial number of slots of a client; a power of two.
-const fewCalls = 8
+// initialSlots is the initial number of slots of a client; a power of two.
+const initialSlots = 8
 
 // numbered maps request ids to calls. Ids are consecutive and few calls are in flight at a time, so the low
 // bits of an id nearly always select a free slot, next to those of the neighbouring ids.
@@ -12,7 +12,7 @@ type numbered struct {
 }
 
 func newNumbered() numbered {
-	return numbered{places: make([]*call, fewCalls), others: make(map[uint64]*call)}
+	return numbered{places: make([]*call, initialSlots), others: make(map[uint64]*call)}
 }
 
 func (c *numbered) place(id uint64) **call { return &c.places[id&uint64(len(c.places)-1)] }

@@ -36,7 +36,7 @@ func TestConfirmed(t *testing.T) {
 			k.confirming = true
 			h := newHold(s, "x", 9, 9, 9)
 			k.hold = h
-			h.held.rarely()
+			h.held.extra()
 			if test.bounded {
 				h.held.bound(time.Hour, 10)
 			}

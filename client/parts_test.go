@@ -113,9 +113,9 @@ func TestLose(t *testing.T) {
 			h.held.bound(c.clock.Now()+time.Second, 9)
 			waits, open := s.queued("a", 3), s.asked("b")
 			unsent := &newAcquire(context.Background(), c, 0, true).call
-			s.enlist(unsent)
+			s.addCall(unsent)
 			parked := &newAcquire(context.Background(), c, 0, true).call
-			s.enlist(parked)
+			s.addCall(parked)
 			s.parked.push(parked)
 			s.sendHeartbeat()
 			sendHeartbeat := s.heartbeat
@@ -169,7 +169,7 @@ func TestCloseThatIsNeverAnswered(t *testing.T) {
 		s.startClose()
 		k := s.closing
 		s.tick(s.deadline())
-		if !errors.Is(k.err, ErrUncertain) || c.sessions[7] != nil || len(c.agenda) != 0 {
+		if !errors.Is(k.err, ErrUncertain) || c.sessions[7] != nil || len(c.schedule) != 0 {
 			t.Errorf("%v, kept %v", k.err, c.sessions[7] != nil)
 		}
 	})
@@ -293,27 +293,27 @@ func TestNumberedPlaces(t *testing.T) {
 		c.add(k)
 		return k
 	}
-	for id := range uint64(fewCalls) {
+	for id := range uint64(initialSlots) {
 		add(id)
 	}
-	if len(c.places) != fewCalls || len(c.others) != 0 || c.n != fewCalls {
+	if len(c.places) != initialSlots || len(c.others) != 0 || c.n != initialSlots {
 		t.Errorf("%d places and %d others for %d", len(c.places), len(c.others), c.n)
 	}
-	add(fewCalls) // its slot is taken
-	if len(c.places) != 2*fewCalls || len(c.others) != 0 {
+	add(initialSlots) // its slot is taken
+	if len(c.places) != 2*initialSlots || len(c.others) != 0 {
 		t.Errorf("%d places and %d others for %d", len(c.places), len(c.others), c.n)
 	}
 	c = newNumbered()
-	first, second := add(1), add(1+fewCalls)
-	if len(c.places) != fewCalls || len(c.others) != 1 {
+	first, second := add(1), add(1+initialSlots)
+	if len(c.places) != initialSlots || len(c.others) != 1 {
 		t.Errorf("%d places and %d others for two", len(c.places), len(c.others))
 	}
 	c.remove(first)
-	if c.find(1) != nil || c.find(1+fewCalls) != second {
+	if c.find(1) != nil || c.find(1+initialSlots) != second {
 		t.Error("the other one is taken out")
 	}
 	c.remove(second)
-	if c.find(1+fewCalls) != nil || len(c.others) != 0 || c.n != 0 {
+	if c.find(1+initialSlots) != nil || len(c.others) != 0 || c.n != 0 {
 		t.Error("it is kept")
 	}
 }

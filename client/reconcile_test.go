@@ -29,7 +29,7 @@ func (s *Session) asked(name string) *call {
 	k.lock.Name = name
 	k.locks[0] = &k.lock
 	k.acquire.Locks = k.locks[:]
-	s.enlist(&k.call)
+	s.addCall(&k.call)
 	s.number(&k.call)
 	k.sends, k.firstAt, k.sentAt = 1, s.client.clock.Now(), s.client.clock.Now()
 	return &k.call

@@ -207,7 +207,7 @@ func (k *call) ofConnection() bool {
 func (c *Client) place(k *call) {
 	c.laneOf(k).push(k)
 	if c.conn == nil {
-		c.kick()
+		c.wakeConnector()
 	}
 }
 

@@ -23,7 +23,7 @@ var aboutHolds = map[string]func(h *Hold) *call{
 }
 
 func sentCall(h *Hold, k *call) *call {
-	h.held.session.enlist(k)
+	h.held.session.addCall(k)
 	h.held.session.client.submit(k)
 	return k
 }
@@ -35,7 +35,7 @@ func upgrading(h *Hold) *call {
 	k.upgrade.HoldId, k.upgrade.Token = h.ID(), h.Token()
 	k.body.Upgrade = &k.upgrade
 	k.request.Body = &k.body
-	h.held.rarely().upgrades++
+	h.held.extra().upgrades++
 	k.after = func() { h.held.upgradeOver() }
 	return sentCall(h, &k.call)
 }
@@ -73,7 +73,7 @@ func TestRequestsOutliveTheirToken(t *testing.T) {
 				}
 				c.answer(k, wire.Status_NOT_HELD)
 				if !known {
-					waits := len(h.held.rare.limbo) == 1 && k.list == nil
+					waits := len(h.held.rare.undecided) == 1 && k.list == nil
 					if name != "upgrade" && !waits || k.finished && name != "upgrade" {
 						t.Fatalf("%s: it waits for the token %v, over %v", name, waits, k.finished)
 					}
@@ -88,7 +88,7 @@ func TestRequestsOutliveTheirToken(t *testing.T) {
 				if k.finished || k.list != &c.flight || tokenOf(k) != 77 || k.request.Seq == number {
 					t.Fatalf("%s: over %v with %v, token %d, number %d after %d", name, k.finished, k.err, tokenOf(k), k.request.Seq, number)
 				}
-				if !up.finished || h.Token() != 77 || len(h.held.rare.limbo) != 0 {
+				if !up.finished || h.Token() != 77 || len(h.held.rare.undecided) != 0 {
 					t.Errorf("%s: the upgrade is not over", name)
 				}
 			})

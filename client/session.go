@@ -48,8 +48,8 @@ type Session struct {
 	resumed resumption         // result of the last attach
 	parked  callList           // requests that wait until the session is attached
 	owners  uint64             // number of owner keys given to lock objects
-	wakeAt  time.Duration      // key in the agenda
-	place   int                // index in the agenda; -1 if not in it
+	wakeAt  time.Duration      // key in the schedule
+	place   int                // index in the schedule; -1 if not in it
 	reason  error              // why the session was lost
 
 	secret []byte
@@ -196,7 +196,7 @@ func (s *Session) startClose() {
 	s.lose(ErrClosed)
 	c.sessions[s.id], s.conn = s, conn // until the cluster has closed it
 	s.wakeAt = s.deadline()
-	heap.Push(&c.agenda, s)
+	heap.Push(&c.schedule, s)
 	c.armAt(s.wakeAt)
 	s.closing = &call{kind: kindClose, session: s, over: make(chan struct{})}
 	s.closing.request.SessionId = s.id
@@ -244,7 +244,7 @@ func (s *Session) lose(reason error) {
 
 // leave removes a lost session from the client.
 func (s *Session) leave(err error) {
-	s.unlist()
+	s.unschedule()
 	delete(s.client.sessions, s.id)
 	for _, k := range []*call{s.closing, s.attaching, s.heartbeat} {
 		if k != nil {

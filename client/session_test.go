@@ -259,7 +259,7 @@ func TestCloseReleasesAndSurvivesABreak(t *testing.T) {
 			t.Fatal("still held")
 		}
 		ok(t, s.Close(context.Background()))
-		if len(c.sessions) != 0 || len(c.agenda) != 0 {
+		if len(c.sessions) != 0 || len(c.schedule) != 0 {
 			t.Fatal("the client keeps a closed session")
 		}
 	})

@@ -61,9 +61,9 @@ func (h *Hold) upgrade(ctx context.Context, waitMs uint32, forever bool, opts []
 		return err
 	}
 	k.upgrade.Token = h.held.token.Load()
-	h.held.rarely().upgrades++
+	h.held.extra().upgrades++
 	k.after = func() { h.held.upgradeOver() }
-	s.enlist(&k.call)
+	s.addCall(&k.call)
 	c.submit(&k.call)
 	c.unlock()
 	_, err := c.awaitWait(ctx, &k.call)
@@ -105,7 +105,7 @@ func (d *held) change(mode Mode, revision uint64) {
 // giveBack downgrades a hold whose upgrade was granted after its caller had left.
 func (h *Hold) giveBack() {
 	k := h.newDowngrade()
-	h.held.session.enlist(k)
+	h.held.session.addCall(k)
 	h.held.session.client.submit(k)
 }
 
@@ -113,14 +113,14 @@ func (h *Hold) giveBack() {
 func (d *held) upgradeOver() {
 	r, s := d.rare, d.session
 	r.upgrades--
-	limbo := r.limbo
-	r.limbo = nil
-	for _, k := range limbo {
+	undecided := r.undecided
+	r.undecided = nil
+	for _, k := range undecided {
 		if !k.finished && s.state != Lost {
 			s.dispatch(k, &wire.Result{Status: wire.Status_NOT_HELD})
 		}
 	}
-	if len(limbo) > 0 {
+	if len(undecided) > 0 {
 		s.client.pump()
 	}
 }
@@ -137,8 +137,8 @@ func (d *held) outdated(k *call) bool {
 		s.retoken(k)
 		return true
 	case d.rare != nil && d.rare.upgrades > 0:
-		s.unnumber(k)
-		d.rare.limbo = append(d.rare.limbo, k)
+		s.clearNumber(k)
+		d.rare.undecided = append(d.rare.undecided, k)
 		return true
 	}
 	return false
@@ -146,7 +146,7 @@ func (d *held) outdated(k *call) bool {
 
 // retoken resends a request about a hold, under a new sequence number, with the hold's current token.
 func (s *Session) retoken(k *call) {
-	s.unnumber(k)
+	s.clearNumber(k)
 	token := k.hold.held.token.Load()
 	switch body := k.request.GetBody().(type) {
 	case *wire.Request_Release:

@@ -6,8 +6,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxHoldersTold bounds the number of holders in the answer to an acquire.
-const maxHoldersTold = 8
+// maxReportedHolders bounds the number of holders in the answer to an acquire.
+const maxReportedHolders = 8
 
 // acquire grants immediately, queues, or refuses.
 func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result {
@@ -29,7 +29,7 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 		}
 	}
 	if blocked != nil && op.WaitMs == 0 && !op.WaitForever {
-		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(blocked, maxHoldersTold)}
+		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(blocked, maxReportedHolders)}
 	}
 	if refusal := m.noRoom(s, op, fresh, blocked != nil); refusal != nil {
 		return refusal

@@ -134,7 +134,7 @@ func (m *Machine) restoredToken(op *wire.RestoreBackup) uint64 {
 
 // endAll expires all sessions, without lock-delays for their holds, and ends the lock-delays in progress.
 func (m *Machine) endAll() {
-	begun := len(m.events)
+	first := len(m.events)
 	var sessions []uint64
 	m.sessions.each(0, func(s *session) bool {
 		sessions = append(sessions, s.id)
@@ -152,7 +152,7 @@ func (m *Machine) endAll() {
 	for c := range slices.Values(delays) {
 		m.open(c)
 	}
-	for _, e := range m.events[begun:] {
+	for _, e := range m.events[first:] {
 		e.Restored = e.Type == wire.Event_SESSION_EXPIRED || e.Type == wire.Event_EXPIRED || e.Type == wire.Event_CANCELLED
 	}
 }

@@ -153,11 +153,11 @@ func (m *Machine) recharge(s *session, c *claim, before uint64) {
 // short refuses a change that would add so many units if the session or the state would exceed its
 // budget. The refusal is not remembered, so the request can be retried.
 func (m *Machine) short(s *session, units uint64) *wire.Result {
-	return m.shortBeside(s, units, shrinkUnits)
+	return m.shortWithReserve(s, units, shrinkUnits)
 }
 
-// shortBeside is short with the given number of the session's units kept free.
-func (m *Machine) shortBeside(s *session, units, free uint64) *wire.Result {
+// shortWithReserve is short with the given number of the session's units kept free.
+func (m *Machine) shortWithReserve(s *session, units, free uint64) *wire.Result {
 	refusal := m.sessionExhausted(s, units, free)
 	if refusal == nil {
 		refusal = m.stateExhausted(units, operatorUnits)

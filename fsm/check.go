@@ -201,7 +201,7 @@ func (m *checking) recount(s *session) error {
 			waiting++
 		}
 	}
-	m.owners.each(ownerKey{session: s.id}, func(at *stake) bool {
+	m.owners.each(ownerKey{session: s.id}, func(at *ownerRow) bool {
 		c, ok := m.claim[at.id]
 		if at.session != s.id || !ok || at.lock() != c.wants()[0].lock.id {
 			return at.session == s.id
@@ -234,8 +234,8 @@ func (m *checking) checkLocks() error {
 		return errors.New("what all locks share was changed")
 	}
 	return each(&m.locks.table, func(l *lock) error {
-		if twin := m.lock[l.id]; twin != l {
-			return fmt.Errorf("locks %q and %q have id %d", twin.name, l.name, l.id)
+		if indexed := m.lock[l.id]; indexed != l {
+			return fmt.Errorf("locks %q and %q have id %d", indexed.name, l.name, l.id)
 		}
 		if err := m.checkLock(l); err != nil {
 			return fmt.Errorf("lock %q: %w", l.name, err)
@@ -269,9 +269,9 @@ func (m *checking) checkLock(l *lock) error {
 func (m *checking) recountHolders(l *lock) error {
 	there := lock{lockKey: l.lockKey, contention: &contention{limit: l.limit}}
 	var err error
-	m.eachSeat(l, func(c *claim) bool {
+	m.everyOccupant(l, func(c *claim) bool {
 		if c == nil || c.token == 0 || c.wantOf(l.id).lock == nil {
-			err = errors.New("a claim does not hold it, but has a seat")
+			err = errors.New("a claim does not hold it, but is its occupant")
 			return false
 		}
 		w := c.wantOf(l.id)
@@ -303,8 +303,8 @@ func (m *checking) recountHolders(l *lock) error {
 	return err
 }
 
-// eachSeat is eachSeated for tables that may lack claims.
-func (m *checking) eachSeat(l *lock, fn func(*claim) bool) {
+// everyOccupant is eachOccupant for tables that may lack claims.
+func (m *checking) everyOccupant(l *lock, fn func(*claim) bool) {
 	if l.sole != 0 {
 		fn(m.claim[l.sole])
 		return
@@ -340,7 +340,7 @@ func (m *checking) checkAudit() error {
 }
 
 func (m *checking) checkOwners() error {
-	return each(&m.owners, func(at *stake) error {
+	return each(&m.owners, func(at *ownerRow) error {
 		c, ok := m.claim[at.id]
 		if !ok || c.phase() == delayed || c.session != at.session || c.owner != at.owner || c.wantOf(at.lock()).lock == nil {
 			return fmt.Errorf("session %d, owner %d has claim %d on lock %d", at.session, at.owner, at.id, at.lock())

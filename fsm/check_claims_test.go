@@ -36,8 +36,8 @@ var brokenClaims = []breakage{
 	{"an owner of another claim", putStake(7, 1, 0, 1), "its owner has another claim"},
 	{"a place in the queue of who holds", putPlace(1, 6), "holds \"a\": true, queued: true"},
 	{"no place in the queue", func(m *Machine) { m.queue.delete(place{1, 8}) }, "holds \"a\": false, queued: false"},
-	{"a token and no seat", editLock("b", func(l *lock) { l.sole = 0 }), "token 102, holds \"b\": false, queued: false"},
-	{"a seat and no token", editLock("a", func(l *lock) { l.sole = 8 }), "holds \"a\": false, queued: false"},
+	{"a token and no place", editLock("b", func(l *lock) { l.sole = 0 }), "token 102, holds \"b\": false, queued: false"},
+	{"an occupant without a token", editLock("a", func(l *lock) { l.sole = 8 }), "holds \"a\": false, queued: false"},
 	{"one token of two", func(m *Machine) {
 		damage(&m.claims, 7, func(c *claim) { c.token = 101 })
 	}, "two claims have token 101"},

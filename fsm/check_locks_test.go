@@ -49,9 +49,9 @@ var brokenFamilyLocks = []breakage{
 // brokenHolders concern the locks a and b (claim 8), r (9 and 10, which waits to upgrade), s (11) and d (13).
 var brokenHolders = []breakage{
 	{"nothing", func(*Machine) {}, ""},
-	{"a seat of who is gone", editLock("a", func(l *lock) { l.sole = 99 }), "but has a seat"},
-	{"a seat of who waits", editLock("s", func(l *lock) { l.sole = 12 }), "but has a seat"},
-	{"a seat of who holds another lock", editLock("a", func(l *lock) { l.sole = 15 }), "but has a seat"},
+	{"an occupant that is gone", editLock("a", func(l *lock) { l.sole = 99 }), "but is its occupant"},
+	{"an occupant that waits", editLock("s", func(l *lock) { l.sole = 12 }), "but is its occupant"},
+	{"an occupant that holds another lock", editLock("a", func(l *lock) { l.sole = 15 }), "but is its occupant"},
 	{"exclusive beside shared", editClaim(9, func(c *claim) { c.one[0].mode = wire.Mode_EXCLUSIVE }), "holds it against others"},
 	{"told nobody of waiters", func(m *Machine) {
 		editClaim(9, func(c *claim) { c.vary().wanted = false })(m)
@@ -131,7 +131,7 @@ var brokenAudits = []breakage{
 
 func putStake(id, session, owner, lockID uint64) func(*Machine) {
 	return func(m *Machine) {
-		m.owners.put(&stake{id: id, session: session, owner: owner, one: [1]want{{lock: &lock{lockKey: lockKey{id: lockID}}}}})
+		m.owners.put(&ownerRow{id: id, session: session, owner: owner, one: [1]want{{lock: &lock{lockKey: lockKey{id: lockID}}}}})
 	}
 }
 

@@ -130,7 +130,7 @@ func TestCheckFindsWhatIsBroken(t *testing.T) {
 		"granted before asked":    func(m *Machine) { damage(&m.claims, 6, func(c *claim) { c.more = &more{grantedRevision: 1} }) },
 		"a hold that nobody owns": func(m *Machine) { m.owners.delete(ownerKey{1, 0, 1}) },
 		"an owner of nothing": func(m *Machine) {
-			m.owners.put(&stake{id: 6, session: 1, owner: 9, one: [1]want{{lock: &lock{lockKey: lockKey{id: 1}}}}})
+			m.owners.put(&ownerRow{id: 6, session: 1, owner: 9, one: [1]want{{lock: &lock{lockKey: lockKey{id: 1}}}}})
 		},
 		"a waiter out of the queue":     func(m *Machine) { m.queue.delete(place{1, 8}) },
 		"a place for nobody":            func(m *Machine) { m.queue.put(place{7, 77}) },
@@ -183,7 +183,7 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 		"a lock-delay that is a hold":   func(m *Machine) { damage(&m.claims, 13, func(c *claim) { c.vary().delayGeneration = 0 }) },
 		"a hold that is a lock-delay":   func(m *Machine) { damage(&m.claims, 11, func(c *claim) { c.vary().delayGeneration = 1 }) },
 		"a lock-delay that somebody owns": func(m *Machine) {
-			m.owners.put(&stake{id: 13, session: 5, one: [1]want{{lock: &lock{lockKey: lockKey{id: 5}}}}})
+			m.owners.put(&ownerRow{id: 13, session: 5, one: [1]want{{lock: &lock{lockKey: lockKey{id: 5}}}}})
 		},
 		"a lock-delay that opens too soon": func(m *Machine) { damage(&m.locks, "d", func(l *lock) { l.exclusive = false }) },
 		"a lease without its hold":         func(m *Machine) { damage(&m.sessions, 5, func(s *session) { s.leased = true }) },

@@ -208,8 +208,8 @@ func (c *claim) grantedRevision() uint64 {
 	return c.id
 }
 
-// grantLate records a grant that comes later than the request.
-func (c *claim) grantLate(revision uint64) {
+// recordLateGrant records a grant that comes later than the request.
+func (c *claim) recordLateGrant(revision uint64) {
 	c.more = &more{queued: c.queued(), grantedRevision: revision, extra: c.extra()}
 }
 

@@ -119,7 +119,7 @@ func (m *Machine) openOne(c *claim, l *lock) {
 	opened := c.wantOf(l.id)
 	e.Lock, e.Locks, e.Mode, e.Permits, e.Partial = l.name, nil, opened.mode, uint64(opened.permits), true
 	l = m.editLock(l)
-	m.unseat(l, c)
+	m.removeOccupant(l, c)
 	l.vacate(opened)
 	l.vary().delays--
 	m.changed = append(m.changed, l)

@@ -40,15 +40,15 @@ func (m *Machine) closesCycle(s *session, c *claim) []*wire.DeadlockStep {
 		path = m.cycleBehind(c, &left)
 	}
 	m.chargeSearch(s, limit-left)
-	return m.tellCycle(path, c.id)
+	return m.cycleSteps(path, c.id)
 }
 
 // cycleOf finds a path from what a claim needs back to its owner.
 func (m *Machine) cycleOf(c *claim, left *int) []node {
 	self := node{release, c.session, c.owner, 0}
 	request := node{grant, c.id, 0, 0}
-	home := func(n node) bool { return n == self }
-	return m.cycle(left, request, home,
+	isGoal := func(n node) bool { return n == self }
+	return m.cycle(left, request, isGoal,
 		node{ofRelease, c.session, c.owner, 0},
 		func(n node) bool { return n.kind == ofGrant && n.a == c.id })
 }
@@ -80,12 +80,12 @@ func (m *Machine) cycleBehind(c *claim, left *int) []node {
 func (m *Machine) cycle(left *int, from node, goal func(node) bool, back node, origin func(node) bool) []node {
 	// An owner with nothing but a place in a queue leads nowhere that the queue does not.
 	forth := newSearch(&graph{m: m, brief: from.kind == grant}, goal, from)
-	path := meet(left, forth, newSearch(&graph{m: m}, origin, back))
+	path := searchBothEnds(left, forth, newSearch(&graph{m: m}, origin, back))
 	if !slices.ContainsFunc(path, node.doubtful) {
 		return path
 	}
 	rest := m.reduce(left, from)
-	if rest == nil || from.kind == grant && !rest.stuck(from.a) {
+	if rest == nil || from.kind == grant && !rest.waitsForever(from.a) {
 		return nil
 	}
 	exact := newSearch(&graph{m: m, rest: rest}, goal, from)
@@ -93,9 +93,9 @@ func (m *Machine) cycle(left *int, from node, goal func(node) bool, back node, o
 	return exact.path()
 }
 
-// tellCycle returns a cycle as an answer describes it. The refused claim has no wait id, because it
+// cycleSteps returns a cycle as an answer describes it. The refused claim has no wait id, because it
 // does not wait.
-func (m *Machine) tellCycle(path []node, refused uint64) []*wire.DeadlockStep {
+func (m *Machine) cycleSteps(path []node, refused uint64) []*wire.DeadlockStep {
 	var steps []*wire.DeadlockStep
 	for i, n := range path {
 		if n.kind != grant && n.kind != ofGrant || len(steps) == maxSteps {

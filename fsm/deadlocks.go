@@ -31,19 +31,19 @@ func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksR
 	unbounded := math.MaxInt
 	g := &graph{m: m, rest: m.reduce(&unbounded, owners...)}
 	groups := &groups{graph: g, index: map[node]int{}, group: map[node]int{}}
-	told := map[node]bool{}
+	reported := map[node]bool{}
 	size := 0
 	for _, self := range owners {
-		if told[self] || len(reply.Deadlocks) == maxDeadlocks || size > maxReplyBytes {
+		if reported[self] || len(reply.Deadlocks) == maxDeadlocks || size > maxReplyBytes {
 			continue
 		}
 		groups.find(self)
 		path := g.around(self, groups.group)
 		for _, n := range path {
-			told[n] = true
+			reported[n] = true
 		}
 		if path != nil {
-			d := &wire.Deadlock{Cycle: m.tellCycle(path, 0)}
+			d := &wire.Deadlock{Cycle: m.cycleSteps(path, 0)}
 			size += proto.Size(d)
 			reply.Deadlocks = append(reply.Deadlocks, d)
 		}
@@ -54,8 +54,8 @@ func (m *Machine) ListDeadlocks(*wire.ListDeadlocksRequest) *wire.ListDeadlocksR
 // around finds the shortest cycle through an owner. It stays within the owner's group and returns nil if
 // there is none.
 func (g *graph) around(self node, group map[node]int) []node {
-	home := func(n node) bool { return n == self }
-	s := newSearch(&graph{m: g.m, rest: g.rest, within: func(n node) bool { return group[n] == group[self] }}, home, self)
+	isGoal := func(n node) bool { return n == self }
+	s := newSearch(&graph{m: g.m, rest: g.rest, within: func(n node) bool { return group[n] == group[self] }}, isGoal, self)
 	unbounded := math.MaxInt
 	s.run(&unbounded)
 	return s.path()

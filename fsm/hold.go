@@ -138,7 +138,7 @@ func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
 	c.trim()
 	m.recharge(s, c, before)
 	if wants := c.wants(); len(wants) == 1 {
-		m.owners.put(c.stakeIn(wants[0])) // the stake would keep the old value alive
+		m.owners.put(c.ownerRowOf(wants[0])) // the ownerRow would keep the old value alive
 	}
 	m.emitClaim(wire.Event_VALUE_SET, c)
 	return answer(wire.Status_OK, "")
@@ -158,7 +158,7 @@ func (m *Machine) noRoomForValue(s *session, c *claim, value []byte) *wire.Resul
 	case m.windowFull(s):
 		return m.fullWindow(s)
 	case len(value) < was:
-		return m.shortBeside(s, grows-had, 0)
+		return m.shortWithReserve(s, grows-had, 0)
 	default:
 		return m.short(s, grows-had)
 	}

@@ -1,11 +1,11 @@
 package fsm
 
-// A claim that holds a lock, or keeps it closed by a lock-delay, is seated there. Most locks have one
-// such claim at a time: its id is stored in the lock, and nowhere else. When a second claim is seated,
+// A claim that holds a lock, or keeps it closed by a lock-delay, is an occupant of it. Most locks have one
+// occupant at a time: its id is stored in the lock, and nowhere else. When a second one is added,
 // both get rows in the table of holders, and so do all later ones until the lock is free.
 
-// seat seats a claim under its token. It does not occupy the lock yet.
-func (m *Machine) seat(l *lock, c *claim) {
+// addOccupant adds a claim under its token. It does not occupy the lock yet.
+func (m *Machine) addOccupant(l *lock, c *claim) {
 	if !l.occupied() {
 		l.sole = c.id
 		return
@@ -18,8 +18,8 @@ func (m *Machine) seat(l *lock, c *claim) {
 	m.holders.put(holder{holderKey{l.id, c.token}, c.id})
 }
 
-// unseat removes a claim's seat.
-func (m *Machine) unseat(l *lock, c *claim) {
+// removeOccupant removes a claim from the occupants of a lock.
+func (m *Machine) removeOccupant(l *lock, c *claim) {
 	if l.sole == c.id {
 		l.sole = 0
 	} else {
@@ -27,9 +27,9 @@ func (m *Machine) unseat(l *lock, c *claim) {
 	}
 }
 
-// seated returns the claim with the lowest token, from the given one on, that is seated at the lock with
+// occupant returns the claim with the lowest token, from the given one on, that occupies the lock with
 // that id and that sole, or nil.
-func (m *Machine) seated(lock, sole, token uint64) *claim {
+func (m *Machine) occupant(lock, sole, token uint64) *claim {
 	if sole == 0 {
 		at, _ := m.holders.seek(holderKey{lock, token})
 		if at.lock != lock {
@@ -43,8 +43,8 @@ func (m *Machine) seated(lock, sole, token uint64) *claim {
 	return nil
 }
 
-// eachSeated calls fn for the seated claims in the order of their tokens, until fn returns false.
-func (m *Machine) eachSeated(l *lock, fn func(*claim) bool) {
+// eachOccupant calls fn for the occupants in the order of their tokens, until fn returns false.
+func (m *Machine) eachOccupant(l *lock, fn func(*claim) bool) {
 	if l.sole != 0 {
 		c, _ := m.claims.get(l.sole)
 		fn(c)
@@ -57,10 +57,10 @@ func (m *Machine) eachSeated(l *lock, fn func(*claim) bool) {
 }
 
 // holds counts the live holds.
-func (m *Machine) holds(l *lock) int { return m.seats(l) - int(l.delays) }
+func (m *Machine) holds(l *lock) int { return m.occupants(l) - int(l.delays) }
 
-// seats counts the seated claims.
-func (m *Machine) seats(l *lock) int {
+// occupants counts the occupants.
+func (m *Machine) occupants(l *lock) int {
 	if l.sole != 0 {
 		return 1
 	}

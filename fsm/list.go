@@ -65,7 +65,7 @@ func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenRes
 	if !ok {
 		return reply
 	}
-	if c := m.seated(l.id, l.sole, req.Token); c != nil && c.token == req.Token && c.held() {
+	if c := m.occupant(l.id, l.sole, req.Token); c != nil && c.token == req.Token && c.held() {
 		reply.Held, reply.Holder = true, m.holderInfo(c, c.wantOf(l.id))
 	}
 	return reply
@@ -145,8 +145,8 @@ func (m *Machine) ListAudit(req *wire.ListAuditRequest) *wire.ListAuditResponse 
 	}
 	slices.SortFunc(older, func(a, b *wire.AuditRecord) int { return cmp.Compare(b.Id, a.Id) })
 	reply.Records = older[:min(len(older), pageSize(req.GetPageSize(), defaultPage, maxPage))]
-	if told := len(reply.Records); told < len(older) {
-		reply.NextPageToken = strconv.FormatUint(older[told-1].Id, 10)
+	if reported := len(reply.Records); reported < len(older) {
+		reply.NextPageToken = strconv.FormatUint(older[reported-1].Id, 10)
 	}
 	return reply
 }
@@ -187,7 +187,7 @@ func (m *Machine) holdersOf(l *lock, most int) []*wire.HolderInfo {
 func (m *Machine) holdersWithin(l *lock, most, room int) []*wire.HolderInfo {
 	most = min(most, m.holds(l))
 	infos := make([]*wire.HolderInfo, 0, most)
-	m.eachSeated(l, func(c *claim) bool {
+	m.eachOccupant(l, func(c *claim) bool {
 		if len(infos) == most || room < 0 {
 			return false
 		}
@@ -227,7 +227,7 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
 	most := min(int(l.delays), maxHolders)
 	var infos []*wire.DelayInfo
-	m.eachSeated(l, func(c *claim) bool {
+	m.eachOccupant(l, func(c *claim) bool {
 		if len(infos) == most {
 			return false
 		}
@@ -251,13 +251,13 @@ func (m *Machine) delayInfos(l *lock) []*wire.DelayInfo {
 // waitersOf returns the head of a lock's queue in order, at least the first waiter.
 func (m *Machine) waitersOf(l *lock, most, room int) []*wire.WaiterInfo {
 	var infos []*wire.WaiterInfo
-	tell := func(info *wire.WaiterInfo) {
+	report := func(info *wire.WaiterInfo) {
 		info.Position = uint64(len(infos)) + 1
 		room -= proto.Size(info)
 		infos = append(infos, info)
 	}
 	if l.upgrader != 0 {
-		tell(m.upgradeInfo(l))
+		report(m.upgradeInfo(l))
 	}
 	m.queue.each(place{lock: l.id}, func(at place) bool {
 		if at.lock != l.id || len(infos) >= most || room < 0 {
@@ -266,7 +266,7 @@ func (m *Machine) waitersOf(l *lock, most, room int) []*wire.WaiterInfo {
 		c, _ := m.claims.get(at.claim)
 		info := m.waiterInfo(c, c.wantOf(l.id))
 		info.QueuedUnixMs, info.WaitMs, info.WaitForever = c.queued(), c.waitMs, c.waitForever
-		tell(info)
+		report(info)
 		return true
 	})
 	return infos

@@ -36,7 +36,7 @@ type Machine struct {
 	nonces   table[string, nonce]
 	locks    editable[string, lock, *lock]
 	claims   table[uint64, *claim]
-	owners   table[ownerKey, *stake]
+	owners   table[ownerKey, *ownerRow]
 	queue    table[place, place]
 	holders  table[holderKey, holder]
 	outcomes outcomes
@@ -283,12 +283,12 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 		*wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
 		return m.request(cmd)
 	}
-	return m.govern(cmd)
+	return m.applySystem(cmd)
 }
 
-// govern dispatches the commands that do not come from a session: those of the leader, when a deadline
+// applySystem dispatches the commands that do not come from a session: those of the leader, when a deadline
 // has passed, and those of operators.
-func (m *Machine) govern(cmd *wire.Command) *wire.Result {
+func (m *Machine) applySystem(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
 		return m.bootstrap(op.Bootstrap)

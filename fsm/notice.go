@@ -10,7 +10,7 @@ func (m *Machine) listen(c *claim) {
 	}
 	for _, w := range c.wants() {
 		if l := m.live(w.lock); l.awaited() {
-			m.tell(c)
+			m.notify(c)
 			return
 		}
 	}
@@ -20,29 +20,29 @@ func (m *Machine) listen(c *claim) {
 	}
 }
 
-// tellHolders notifies the holders of the locks that a claim waits for, if they have asked for it and
+// notifyHolders notifies the holders of the locks that a claim waits for, if they have asked for it and
 // were not notified yet. A hold is notified once, so the holders are searched at most once for each hold
 // that asked, however many claims come to wait.
-func (m *Machine) tellHolders(waiter *claim) {
+func (m *Machine) notifyHolders(waiter *claim) {
 	for _, w := range waiter.wants() {
 		if l := m.live(w.lock); l.listening {
 			l = m.locks.edit(l)
-			l.listening = m.tellAll(l, waiter)
+			l.listening = m.notifyAll(l, waiter)
 		}
 	}
 }
 
-// tellAll reports whether a listening hold is left. That can only be the waiter itself, because a hold
+// notifyAll reports whether a listening hold is left. That can only be the waiter itself, because a hold
 // that waits to upgrade is not notified of its own wait.
-func (m *Machine) tellAll(l *lock, waiter *claim) (left bool) {
-	m.eachSeated(l, func(c *claim) bool {
+func (m *Machine) notifyAll(l *lock, waiter *claim) (left bool) {
+	m.eachOccupant(l, func(c *claim) bool {
 		switch {
 		case !c.listens():
 		case c.id == waiter.id:
 			left = true
 		default:
 			c, _ = m.editClaim(c.id)
-			m.tell(c)
+			m.notify(c)
 		}
 		return true
 	})
@@ -54,7 +54,7 @@ func (c *claim) listens() bool {
 	return c.held() && c.extra() != nil && c.extra().notify && !c.extra().wanted
 }
 
-func (m *Machine) tell(c *claim) {
+func (m *Machine) notify(c *claim) {
 	c.vary().wanted = true
 	m.emitClaim(wire.Event_WANTED, c)
 }

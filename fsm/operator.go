@@ -69,7 +69,7 @@ func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
 	if !ok {
 		return nil
 	}
-	m.eachSeated(l, func(c *claim) bool {
+	m.eachOccupant(l, func(c *claim) bool {
 		if c.phase() == delayed && (hold == 0 || hold == c.id) {
 			delays = append(delays, c)
 		}

@@ -135,7 +135,7 @@ func (m *Machine) SessionBySecret(hash []byte) (Session, bool) {
 // if they would make the answer too long for a frame.
 func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 	var holds []*wire.HeldLock
-	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
+	m.owners.each(ownerKey{session: session}, func(at *ownerRow) bool {
 		// A hold of several locks is listed at its first one.
 		if c, _ := m.claims.get(at.id); at.session == session && c.held() && at.lock() == c.wants()[0].lock.id {
 			holds = append(holds, m.heldLock(c))
@@ -154,7 +154,7 @@ func (m *Machine) HoldsOf(session uint64) []*wire.HeldLock {
 
 // LocksOf returns how many locks a session holds or waits for, or most if there are more.
 func (m *Machine) LocksOf(session uint64, most int) (n int) {
-	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
+	m.owners.each(ownerKey{session: session}, func(at *ownerRow) bool {
 		if at.session == session {
 			n++
 		}

@@ -43,7 +43,7 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		}
 		wants[i] = wanted(request)
 		wants[i].lock = m.asked[i]
-		m.owners.put(c.stakeIn(wants[i]))
+		m.owners.put(c.ownerRowOf(wants[i]))
 	}
 	m.claims.put(c)
 	m.charge(s, c.units())
@@ -195,7 +195,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 	c.since = m.wall
 	for _, w := range c.wants() {
 		l := m.editLock(w.lock)
-		m.seat(l, c)
+		m.addOccupant(l, c)
 		l.occupy(w)
 	}
 	e := m.emitClaim(wire.Event_GRANTED, c)
@@ -213,7 +213,7 @@ func (m *Machine) issueToken(c *claim) {
 		panic("the token counter is exhausted")
 	}
 	if m.state.revision != c.id {
-		c.grantLate(m.state.revision)
+		c.recordLateGrant(m.state.revision)
 	}
 	m.state.token++
 	c.token = m.state.token
@@ -239,7 +239,7 @@ func (m *Machine) remove(c *claim) {
 	if c.token != 0 {
 		for _, w := range c.wants() {
 			l := m.editLock(w.lock)
-			m.unseat(l, c)
+			m.removeOccupant(l, c)
 			l.vacate(w)
 			if c.phase() == delayed {
 				l.vary().delays--

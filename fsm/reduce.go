@@ -53,8 +53,8 @@ type reducedLock struct {
 	rising *reducedWait
 }
 
-// stuck reports whether a claim waits forever.
-func (r *reduction) stuck(claim uint64) bool {
+// waitsForever reports whether a claim waits forever.
+func (r *reduction) waitsForever(claim uint64) bool {
 	w := r.waits[claim]
 	return w != nil && !w.over
 }
@@ -130,7 +130,7 @@ func (r *reduction) link(m *Machine) {
 		}
 	}
 	for _, o := range r.eachOwner {
-		m.owners.each(o.key, func(at *stake) bool {
+		m.owners.each(o.key, func(at *ownerRow) bool {
 			if at.session != o.key.session || at.owner != o.key.owner {
 				return false
 			}

@@ -78,7 +78,7 @@ func (c *claim) grantFrom(body *wire.ClaimRecord) error {
 		return fmt.Errorf("claim %d has token %d, granted at %d", body.Id, body.Token, body.GrantedRevision)
 	}
 	if body.Token != 0 && (body.GrantedRevision != body.Id || body.GrantedUnixMs != body.QueuedUnixMs) {
-		c.grantLate(body.GrantedRevision)
+		c.recordLateGrant(body.GrantedRevision)
 	}
 	if body.Token != 0 {
 		c.token, c.since = body.Token, body.GrantedUnixMs
@@ -147,14 +147,14 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	}
 	*w = want{lock: l, mode: request.Mode, permits: uint32(request.Permits)}
 	if c.phase() != delayed {
-		r.m.owners.load(c.stakeIn(*w))
+		r.m.owners.load(c.ownerRowOf(*w))
 	}
 	if c.phase() == waiting {
 		r.m.queue.load(place{l.id, c.id})
 		l.vary().waiters++
 		return nil
 	}
-	r.m.seat(l, c)
+	r.m.addOccupant(l, c)
 	l.occupy(*w)
 	l.listening = l.listening || c.listens()
 	if c.phase() == delayed {

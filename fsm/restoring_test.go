@@ -71,7 +71,7 @@ func TestTrimKeepsWhatIsSpecial(t *testing.T) {
 		for _, late := range []bool{false, true} {
 			hold := &claim{id: 1, token: 1, since: 7}
 			if late {
-				hold.grantLate(5)
+				hold.recordLateGrant(5)
 			}
 			queued := hold.queued()
 			c.vary(hold.vary())

@@ -16,8 +16,8 @@ type nonce struct {
 // ownerKey identifies what an owner has on a lock: at most one claim.
 type ownerKey struct{ session, owner, lock uint64 }
 
-// compare reads the stake's lock last, because it is elsewhere in memory and rarely needed.
-func (k ownerKey) compare(s *stake) int {
+// compare reads the ownerRow's lock last, because it is elsewhere in memory and rarely needed.
+func (k ownerKey) compare(s *ownerRow) int {
 	switch {
 	case k.session != s.session:
 		return cmp.Compare(k.session, s.session)
@@ -27,23 +27,23 @@ func (k ownerKey) compare(s *stake) int {
 	return cmp.Compare(k.lock, s.lock())
 }
 
-// stake is a row of the owners table: a pointer to the claim in the version that it was created with.
+// ownerRow is a row of the owners table: a pointer to the claim in the version that it was created with.
 // Only the fields that never change may be read through it. The row costs only a pointer and need not be
 // replaced when the claim changes. A claim that changes keeps its first version alive; few claims change,
 // so there are few such versions.
-type stake claim
+type ownerRow claim
 
-// stakeIn returns the stake in one of a claim's locks. A claim for several locks has one stake for each.
-func (c *claim) stakeIn(w want) *stake {
+// ownerRowOf returns the ownerRow in one of a claim's locks. A claim for several locks has one ownerRow for each.
+func (c *claim) ownerRowOf(w want) *ownerRow {
 	if len(c.wants()) == 1 {
-		return (*stake)(c)
+		return (*ownerRow)(c)
 	}
-	return &stake{id: c.id, session: c.session, owner: c.owner, one: [1]want{w}}
+	return &ownerRow{id: c.id, session: c.session, owner: c.owner, one: [1]want{w}}
 }
 
-func (s *stake) lock() uint64 { return s.one[0].lock.id }
+func (s *ownerRow) lock() uint64 { return s.one[0].lock.id }
 
-func (s *stake) key() ownerKey { return ownerKey{s.session, s.owner, s.lock()} }
+func (s *ownerRow) key() ownerKey { return ownerKey{s.session, s.owner, s.lock()} }
 
 // place is a place in a lock's queue. Claims are queued in the order of their ids.
 type place struct{ lock, claim uint64 }
@@ -93,8 +93,8 @@ func newClaims() table[uint64, *claim] {
 		func(id uint64, c *claim) int { return cmp.Compare(id, c.id) })
 }
 
-func newOwners() table[ownerKey, *stake] {
-	return newTable((*stake).key, ownerKey.compare)
+func newOwners() table[ownerKey, *ownerRow] {
+	return newTable((*ownerRow).key, ownerKey.compare)
 }
 
 func newQueue() table[place, place] {

@@ -86,9 +86,9 @@ func (s *search) run(left *int) bool {
 	return false
 }
 
-// meet alternates between two searches for the same path, one from each end. It returns the path, or nil
+// searchBothEnds alternates between two searches for the same path, one from each end. It returns the path, or nil
 // if there is none or if the limit of units was reached first.
-func meet(left *int, forth, back *search) []node {
+func searchBothEnds(left *int, forth, back *search) []node {
 	for *left > 0 {
 		if !forth.step(left) || forth.found {
 			return forth.path()

@@ -18,8 +18,8 @@ const (
 // searchRates are the allowance of a new session, and what is added to it for each request that is executed.
 type searchRates struct{ first, perRequest uint16 }
 
-// earnSearch adds to a session's allowance for a request that is executed.
-func (m *Machine) earnSearch(s *session) {
+// addAllowance adds to a session's allowance for a request that is executed.
+func (m *Machine) addAllowance(s *session) {
 	s.searchAllowance = min(s.searchAllowance+m.searches.perRequest, maxSearch)
 }
 

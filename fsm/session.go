@@ -275,7 +275,7 @@ func (m *Machine) forgetSession(s *session) {
 // call that uses scratch.
 func (m *Machine) claimsOf(session uint64) []uint64 {
 	m.scratch = m.scratch[:0]
-	m.owners.each(ownerKey{session: session}, func(at *stake) bool {
+	m.owners.each(ownerKey{session: session}, func(at *ownerRow) bool {
 		if at.session != session {
 			return false
 		}

@@ -70,7 +70,7 @@ type lockKey struct {
 // unfair, all fields are derived and not stored in snapshots.
 type lock struct {
 	lockKey
-	// sole is the claim of its only holder; 0 if there is none, or if several have rows in holders: see seat.
+	// sole is the claim of its only holder; 0 if there is none, or if several have rows in holders: see addOccupant.
 	sole uint64
 	*contention
 	// exclusive is also true during the lock-delay of an exclusive hold, which occupies the lock
@@ -90,7 +90,7 @@ type contention struct {
 	upgrader uint64
 	// used counts permits of a semaphore, or shared holders.
 	used uint32
-	// delays counts the lock-delays among the seated claims.
+	// delays counts the lock-delays among the occupants.
 	delays uint32
 	// waiters counts the places in the queue.
 	waiters uint32

@@ -30,7 +30,7 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 		m.becomeExclusive(s, c, l, seq)
 		return m.granted(c)
 	case op.WaitMs == 0 && !op.WaitForever:
-		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxHoldersTold)}
+		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxReportedHolders)}
 	}
 	if refusal := m.fullSession(s, 1); refusal != nil {
 		return refusal
@@ -69,7 +69,7 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 	c.vary().upgrades++
 	e := m.emitUpgrade(wire.Event_QUEUED, c, seq)
 	e.Generation, e.WaitMs, e.WaitForever = c.generation(), u.waitMs, u.waitForever
-	m.tellHolders(c)
+	m.notifyHolders(c)
 	return m.queued(c, 1)
 }
 
@@ -120,13 +120,13 @@ func (m *Machine) finishUpgrade(l *lock) {
 // reports it. The hold's own deadline continues.
 func (m *Machine) becomeExclusive(s *session, c *claim, l *lock, seq uint64) *wire.Event {
 	w := &c.one[0]
-	m.unseat(l, c)
+	m.removeOccupant(l, c)
 	l.vacate(*w)
 	before := c.units()
 	w.mode = wire.Mode_EXCLUSIVE
 	m.recharge(s, c, before)
 	m.issueToken(c)
-	m.seat(l, c)
+	m.addOccupant(l, c)
 	l.occupy(*w)
 	return m.emitUpgrade(wire.Event_GRANTED, c, seq)
 }

@@ -37,7 +37,7 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	case *wire.Command_CloseSession, *wire.Command_Acknowledge:
 		return nil
 	}
-	return validateGoverning(cmd)
+	return validateSystem(cmd)
 }
 
 const (
@@ -87,9 +87,9 @@ func validateRequest(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	return unknownOperation()
 }
 
-// validateGoverning checks commands that do not come from a session: those of the leader and those of
+// validateSystem checks commands that do not come from a session: those of the leader and those of
 // operators.
-func validateGoverning(cmd *wire.Command) *wire.Result {
+func validateSystem(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
 		return validBootstrap(op.Bootstrap)

@@ -16,7 +16,7 @@ func (m *Machine) wait(s *session, c *claim) *wire.Result {
 	}
 	e := m.emitClaim(wire.Event_QUEUED, c)
 	e.Generation, e.WaitMs, e.WaitForever = c.generation(), c.waitMs, c.waitForever
-	m.tellHolders(c)
+	m.notifyHolders(c)
 	l := m.live(c.wants()[0].lock)
 	return m.queued(c, l.ahead()+uint64(l.waiters))
 }
@@ -32,7 +32,7 @@ func (m *Machine) queued(c *claim, position uint64) *wire.Result {
 func (m *Machine) inTheWay(c *claim) []*wire.HolderInfo {
 	for _, w := range c.wants() {
 		if l := m.live(w.lock); l.occupied() {
-			return m.holdersOf(l, maxHoldersTold)
+			return m.holdersOf(l, maxReportedHolders)
 		}
 	}
 	return nil

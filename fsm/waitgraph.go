@@ -120,7 +120,7 @@ func (g *graph) owner(c *claim) { g.to(release, c.session, c.owner, 0) }
 
 // claim leads to a claim that has to be granted.
 func (g *graph) claim(c *claim) {
-	if g.rest == nil || g.rest.stuck(c.id) {
+	if g.rest == nil || g.rest.waitsForever(c.id) {
 		g.to(grant, c.id, 0, 0)
 	}
 }
@@ -174,7 +174,7 @@ func (g *graph) excludes(c *claim, w want, l *lock) (holds, ahead nodeKind) {
 }
 
 func (g *graph) holds(n node) {
-	c := g.m.seated(n.a, n.c, n.b)
+	c := g.m.occupant(n.a, n.c, n.b)
 	if c == nil {
 		return
 	}
@@ -223,7 +223,7 @@ func (m *Machine) ahead(lock, claim uint64) *claim {
 // but along that queue.
 func (m *Machine) single(c *claim) bool {
 	rows := 0
-	m.owners.each(ownerKey{c.session, c.owner, 0}, func(at *stake) bool {
+	m.owners.each(ownerKey{c.session, c.owner, 0}, func(at *ownerRow) bool {
 		if at.session == c.session && at.owner == c.owner {
 			rows++
 		}

@@ -34,7 +34,7 @@ func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Resul
 	if refusal := m.noGrants(cmd); refusal != nil {
 		return refusal
 	}
-	m.earnSearch(s)
+	m.addAllowance(s)
 	before := budgets{s.units(), m.Units()}
 	result := m.perform(s, cmd)
 	if m.outOfBudget {
@@ -56,7 +56,7 @@ func (m *Machine) rememberWithin(s *session, cmd *wire.Command, result *wire.Res
 	if s.units()+o.units() > before.session || m.Units()+o.units() > before.state {
 		refusal := m.fullWindow(s)
 		if refusal == nil {
-			refusal = m.shortBeside(s, o.units(), 0)
+			refusal = m.shortWithReserve(s, o.units(), 0)
 		}
 		if refusal != nil && givesUp(cmd) {
 			return result

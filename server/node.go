@@ -89,7 +89,7 @@ func (n *Node) start(ctx context.Context, ports *listeners) error {
 	if err := n.buffers.Register(n.cfg.Registry); err != nil {
 		return err
 	}
-	if err := n.startFramed(ports.client); err != nil {
+	if err := n.startRPC(ports.client); err != nil {
 		return err
 	}
 	if ports.health != nil {
@@ -99,7 +99,7 @@ func (n *Node) start(ctx context.Context, ports *listeners) error {
 	if ports.http == nil {
 		return nil
 	}
-	return n.startWeb(ports.http)
+	return n.startHTTP(ports.http)
 }
 
 func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
@@ -157,8 +157,8 @@ func (n *Node) initialCluster() []replica.Peer {
 	return peers
 }
 
-func (n *Node) startFramed(l net.Listener) error {
-	tlsConfig, err := n.cfg.framedTLS(n.log)
+func (n *Node) startRPC(l net.Listener) error {
+	tlsConfig, err := n.cfg.rpcTLS(n.log)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (n *Node) clusterID() (id string) {
 	return id
 }
 
-func (n *Node) startWeb(l net.Listener) error {
+func (n *Node) startHTTP(l net.Listener) error {
 	cfg := httpapi.Config{
 		NodeID:     n.cfg.ID,
 		Replica:    n.replica,

@@ -170,7 +170,7 @@ func TestCertificatesThatChangeAreLogged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir, server, _ := certificates(t)
 		var log bytes.Buffer
-		config, err := Config{TLS: server}.framedTLS(hclog.New(&hclog.LoggerOptions{Output: &log}))
+		config, err := Config{TLS: server}.rpcTLS(hclog.New(&hclog.LoggerOptions{Output: &log}))
 		if err != nil {
 			t.Fatal(err)
 		}

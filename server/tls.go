@@ -9,9 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// framedTLS returns the TLS configuration of the client port; nil means plaintext. With a CA, clients need a
+// rpcTLS returns the TLS configuration of the client port; nil means plaintext. With a CA, clients need a
 // certificate signed by it.
-func (c Config) framedTLS(log hclog.Logger) (*tls.Config, error) {
+func (c Config) rpcTLS(log hclog.Logger) (*tls.Config, error) {
 	if c.TLS.Cert == "" {
 		return nil, nil
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// detoured is the network of a client for which one address refuses connections.
-type detoured struct {
+// partialNetwork is the network of a client for which one address refuses connections.
+type partialNetwork struct {
 	refuses string
 
 	mu      sync.Mutex
@@ -25,7 +25,7 @@ type detoured struct {
 	own     []string // the client's local addresses
 }
 
-func (d *detoured) dial(ctx context.Context, addr string) (net.Conn, error) {
+func (d *partialNetwork) dial(ctx context.Context, addr string) (net.Conn, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if addr == d.refuses {
@@ -70,7 +70,7 @@ func TestTunnelOverTLS(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	way := &detoured{refuses: leader.Addrs().Client}
+	way := &partialNetwork{refuses: leader.Addrs().Client}
 	c, err := client.New(client.Config{Endpoints: endpoints, TLS: config, Dial: way.dial})
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,7 @@
 // negotiate a version: the client offers its highest, and the node answers with the lower of both. From
 // then on each side reads with one [FrameReader] and writes with one [Outbox]. A node reads with
 // [FrameReader.Receive], which passes on everything that a read returned and needs one system call for
-// it. A node that ends a connection sends the reason in a last frame ([Farewell]) and gives the client
+// it. A node that ends a connection sends the reason in a last frame ([GoodbyeFrame]) and gives the client
 // time to read it ([Hangup]).
 //
 // # Limits

@@ -256,7 +256,7 @@ func TestConnectionsWithoutHints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if newInflow(NewFrameReader(described{Conn: conn, raw: raw}, 1), nil) != nil {
+	if newSocketReader(NewFrameReader(described{Conn: conn, raw: raw}, 1), nil) != nil {
 		t.Error("a connection that is not TCP gives hints")
 	}
 	if raw := descriptor(described{raw: raw, err: errors.New("none")}); raw != nil {
@@ -376,18 +376,18 @@ func TestTLSFilesThatAreNotThere(t *testing.T) {
 	}
 }
 
-// asked records the calls of Rested.
+// asked records the calls of BeforeRead.
 type asked struct {
 	Receiver
 	rested []bool
 }
 
-func (a *asked) Decode([]byte) error     { return nil }
-func (a *asked) Received() error         { return nil }
-func (a *asked) Rested(begun bool) error { a.rested = append(a.rested, begun); return nil }
+func (a *asked) Decode([]byte) error         { return nil }
+func (a *asked) Received() error             { return nil }
+func (a *asked) BeforeRead(begun bool) error { a.rested = append(a.rested, begun); return nil }
 
-// TestRestedIsToldWhatHasBegun checks that Rested learns of a partial frame, even of one byte of its length.
-func TestRestedIsToldWhatHasBegun(t *testing.T) {
+// TestBeforeReadLearnsOfPartialFrames checks that BeforeRead learns of a partial frame, even of one byte of its length.
+func TestBeforeReadLearnsOfPartialFrames(t *testing.T) {
 	frame := binary.BigEndian.AppendUint32(nil, 2)
 	frame = append(frame, 1, 2)
 	for extra := range len(frame) {

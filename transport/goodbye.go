@@ -28,8 +28,8 @@ func (e *GoodbyeError) Is(target error) bool {
 	return target == ErrGoodbye || (target == ErrVersion && e.Code == wire.Goodbye_VERSION)
 }
 
-// Farewell returns the goodbye frame.
-func Farewell(code wire.Goodbye_Code, message string) *wire.ServerFrame {
+// GoodbyeFrame returns the goodbye frame.
+func GoodbyeFrame(code wire.Goodbye_Code, message string) *wire.ServerFrame {
 	return &wire.ServerFrame{Frame: &wire.ServerFrame_Goodbye{
 		Goodbye: &wire.Goodbye{Code: code, Message: message},
 	}}
@@ -38,7 +38,7 @@ func Farewell(code wire.Goodbye_Code, message string) *wire.ServerFrame {
 // Refuse sends a goodbye on a connection that nothing else writes to, and closes it. It takes at most wait.
 func Refuse(conn net.Conn, code wire.Goodbye_Code, message string, wait time.Duration) {
 	_ = conn.SetWriteDeadline(time.Now().Add(wait / 2))
-	_ = NewFrameWriter(conn, maxHello).Write(Farewell(code, message))
+	_ = NewFrameWriter(conn, maxHello).Write(GoodbyeFrame(code, message))
 	Hangup(conn, wait/2)
 }
 

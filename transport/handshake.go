@@ -105,7 +105,7 @@ func ServerHandshake(ctx context.Context, conn net.Conn,
 		frame := &wire.ServerFrame{Frame: &wire.ServerFrame_Hello{Hello: reply}}
 		var bye *GoodbyeError
 		if errors.As(err, &bye) {
-			frame = Farewell(bye.Code, bye.Message)
+			frame = GoodbyeFrame(bye.Code, bye.Message)
 		} else if err != nil {
 			return err
 		}

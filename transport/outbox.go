@@ -120,7 +120,7 @@ func (o *Outbox) FlushHere() {
 		rest := o.queue[o.now.write(o.queue):]
 		o.queue = append(reusable(o.queue), rest...)
 		o.uncount()
-		o.giveRoom()
+		o.signalSpace()
 	}
 	o.startWriting()
 }
@@ -146,7 +146,7 @@ func (o *Outbox) SendWithin(ctx context.Context, m proto.Message, bytes int) err
 			return err
 		}
 		select {
-		case <-o.roomAgain():
+		case <-o.spaceFreed():
 		case <-o.done:
 		case <-ctx.Done():
 			return ctx.Err()
@@ -215,9 +215,9 @@ func (o *Outbox) uncount() {
 	}
 }
 
-// roomAgain returns a channel that is closed after the write in progress or, if there is none,
+// spaceFreed returns a channel that is closed after the write in progress or, if there is none,
 // after the next one.
-func (o *Outbox) roomAgain() <-chan struct{} {
+func (o *Outbox) spaceFreed() <-chan struct{} {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if len(o.queue)+o.writing == 0 {
@@ -231,7 +231,7 @@ func (o *Outbox) roomAgain() <-chan struct{} {
 
 var closed = func() chan struct{} { c := make(chan struct{}); close(c); return c }()
 
-func (o *Outbox) giveRoom() {
+func (o *Outbox) signalSpace() {
 	if o.room != nil {
 		close(o.room)
 		o.room = nil
@@ -281,15 +281,15 @@ func (o *Outbox) Close(goodbye proto.Message) error {
 // other is written.
 func (o *Outbox) run() {
 	defer close(o.done)
-	var spare []byte
+	var free []byte
 	for {
-		batch, ok := o.take(spare)
+		batch, ok := o.take(free)
 		if !ok {
 			return
 		}
 		err := o.write(batch)
-		spare = reusable(batch)
-		if !o.wrote(err, cap(spare)) {
+		free = reusable(batch)
+		if !o.wrote(err, cap(free)) {
 			Cut(o.conn)
 			return
 		}
@@ -329,8 +329,8 @@ func (o *Outbox) setDeadline() {
 	_ = o.conn.SetWriteDeadline(deadline)
 }
 
-// take waits until the queue is due and replaces it with spare.
-func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
+// take waits until the queue is due and replaces it with free.
+func (o *Outbox) take(free []byte) (batch []byte, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	for !o.due && !o.closing {
@@ -338,10 +338,10 @@ func (o *Outbox) take(spare []byte) (batch []byte, ok bool) {
 	}
 	o.gather()
 	if len(o.queue) == 0 {
-		o.giveRoom()
+		o.signalSpace()
 		return nil, false
 	}
-	batch, o.queue, o.other = o.queue, spare, cap(o.queue)
+	batch, o.queue, o.other = o.queue, free, cap(o.queue)
 	o.writing, o.due = len(batch), false
 	return batch, true
 }
@@ -356,12 +356,12 @@ func (o *Outbox) gather() {
 }
 
 // wrote records the end of a write, with the capacity of the free buffer, and reports whether to continue.
-func (o *Outbox) wrote(err error, spare int) bool {
+func (o *Outbox) wrote(err error, free int) bool {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	o.writing, o.other = 0, spare
+	o.writing, o.other = 0, free
 	o.uncount()
-	o.giveRoom()
+	o.signalSpace()
 	if err == nil {
 		return true
 	}

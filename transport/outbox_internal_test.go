@@ -185,7 +185,7 @@ func TestOutboxIsClosedOnce(t *testing.T) {
 		}
 		synctest.Wait()
 		start := time.Now()
-		bye := Farewell(wire.Goodbye_SHUTDOWN, "bye")
+		bye := GoodbyeFrame(wire.Goodbye_SHUTDOWN, "bye")
 		go func() { _ = o.Close(bye) }()
 		<-time.After(time.Second / 2)
 		queued := o.Queued()
@@ -221,7 +221,7 @@ func TestOutboxOfABrokenConnection(t *testing.T) {
 		if err := o.SendWait(context.Background(), text(10)); err == nil || err != o.Err() {
 			t.Errorf("%v, want what broke it", err)
 		}
-		if err := o.Close(Farewell(wire.Goodbye_IDLE, "")); err != o.Err() || o.Queued() != 0 {
+		if err := o.Close(GoodbyeFrame(wire.Goodbye_IDLE, "")); err != o.Err() || o.Queued() != 0 {
 			t.Errorf("Close: %v, %d bytes are queued", err, o.Queued())
 		}
 	})

@@ -225,7 +225,7 @@ func TestCloseSaysGoodbyeLast(t *testing.T) {
 			}
 			_ = theirs.Close()
 		})
-		if err := o.Close(transport.Farewell(wire.Goodbye_IDLE, "silent for a minute")); err != nil {
+		if err := o.Close(transport.GoodbyeFrame(wire.Goodbye_IDLE, "silent for a minute")); err != nil {
 			t.Fatal(err)
 		}
 		reading.Wait()
@@ -251,7 +251,7 @@ func TestCloseDoesNotWaitForAPeerThatDoesNotRead(t *testing.T) {
 		}
 		synctest.Wait()
 		start := time.Now()
-		if err := o.Close(transport.Farewell(wire.Goodbye_SLOW_CONSUMER, "")); !errors.Is(err, transport.ErrSlowConsumer) {
+		if err := o.Close(transport.GoodbyeFrame(wire.Goodbye_SLOW_CONSUMER, "")); !errors.Is(err, transport.ErrSlowConsumer) {
 			t.Errorf("got %v, want ErrSlowConsumer", err)
 		}
 		if d := time.Since(start); d != time.Second {

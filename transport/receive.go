@@ -12,9 +12,9 @@ type Receiver interface {
 	Decoder
 	// Received is called after each frame that was decoded.
 	Received() error
-	// Rested is called when all frames from a read have been received, before the next read, which may
+	// BeforeRead is called when all frames from a read have been received, before the next read, which may
 	// wait. begun reports whether a part of another frame has arrived. A deadline should be set here.
-	Rested(begun bool) error
+	BeforeRead(begun bool) error
 	// Overdue is called when a read deadline has passed. If it returns nil, reading continues with the
 	// deadline that it has set.
 	Overdue() error
@@ -36,7 +36,7 @@ type Receiver interface {
 func (r *FrameReader) Receive(to Receiver) error {
 	err := r.received(to) // frames that arrived with the last one read
 	read := r.receiveWaiting
-	if in := newInflow(r, to); in != nil {
+	if in := newSocketReader(r, to); in != nil {
 		read = in.receive
 	}
 	for err == nil {
@@ -53,7 +53,7 @@ func (r *FrameReader) received(to Receiver) error {
 			return err
 		}
 		if frame == nil {
-			return to.Rested(r.Buffered() > 0)
+			return to.BeforeRead(r.Buffered() > 0)
 		}
 		if err := malformed(to.Decode(frame)); err != nil {
 			return err
@@ -76,8 +76,8 @@ func (r *FrameReader) receiveWaiting(to Receiver) error {
 	return err
 }
 
-// inflow reads a connection whose system reports with each read whether there is more.
-type inflow struct {
+// socketReader reads a connection whose system reports with each read whether there is more.
+type socketReader struct {
 	*FrameReader
 	to   Receiver
 	raw  syscall.RawConn
@@ -86,19 +86,19 @@ type inflow struct {
 	err  error
 }
 
-// newInflow returns nil if r does not read such a connection.
-func newInflow(r *FrameReader, to Receiver) *inflow {
+// newSocketReader returns nil if r does not read such a connection.
+func newSocketReader(r *FrameReader, to Receiver) *socketReader {
 	raw := descriptor(r.from)
 	if raw == nil || !giveHints(raw) {
 		return nil
 	}
-	in := &inflow{FrameReader: r, to: to, raw: raw}
+	in := &socketReader{FrameReader: r, to: to, raw: raw}
 	in.try = in.drain
 	return in
 }
 
 // receive reads until an error or a deadline.
-func (in *inflow) receive(to Receiver) error {
+func (in *socketReader) receive(to Receiver) error {
 	err := in.raw.Read(in.try)
 	switch {
 	case err == nil:
@@ -112,7 +112,7 @@ func (in *inflow) receive(to Receiver) error {
 // drain reads everything that has arrived. It returns false to wait for more. The poller only reports
 // data that arrives after the last read or that the last read has left behind. It forgets what arrived
 // before the first call, so drain always reads first.
-func (in *inflow) drain(fd uintptr) bool {
+func (in *socketReader) drain(fd uintptr) bool {
 	for more := true; more; {
 		var n int
 		var room []byte

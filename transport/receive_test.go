@@ -35,7 +35,7 @@ func (i *inbox) Decode(b []byte) error {
 
 func (i *inbox) Received() error { return call(i.received) }
 
-func (i *inbox) Rested(begun bool) error {
+func (i *inbox) BeforeRead(begun bool) error {
 	i.rests, i.begun = i.rests+1, begun
 	return call(i.rested)
 }

@@ -114,7 +114,7 @@ func (j *task) notAcquired(err error) error {
 	if errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced) {
 		return &failure{code: exitNotAcquired, cause: err}
 	}
-	return j.blame(err)
+	return j.wrap(err)
 }
 
 // refused returns the error for a claim that was not acquired.
@@ -144,7 +144,7 @@ func (j *task) open(ctx context.Context, again bool) (session, error) {
 			return j.checkGrace(s)
 		}
 		if !again || exitCode(err) != exitNoLeader || ctx.Err() != nil {
-			return nil, j.blame(err)
+			return nil, j.wrap(err)
 		}
 		select {
 		case <-ctx.Done():
@@ -165,7 +165,7 @@ func (j *task) checkGrace(s session) (session, error) {
 		j.close(s)
 		return nil, err
 	}
-	j.grace = j.opts.settleGrace(s.TTL())
+	j.grace = j.opts.graceFor(s.TTL())
 	return s, nil
 }
 

@@ -60,9 +60,9 @@ func benchVerb(std console, dial dialer) *cli.Command {
 					&cli.IntFlag{Name: "locks", Value: 1, Usage: "spread over `N` locks"},
 					&cli.IntFlag{Name: "writes", Value: 10, Usage: "`PERCENT` of the operations that write"})),
 			workloadVerb(std, dial, bench.Idle, "sessions are open and only send heartbeats",
-				"The cost of heartbeats, and the memory of a session.", parkFlags("idle", fmt.Sprint(idleSessions))),
+				"The cost of heartbeats, and the memory of a session.", idleFlags("idle", fmt.Sprint(idleSessions))),
 			workloadVerb(std, dial, bench.Held, "sessions hold many locks",
-				"The rate of acquires, and the memory of a held lock.", append(parkFlags("held", fmt.Sprintf("one for %d locks", locksPerSession)),
+				"The rate of acquires, and the memory of a held lock.", append(idleFlags("held", fmt.Sprintf("one for %d locks", locksPerSession)),
 					&cli.IntFlag{Name: "locks", Value: heldLocks, Usage: "hold `N` locks in all"})),
 			workloadVerb(std, dial, bench.Failover, "pairs, while the leader fails",
 				"The longest gap shows the effect of a leader change on clients. Kill or stop the leader,\n"+
@@ -110,8 +110,8 @@ func loopFlags(duration time.Duration) []cli.Flag {
 	}
 }
 
-// parkFlags are the flags of workloads that keep sessions or locks.
-func parkFlags(what, sessions string) []cli.Flag {
+// idleFlags are the flags of workloads that keep sessions or locks.
+func idleFlags(what, sessions string) []cli.Flag {
 	return []cli.Flag{
 		&cli.IntFlag{Name: "sessions", DefaultText: sessions, Usage: "open `N` sessions"},
 		&cli.DurationFlag{Name: "duration", Value: benchDuration, Usage: "stay " + what + " for `DURATION`"},
@@ -205,7 +205,7 @@ func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
 		return signalled(sig)
 	}
 	if err != nil {
-		return blame(c, err)
+		return withEndpoints(c, err)
 	}
 	runner := &bench.Runner{Sample: n.sample, Progress: &bench.Progress{},
 		Connect: svc.Connector(client.SessionOptions{TTL: plan.TTL, Name: benchName, Labels: map[string]string{"workload": string(plan.Workload)}})}
@@ -217,7 +217,7 @@ func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
 		return signalled(sig)
 	}
 	if err != nil {
-		return blame(c, asBenchUsage(err))
+		return withEndpoints(c, asBenchUsage(err))
 	}
 	if err := show(c, fields{report}, func(w io.Writer) { writeReport(w, report) }); err != nil || sig == 0 {
 		return err

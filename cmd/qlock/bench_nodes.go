@@ -103,13 +103,13 @@ func (a *asked) ask(ctx context.Context, n bench.Node) bench.Node {
 
 // Metrics reads the metrics from a node's HTTP port.
 func (c cluster) Metrics(ctx context.Context, addr string, to io.Writer) error {
-	web, base := c.web(addr)
-	defer web.CloseIdleConnections()
+	httpClient, base := c.httpClient(addr)
+	defer httpClient.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/metrics", nil)
 	if err != nil {
 		return err
 	}
-	resp, err := web.Do(req)
+	resp, err := httpClient.Do(req)
 	if err != nil {
 		return err
 	}

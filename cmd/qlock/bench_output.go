@@ -18,7 +18,7 @@ const notKnown = "not known"
 func writeReport(w io.Writer, r *bench.Report) {
 	fmt.Fprintf(w, "%s, %s: %s on %s, %s after a warm-up of %s\n", r.Workload, loopOf(r), count(uint64(r.Sessions), "session"),
 		count(uint64(r.Connections), "connection"), inSeconds(r.DurationSeconds), inSeconds(r.WarmUpSeconds))
-	fmt.Fprintf(w, "%.1f %s/s, %d in all; %s\n", r.PerSecond, r.Unit, r.Completed, troubles(r))
+	fmt.Fprintf(w, "%.1f %s/s, %d in all; %s\n", r.PerSecond, r.Unit, r.Completed, failures(r))
 	if len(r.Latency) > 0 {
 		fmt.Fprintln(w)
 		writeLatency(w, r)
@@ -48,8 +48,8 @@ func loopOf(r *bench.Report) string {
 	return text
 }
 
-// troubles describes what went wrong.
-func troubles(r *bench.Report) string {
+// failures describes what went wrong.
+func failures(r *bench.Report) string {
 	var parts []string
 	for _, name := range slices.Sorted(maps.Keys(r.Errors)) {
 		parts = append(parts, fmt.Sprintf("%d %s", r.Errors[name], name))

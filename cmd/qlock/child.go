@@ -51,13 +51,13 @@ func (c *child) own(path string, argv []string, attr *syscall.ProcAttr, started 
 
 // reap waits until the child has exited, and notifies when it is stopped.
 func (c *child) reap() {
-	whom := c.pid
+	target := c.pid
 	if os.Getpid() == 1 {
-		whom = -1 // as pid 1 of a container, reap every orphan
+		target = -1 // as pid 1 of a container, reap every orphan
 	}
 	for {
 		var status syscall.WaitStatus
-		pid, err := syscall.Wait4(whom, &status, syscall.WUNTRACED, nil)
+		pid, err := syscall.Wait4(target, &status, syscall.WUNTRACED, nil)
 		switch {
 		case err == syscall.EINTR || pid != c.pid && err == nil:
 		case err != nil:

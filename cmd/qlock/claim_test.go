@@ -58,7 +58,7 @@ func TestTheGracePeriodFitsIntoMaxHold(t *testing.T) {
 		{runOptions{grace: -1, claim: claim{maxHold: time.Hour}}, 5 * time.Second},
 		{runOptions{grace: 0, claim: claim{maxHold: time.Second}}, 0},
 	} {
-		if got := c.opts.settleGrace(20 * time.Second); got != c.want {
+		if got := c.opts.graceFor(20 * time.Second); got != c.want {
 			t.Errorf("%+v: %v, want %v", c.opts, got, c.want)
 		}
 	}

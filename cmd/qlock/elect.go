@@ -130,7 +130,7 @@ func observe(c *cli.Context, svc service, name string) error {
 		defer cancel()
 		lock, err := electionOf(ctx, svc, name)
 		if err != nil {
-			return blame(c, err)
+			return withEndpoints(c, err)
 		}
 		l := leaderOf(name, lock)
 		if l == last {

@@ -32,7 +32,7 @@ func init() {
 // guard is a second process that outlives this one if this one is killed. In that case the kernel kills the
 // command itself, but not the processes that the command has started.
 type guard struct {
-	words   *os.File // when it is closed, the guard knows that this program is gone
+	writer  *os.File // when it is closed, the guard knows that this program is gone
 	process *os.Process
 }
 
@@ -44,32 +44,32 @@ func startGuard() *guard {
 		return nil
 	}
 	defer null.Close()
-	hears, words, err := os.Pipe()
+	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil
 	}
-	defer hears.Close()
+	defer reader.Close()
 	process, err := os.StartProcess("/proc/self/exe", []string{guardName}, &os.ProcAttr{
-		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, hears}, Sys: &syscall.SysProcAttr{Setpgid: true},
+		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, reader}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {
-		words.Close()
+		writer.Close()
 		return nil
 	}
-	return &guard{words, process}
+	return &guard{writer, process}
 }
 
 // take makes the guard responsible for a process group.
-func (g *guard) take(whom group) {
+func (g *guard) take(target group) {
 	if g != nil {
-		_, _ = g.words.WriteString(strconv.Itoa(int(whom)) + "\n") // this fails if the guard is gone
+		_, _ = g.writer.WriteString(strconv.Itoa(int(target)) + "\n") // this fails if the guard is gone
 	}
 }
 
 // dismiss ends the guard after the group has ended.
 func (g *guard) dismiss() {
 	if g != nil {
-		_, _ = g.words.WriteString("done\n")
+		_, _ = g.writer.WriteString("done\n")
 		g.leave()
 	}
 }
@@ -77,7 +77,7 @@ func (g *guard) dismiss() {
 // leave lets the guard end its group, if it has one.
 func (g *guard) leave() {
 	if g != nil {
-		g.words.Close()
+		g.writer.Close()
 		_, _ = g.process.Wait()
 	}
 }
@@ -85,8 +85,8 @@ func (g *guard) leave() {
 // keepGuard is the main function of the guard. It reads the group, and then either that everything is done
 // or, if its run was killed, nothing more.
 func keepGuard(run io.Reader) {
-	heard, _ := io.ReadAll(run)
-	lines := bytes.Fields(heard)
+	received, _ := io.ReadAll(run)
+	lines := bytes.Fields(received)
 	if len(lines) != 1 {
 		return
 	}

@@ -179,7 +179,7 @@ func TestHostileErrorsAreEscaped(t *testing.T) {
 		usagef("no verb %s", hostile),
 	} {
 		s := scratch(t, "")
-		complain(s, err)
+		printError(s, err)
 		checkEscaped(t, "an error", content(t, s))
 	}
 	got := execTest(t, dial, "--"+hostile)

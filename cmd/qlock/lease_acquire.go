@@ -115,7 +115,7 @@ func script() string {
 func acquireLease(c *cli.Context, svc service, req leaseRequest) error {
 	file, err := reserveLeaseFile(c.Context, c.String("lease-file"), svc, req)
 	if err != nil {
-		return blame(c, err)
+		return withEndpoints(c, err)
 	}
 	if file != nil {
 		defer file.file.Close()
@@ -146,7 +146,7 @@ func waitForLease(c *cli.Context, svc service, req leaseRequest) (leased, error)
 	ctx, cancel := context.WithCancel(c.Context)
 	defer cancel()
 	if err := leads(ctx, svc, bound); err != nil {
-		return leased{}, blame(c, err)
+		return leased{}, withEndpoints(c, err)
 	}
 	if req.claim.wait >= 0 {
 		ctx, cancel = context.WithTimeout(ctx, req.claim.wait+bound)
@@ -169,7 +169,7 @@ func waitForLease(c *cli.Context, svc service, req leaseRequest) (leased, error)
 		if exitCode(r.err) == exitNoLeader {
 			giveUp(svc, req)
 		}
-		return leased{}, blame(c, refused(req.claim, r.err))
+		return leased{}, withEndpoints(c, refused(req.claim, r.err))
 	case sig := <-caught:
 		cancel()
 		<-results

@@ -27,7 +27,7 @@ func execute(words []string, std console, dial dialer) (code int) {
 	line := &commandLine{}
 	defer func() {
 		if r := recover(); r != nil {
-			complain(std.err, fmt.Errorf("a bug in qlock: %v\n%s", r, debug.Stack()))
+			printError(std.err, fmt.Errorf("a bug in qlock: %v\n%s", r, debug.Stack()))
 			code = exitInternal
 		}
 		if code != exitOK && line.exports(words) {
@@ -41,13 +41,13 @@ func execute(words []string, std console, dial dialer) (code int) {
 		err = app.Run(line.argv(app.Name))
 	}
 	if err != nil {
-		complain(std.err, err)
+		printError(std.err, err)
 	}
 	return exitCode(err)
 }
 
-// complain prints err in one line, if it has text.
-func complain(w io.Writer, err error) {
+// printError prints err in one line, if it has text.
+func printError(w io.Writer, err error) {
 	if text := explain(err); text != "" {
 		fmt.Fprintf(w, "qlock: %s\n", text)
 	}

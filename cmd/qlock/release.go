@@ -21,7 +21,7 @@ func (j *task) release(h held) error {
 	go func() { finished <- h.hold.Unlock(ctx) }()
 	notice := time.NewTimer(quietRelease)
 	defer notice.Stop()
-	var impatient <-chan struct{}
+	var signalled <-chan struct{}
 	for {
 		select {
 		case err := <-finished:
@@ -31,10 +31,10 @@ func (j *task) release(h held) error {
 			return err
 		case <-notice.C:
 			j.say("the release is not acknowledged yet; the lock is free in %s at the latest, a signal ends the wait", span(h.hold.Remaining()))
-			impatient = j.nextSignal(ctx)
-		case <-impatient:
+			signalled = j.nextSignal(ctx)
+		case <-signalled:
 			cancel()
-			impatient = nil
+			signalled = nil
 		}
 	}
 }

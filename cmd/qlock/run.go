@@ -50,7 +50,7 @@ func runVerb(std console, dial dialer) *cli.Command {
 // runJob runs a command under the locks of opts.
 func runTask(c *cli.Context, dial dialer, opts runOptions, std console) error {
 	return withService(c, dial, func(svc service) error {
-		return newTask(opts, std, svc, func(err error) error { return blame(c, err) }).run()
+		return newTask(opts, std, svc, func(err error) error { return withEndpoints(c, err) }).run()
 	})
 }
 
@@ -152,8 +152,8 @@ func (o *runOptions) checkGrace(ttl time.Duration) error {
 	return nil
 }
 
-// settleGrace returns the grace period for a session with that TTL.
-func (o *runOptions) settleGrace(ttl time.Duration) time.Duration {
+// graceFor returns the grace period for a session with that TTL.
+func (o *runOptions) graceFor(ttl time.Duration) time.Duration {
 	if o.grace >= 0 {
 		return o.grace
 	}

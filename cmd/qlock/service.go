@@ -208,13 +208,13 @@ func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.
 	return withService(c, dial, func(svc service) error {
 		ctx, cancel := context.WithTimeout(c.Context, timeout(c, standard))
 		defer cancel()
-		return blame(c, call(ctx, svc))
+		return withEndpoints(c, call(ctx, svc))
 	})
 }
 
-// blame adds the endpoints to an error if there was no leader. It does not do so for an unknown outcome:
+// withEndpoints adds the endpoints to an error if there was no leader. It does not do so for an unknown outcome:
 // then a leader had the request and the connection broke.
-func blame(c *cli.Context, err error) error {
+func withEndpoints(c *cli.Context, err error) error {
 	if exitCode(err) == exitNoLeader && !errors.Is(err, client.ErrUncertain) {
 		return fmt.Errorf("no serving leader at %s: %w", strings.Join(endpoints(c), ","), err)
 	}

@@ -17,12 +17,12 @@ import (
 // SaveSnapshot reads a snapshot from a node's HTTP port, because the session protocol only carries messages
 // of bounded size.
 func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (about *wire.StaleSnapshot, err error) {
-	web, base := c.web(addr)
-	defer web.CloseIdleConnections()
-	operator := wireconnect.NewOperatorServiceClient(web, base)
+	httpClient, base := c.httpClient(addr)
+	defer httpClient.CloseIdleConnections()
+	operator := wireconnect.NewOperatorServiceClient(httpClient, base)
 	pieces, err := operator.SaveSnapshot(ctx, connect.NewRequest(req))
 	if err != nil {
-		return nil, webError(addr, err)
+		return nil, httpError(addr, err)
 	}
 	defer pieces.Close()
 	for pieces.Receive() {
@@ -33,11 +33,11 @@ func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSn
 			return nil, failf(exitInternal, "write the snapshot: %w", err)
 		}
 	}
-	return about, webError(addr, pieces.Err())
+	return about, httpError(addr, pieces.Err())
 }
 
-// web returns an HTTP client for the port at addr and the base of its URLs.
-func (c cluster) web(addr string) (web *http.Client, base string) {
+// httpClient returns an HTTP client for the port at addr and the base of its URLs.
+func (c cluster) httpClient(addr string) (httpClient *http.Client, base string) {
 	base = "http://" + addr
 	if c.cfg.TLS != nil {
 		base = "https://" + addr
@@ -45,8 +45,8 @@ func (c cluster) web(addr string) (web *http.Client, base string) {
 	return &http.Client{Transport: &http.Transport{TLSClientConfig: c.cfg.TLS.Clone()}}, base
 }
 
-// webError converts an error of the HTTP port to the status that it carries, as the SDK would.
-func webError(addr string, err error) error {
+// httpError converts an error of the HTTP port to the status that it carries, as the SDK would.
+func httpError(addr string, err error) error {
 	var from *connect.Error
 	if !errors.As(err, &from) {
 		return err

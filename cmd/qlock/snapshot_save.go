@@ -50,7 +50,7 @@ func saveVerb(dial dialer) *cli.Command {
 			return withService(c, dial, func(svc service) error {
 				m, about, err := saveSnapshot(c, svc, req, path)
 				if err != nil {
-					return blame(c, err)
+					return withEndpoints(c, err)
 				}
 				return show(c, fields{describeSaved(m, about)}, func(w io.Writer) {
 					fmt.Fprintf(w, "saved %s: %s\n", printable(path), inBrief(m))

@@ -47,7 +47,7 @@ func status(c *cli.Context, svc service) error {
 		return err
 	}
 	if answer = <-stale; answer == nil {
-		return blame(c, err)
+		return withEndpoints(c, err)
 	}
 	if showErr := showStatus(c, answer); showErr != nil {
 		return showErr

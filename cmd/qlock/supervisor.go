@@ -171,8 +171,8 @@ func (k *supervisor) wanted(n client.Notice, more bool) {
 	k.ask()
 }
 
-// hear checks whether an operator's request is what shortened the hold's time.
-func (k *supervisor) hear() {
+// checkRevocation checks whether an operator's request is what shortened the hold's time.
+func (k *supervisor) checkRevocation() {
 	select {
 	case n, ok := <-k.notices:
 		k.wanted(n, ok)
@@ -208,7 +208,7 @@ func (k *supervisor) reason(now time.Duration) error {
 	if k.status != nil || k.onLost == ignore {
 		return nil
 	}
-	k.hear()
+	k.checkRevocation()
 	switch bounded := k.session.Remaining() > left; {
 	case bounded && k.revoked && left <= k.margin:
 		return errGraceNear // it was asked when the notice arrived

@@ -28,7 +28,7 @@ func (s *scene) taskOf(opts runOptions) <-chan execution {
 	go func() {
 		err := newTask(opts, std, s.service, func(err error) error { return err }).run()
 		if err != nil {
-			complain(std.err, err)
+			printError(std.err, err)
 		}
 		results <- execution{exitCode(err), content(s.t, std.out), content(s.t, std.err)}
 	}()

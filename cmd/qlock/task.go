@@ -18,14 +18,14 @@ type task struct {
 	std   console
 	svc   service
 	sig   *signals
-	blame func(error) error
+	wrap  func(error) error
 	grace time.Duration // settled once the TTL is known
 
 	background sync.WaitGroup
 }
 
-func newTask(opts runOptions, std console, svc service, blame func(error) error) *task {
-	return &task{opts: opts, std: std, svc: svc, blame: blame}
+func newTask(opts runOptions, std console, svc service, wrap func(error) error) *task {
+	return &task{opts: opts, std: std, svc: svc, wrap: wrap}
 }
 
 // run waits for the lock, runs the command and releases the lock. Its error carries the exit code; it is

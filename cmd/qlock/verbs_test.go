@@ -122,7 +122,7 @@ func TestWebErrors(t *testing.T) {
 		"too late":    {connect.NewError(connect.CodeDeadlineExceeded, errors.New("late")), client.ErrUnavailable, "a:1: late"},
 		"another":     {connect.NewError(connect.CodeUnknown, errors.New("odd")), nil, "snapshot from a:1: unknown: odd"},
 	} {
-		err := webError("a:1", test.err)
+		err := httpError("a:1", test.err)
 		if test.want != nil && !errors.Is(err, test.want) || (err == nil) != (test.err == nil) || err != nil && !strings.Contains(err.Error(), test.says) {
 			t.Errorf("%s: %v, want %v, %q", name, err, test.want, test.says)
 		}
@@ -373,7 +373,7 @@ func TestKillHasNoGrace(t *testing.T) {
 			v.Action = func(c *cli.Context) error { return o.times(c) }
 		}
 	}
-	if err := app.Run([]string{"qlock", "run", "--on-lost", "kill", "a"}); err != nil || o.grace != 0 || o.settleGrace(time.Minute) != 0 {
+	if err := app.Run([]string{"qlock", "run", "--on-lost", "kill", "a"}); err != nil || o.grace != 0 || o.graceFor(time.Minute) != 0 {
 		t.Errorf("%v, a grace of %v", err, o.grace)
 	}
 }

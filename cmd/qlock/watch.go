@@ -83,12 +83,12 @@ func watchOptions(c *cli.Context) (client.WatchOptions, error) {
 // watch prints events until a signal or a final error.
 func watch(c *cli.Context, svc service, what client.WatchOptions, std console) error {
 	if err := leads(c.Context, svc, timeout(c, defaultTimeout)); err != nil {
-		return blame(c, err)
+		return withEndpoints(c, err)
 	}
 	begun := false
 	return follow(c, svc, what, func(b client.Batch) error {
 		if !begun && what.After.Revision == 0 {
-			complain(std.err, fmt.Errorf("watching from %s:%d on", printable(b.Position.Lineage), b.Position.Revision))
+			printError(std.err, fmt.Errorf("watching from %s:%d on", printable(b.Position.Lineage), b.Position.Revision))
 		}
 		begun = true
 		for _, e := range b.Events {
@@ -141,7 +141,7 @@ func watchError(c *cli.Context, err error) error {
 	if errors.Is(err, client.ErrCompacted) {
 		return failf(exitNoSuch, "%s; see what holds now with qlock locks, and watch without --after", oneLine(err.Error()))
 	}
-	return blame(c, err)
+	return withEndpoints(c, err)
 }
 
 // eventLine describes an event for people.

@@ -29,7 +29,7 @@ func exitCode(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(w, "qlockd: %s\n", words(err))
+	fmt.Fprintf(w, "qlockd: %s\n", textOf(err))
 	if errors.Is(err, errUsage) || errors.Is(err, server.ErrConfig) || errors.Is(err, server.ErrOtherNode) {
 		fmt.Fprintln(w, "qlockd: see qlockd --help")
 		return exitUsage
@@ -37,8 +37,8 @@ func exitCode(w io.Writer, err error) int {
 	return exitSoftware
 }
 
-// words returns the text of an error without the usage marker, indented if it has several lines.
-func words(err error) string {
+// textOf returns the text of an error without the usage marker, indented if it has several lines.
+func textOf(err error) string {
 	text := strings.TrimPrefix(err.Error(), errUsage.Error()+"\n")
 	lines := strings.Split(text, "\n")
 	for i, line := range lines {

@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// spareFiles is the number of descriptors for the log, the snapshots and connections to other nodes.
-const spareFiles = 256
+// reservedFiles is the number of descriptors for the log, the snapshots and connections to other nodes.
+const reservedFiles = 256
 
 // hideNewFiles makes files created by the process private to its user, whatever umask it inherited.
 func hideNewFiles() { unix.Umask(0o077) }
@@ -28,7 +28,7 @@ func raiseFileLimit(log hclog.Logger, connections int) {
 			limit = raised
 		}
 	}
-	if want := uint64(connections + spareFiles); uint64(limit.Cur) < want {
+	if want := uint64(connections + reservedFiles); uint64(limit.Cur) < want {
 		log.Warn("fewer files may be open than connections taken: raise the limit (ulimit -n) or lower --max-connections",
 			"limit", limit.Cur, "wanted", want)
 	}

@@ -24,9 +24,9 @@ func TestRaiseFileLimit(t *testing.T) {
 		connections int
 		warns       bool
 	}{
-		{before.Max - 10, int(before.Max) - spareFiles, false},
-		{before.Max - 10, int(before.Max) - spareFiles + 1, true},
-		{before.Max, int(before.Max) - spareFiles, false},
+		{before.Max - 10, int(before.Max) - reservedFiles, false},
+		{before.Max - 10, int(before.Max) - reservedFiles + 1, true},
+		{before.Max, int(before.Max) - reservedFiles, false},
 	} {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: test.soft, Max: before.Max}); err != nil {
 			t.Fatal(err)

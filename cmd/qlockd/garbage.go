@@ -36,12 +36,12 @@ func limitMemory(bytes int64) {
 	}
 }
 
-// spareMemory keeps the heap close to its live size while little is allocated, until stop is called. By
+// limitHeap keeps the heap close to its live size while little is allocated, until stop is called. By
 // default Go lets garbage take as much memory as live data, and returns memory only slowly after a load. A
 // node that holds many locks and has little to do should not need that memory. Under load the default
 // applies: the cost of a collection is proportional to the live heap, and collections would be too
 // frequent. When a load has ended, its memory is returned immediately. If GOGC is set, it is left alone.
-func spareMemory() (stop func()) {
+func limitHeap() (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}

@@ -75,7 +75,7 @@ func TestSpareMemory(t *testing.T) {
 	lives := make([]byte, 64<<20) // much larger than the other live memory
 	runtime.GC()
 	bubble.Test(t, func(t *testing.T) {
-		stop := spareMemory()
+		stop := limitHeap()
 		time.Sleep((quietLooks + 1) * lookEvery)
 		if got := percent(); got != 10 {
 			t.Errorf("%d %% while nothing is allocated", got)
@@ -87,7 +87,7 @@ func TestSpareMemory(t *testing.T) {
 		t.Errorf("%d %% afterwards, %d before", after, before)
 	}
 	t.Setenv("GOGC", "150")
-	spareMemory()()
+	limitHeap()()
 	if after := percent(); after != before {
 		t.Errorf("%d %% although GOGC was set, %d before", after, before)
 	}

@@ -45,7 +45,7 @@ func serve(c *cli.Context) error {
 	raiseFileLimit(log, cfg.Limits.MaxConnections+cmp.Or(cfg.Limits.MaxTunnels, cfg.Limits.MaxConnections)+cfg.Limits.MaxHandshakes+cfg.HTTPLimits.MaxConnections+cfg.HTTPLimits.MaxHandshakes)
 
 	limitMemory(cfg.MemoryLimit)
-	defer spareMemory()()
+	defer limitHeap()()
 
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)

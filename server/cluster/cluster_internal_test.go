@@ -65,7 +65,7 @@ func TestLeaderChanges(t *testing.T) {
 		if news {
 			<-l.wake
 		}
-		if last, _ := l.news(); news != c.news || last.Term != c.hint.Term || last.Id != c.hint.Id {
+		if last, _ := l.latest(); news != c.news || last.Term != c.hint.Term || last.Id != c.hint.Id {
 			t.Errorf("change %d: news %v", i, news)
 		}
 	}

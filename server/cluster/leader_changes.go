@@ -42,7 +42,7 @@ func (l *LeaderChanges) Run(ctx context.Context) {
 	for {
 		select {
 		case <-l.wake:
-			hint, subs := l.news()
+			hint, subs := l.latest()
 			for _, f := range subs {
 				(*f)(proto.CloneOf(hint))
 			}
@@ -52,7 +52,7 @@ func (l *LeaderChanges) Run(ctx context.Context) {
 	}
 }
 
-func (l *LeaderChanges) news() (*wire.LeaderHint, []*func(*wire.LeaderHint)) {
+func (l *LeaderChanges) latest() (*wire.LeaderHint, []*func(*wire.LeaderHint)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	subs := make([]*func(*wire.LeaderHint), 0, len(l.subs))

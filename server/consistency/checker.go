@@ -45,8 +45,8 @@ type Checker struct {
 	cfg Config
 	// replayed is the last entry in the log when the node was opened. Set before Run.
 	replayed uint64
-	// wake signals a fork to the hashing goroutine, news a hash to the goroutine that sends it.
-	wake, news chan struct{}
+	// wake signals a fork to the hashing goroutine, hashed a hash to the goroutine that sends it.
+	wake, hashed chan struct{}
 
 	mu sync.Mutex // guards the fields below
 	agreement
@@ -73,7 +73,7 @@ func New(cfg Config) *Checker {
 	return &Checker{
 		cfg:       cfg,
 		wake:      make(chan struct{}, 1),
-		news:      make(chan struct{}, 1),
+		hashed:    make(chan struct{}, 1),
 		agreement: agreement{self: cfg.Self, reports: map[string]report{}},
 		marked:    time.Now(),
 	}
@@ -184,7 +184,7 @@ func (c *Checker) hash(ctx context.Context, f *fork) {
 	c.mu.Unlock()
 	c.cfg.Logger.Debug("state hashed", "index", f.index, "took", took)
 	c.compareAll()
-	trigger(c.news)
+	trigger(c.hashed)
 }
 
 // untilDone passes data to a hash, and fails once ctx ends.
@@ -204,7 +204,7 @@ func (u untilDone) Write(data []byte) (int, error) {
 func (c *Checker) RunExchange(ctx context.Context) {
 	for {
 		select {
-		case <-c.news:
+		case <-c.hashed:
 			c.cfg.Exchange(ctx, c.Hashes())
 		case <-ctx.Done():
 			return

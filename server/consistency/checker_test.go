@@ -90,7 +90,7 @@ func TestHashedStateIsKept(t *testing.T) {
 	c.took = -1
 	f := &fork{index: 9, machine: fsm.New(1)}
 	c.hash(t.Context(), f)
-	if c.took < 0 || c.units != f.machine.Units() || c.units == 0 || len(c.news) != 1 {
+	if c.took < 0 || c.units != f.machine.Units() || c.units == 0 || len(c.hashed) != 1 {
 		t.Errorf("took %v for %d units", c.took, c.units)
 	}
 	if own := c.Hashes(); len(own.GetPoints()) != 1 || own.Points[0].GetIndex() != 9 {

@@ -180,10 +180,10 @@ func (d *Directory) mayBegin(id string) bool {
 // Empty reports whether this node knows no members.
 func (d *Directory) Empty() bool {
 	d.mu.RLock()
-	blank, revision := len(d.members) == 0, d.revision
+	empty, revision := len(d.members) == 0, d.revision
 	d.mu.RUnlock()
-	d.cfg.View(revision, func(*fsm.Machine) { blank = false })
-	return blank
+	d.cfg.View(revision, func(*fsm.Machine) { empty = false })
+	return empty
 }
 
 // Standing implements peerport.Identity.

@@ -117,7 +117,7 @@ func (d *Deadlines) Start(term uint64, m *fsm.Machine) {
 		d.add(&deadline{ending: ending{Delay, l.HoldID, l.Generation}, ttl: millis(l.Ms), last: now})
 		return true
 	})
-	d.nudge()
+	d.signal()
 }
 
 // Stop ends the leadership. Nothing is decided any more.
@@ -135,7 +135,7 @@ func (d *Deadlines) add(e *deadline) {
 	e.at = e.last.Add(e.ttl)
 	heap.Push(&d.heap, e)
 	if e.index == 0 {
-		d.nudge()
+		d.signal()
 	}
 }
 
@@ -151,7 +151,7 @@ func (d *Deadlines) remove(of Kind, id uint64) {
 	delete(d.tables[of], id)
 }
 
-func (d *Deadlines) nudge() {
+func (d *Deadlines) signal() {
 	select {
 	case d.wake <- struct{}{}:
 	default:

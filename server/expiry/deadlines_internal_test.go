@@ -218,15 +218,15 @@ func TestWhatIsForgiven(t *testing.T) {
 		d.Observe(opened(2, 20*time.Second))
 		e := d.tables[Session][1]
 		end := begun.Add(8 * time.Second)
-		d.forgive(end.Add(stall - 1))
+		d.extendAfterStall(end.Add(stall - 1))
 		if e.forgiven || !e.at.Equal(end) {
 			t.Error("forgiven without a stall")
 		}
-		d.forgive(end.Add(stall))
+		d.extendAfterStall(end.Add(stall))
 		if !e.forgiven || !e.at.Equal(end.Add(2*stall)) {
 			t.Errorf("after a stall it is due at %v", e.at.Sub(begun))
 		}
-		d.forgive(end.Add(time.Hour))
+		d.extendAfterStall(end.Add(time.Hour))
 		if !e.at.Equal(end.Add(2 * stall)) {
 			t.Error("forgiven twice")
 		}
@@ -238,7 +238,7 @@ func TestWhatIsForgiven(t *testing.T) {
 			t.Error("a sign of life does not make it whole")
 		}
 		e.decided = true
-		d.forgive(end.Add(2 * time.Hour))
+		d.extendAfterStall(end.Add(2 * time.Hour))
 		if e.forgiven {
 			t.Error("what is decided was forgiven")
 		}

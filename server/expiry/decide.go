@@ -27,7 +27,7 @@ func (d *Deadlines) Run() {
 		timer.Reset(next)
 		select {
 		case <-timer.C:
-			d.forgive(time.Now())
+			d.extendAfterStall(time.Now())
 		case <-d.wake:
 		case <-d.stopCh:
 			return
@@ -38,10 +38,10 @@ func (d *Deadlines) Run() {
 // Close makes Run return.
 func (d *Deadlines) Close() { close(d.stopCh) }
 
-// forgive extends deadlines that are due after a stall, once each, since what the clients sent in the
+// extendAfterStall extends deadlines that are due after a stall, once each, since what the clients sent in the
 // meantime may still be unread. It can only delay an end, and by at most a quarter of the TTL, even if every
 // timer fires late.
-func (d *Deadlines) forgive(now time.Time) {
+func (d *Deadlines) extendAfterStall(now time.Time) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if len(d.heap) == 0 {
@@ -114,7 +114,7 @@ func (d *Deadlines) retry(term uint64, of ending, after time.Duration) {
 	if e := d.same(term, of); e != nil && e.index < 0 {
 		e.at = time.Now().Add(after)
 		heap.Push(&d.heap, e)
-		d.nudge()
+		d.signal()
 	}
 }
 

@@ -104,7 +104,7 @@ func TestStallForgives(t *testing.T) {
 		d.Observe(opened(1, 8*time.Second))
 		d.Observe(opened(2, 8*time.Second))
 		time.Sleep(9 * time.Second) // SIGSTOP until a second after the end
-		d.forgive(time.Now())
+		d.extendAfterStall(time.Now())
 		d.Decide(time.Now())
 		if k.count() != 0 {
 			t.Fatal("decided before anybody could be heard")
@@ -131,7 +131,7 @@ func TestStallsForgiveOnce(t *testing.T) {
 			if time.Since(begin) > 16*time.Second {
 				t.Fatal("twice its TTL after its last sign of life a session has not expired")
 			}
-			d.forgive(time.Now())
+			d.extendAfterStall(time.Now())
 		}
 	})
 }

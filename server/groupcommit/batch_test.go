@@ -91,7 +91,7 @@ func TestWhatAnEntryTakes(t *testing.T) {
 	if p.take() != nil || p.timer != nil || p.due || p.marks || len(p.normal)+len(p.proofs)+len(p.heartbeats) != 0 {
 		t.Error("something is left")
 	}
-	if p.lingered(); p.due {
+	if p.lingerEnded(); p.due {
 		t.Error("no heartbeat waits, and an entry is due")
 	}
 	p.Recycle(b)

@@ -299,12 +299,12 @@ func (p *Proposer) AddHeartbeat(h Heartbeat) {
 	}
 	p.heartbeats = append(p.heartbeats, h)
 	if p.timer == nil && !p.due {
-		p.timer = time.AfterFunc(linger, p.lingered)
+		p.timer = time.AfterFunc(linger, p.lingerEnded)
 	}
 	p.mu.Unlock()
 }
 
-func (p *Proposer) lingered() {
+func (p *Proposer) lingerEnded() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.timer = nil

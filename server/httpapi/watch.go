@@ -35,15 +35,15 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 	defer leave()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
-	answer, hurried := response.Of(ctx), make(chan struct{})
-	calm := context.AfterFunc(s.life, func() {
-		defer close(hurried)
+	answer, shortened := response.Of(ctx), make(chan struct{})
+	detach := context.AfterFunc(s.life, func() {
+		defer close(shortened)
 		stop()
-		answer.Hurry()
+		answer.ShortenDeadline()
 	})
 	defer func() {
-		if !calm() {
-			<-hurried // Hurry must not use the answer of a finished request
+		if !detach() {
+			<-shortened // ShortenDeadline must not use the answer of a finished request
 		}
 	}()
 	w := &watch{server: s, send: send}

@@ -144,7 +144,7 @@ func TestWatchCrossesTheStop(t *testing.T) {
 					lines, last = said+1, 29
 				}
 				synctest.Wait()
-				if left := time.Until(w.a.writeUntil); w.w.ctx.Err() == nil || left != response.HurryTimeout {
+				if left := time.Until(w.a.writeUntil); w.w.ctx.Err() == nil || left != response.StopTimeout {
 					t.Errorf("stopped: %v; the caller has %v", w.w.ctx.Err(), left)
 				}
 				w.w.returns(nil, w.w.ctx.Err())

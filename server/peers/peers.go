@@ -313,7 +313,7 @@ func (p *Peers) keep() error {
 	if err != nil {
 		return err
 	}
-	return p.cfg.Stores.SetBeside(memoryKey, data)
+	return p.cfg.Stores.SetIndependently(memoryKey, data)
 }
 
 var _ peerport.Observer = (*Peers)(nil)

@@ -418,7 +418,7 @@ func (r *Replica) handOver(ctx context.Context) {
 func (r *Replica) halt(err error) {
 	r.mu.Lock()
 	if r.layer != nil { // nil while the disk is being opened
-		r.layer.Mute()
+		r.layer.StopSending()
 	}
 	first, opened := r.halted.CompareAndSwap(nil, &err), r.opened
 	if first && opened && !r.closing {

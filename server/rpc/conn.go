@@ -21,8 +21,8 @@ import (
 const (
 	drainTimeout  = time.Second
 	hangupTimeout = time.Second
-	// farewellBytes may be unread before a goodbye if the node needs the memory.
-	farewellBytes = 64 << 10
+	// maxUnreadAtGoodbye may be unread before a goodbye if the node needs the memory.
+	maxUnreadAtGoodbye = 64 << 10
 )
 
 // conn is an established connection. serve is its reader and the outbox has its writer. Everything else runs
@@ -161,8 +161,8 @@ func (c *conn) propose() {
 	}
 }
 
-// Rested is called before the reader blocks.
-func (c *conn) Rested(begun bool) error {
+// BeforeRead is called before the reader blocks.
+func (c *conn) BeforeRead(begun bool) error {
 	c.propose()
 	return c.link.rest(begun)
 }
@@ -354,12 +354,12 @@ func (c *conn) hangup() {
 		_ = c.out.Close(nil)
 		transport.Cut(c.link)
 		return
-	case bye.GetCode() == wire.Goodbye_RESOURCE_EXHAUSTED && c.out.Queued() > farewellBytes:
+	case bye.GetCode() == wire.Goodbye_RESOURCE_EXHAUSTED && c.out.Queued() > maxUnreadAtGoodbye:
 		transport.Cut(c.link) // other connections need the memory now, and the client would hardly read up to the goodbye
 		_ = c.out.Close(nil)
 		return
 	}
-	if c.out.Close(transport.Farewell(bye.GetCode(), bye.GetMessage())) != nil {
+	if c.out.Close(transport.GoodbyeFrame(bye.GetCode(), bye.GetMessage())) != nil {
 		transport.Cut(c.link) // the client does not read, so there is no point in lingering
 		return
 	}

@@ -80,7 +80,7 @@ func TestProposalsAreGathered(t *testing.T) {
 
 func TestRequestsOfAConnectionThatEnds(t *testing.T) {
 	c, _ := bare(t, serve(t, func(cfg *Config) { cfg.Limits.MaxInFlight = 1 }))
-	if err := c.Rested(false); err != nil {
+	if err := c.BeforeRead(false); err != nil {
 		t.Error(err)
 	}
 	if err := c.Decode([]byte("\xff\xff\xff")); err == nil || c.arrived.size != 3 {
@@ -93,7 +93,7 @@ func TestRequestsOfAConnectionThatEnds(t *testing.T) {
 	if err := c.takeSlot(); err != errEnded {
 		t.Error("no place, and ended:", err)
 	}
-	if err := c.Rested(false); err != errEnded {
+	if err := c.BeforeRead(false); err != errEnded {
 		t.Error("rested:", err)
 	}
 	if err := c.Overdue(); err != errEnded {
@@ -126,10 +126,10 @@ func TestGoodbyeWhereMemoryIsNeeded(t *testing.T) {
 		bytes int
 		took  time.Duration
 	}{
-		{"much", wire.Goodbye_RESOURCE_EXHAUSTED, farewellBytes + 1, 0},
-		{"little", wire.Goodbye_RESOURCE_EXHAUSTED, farewellBytes / 2, hangupTimeout},
-		{"much, for another reason", wire.Goodbye_PROTOCOL_ERROR, farewellBytes + 1, hangupTimeout},
-		{"the client's own wish", wire.Goodbye_UNSPECIFIED, farewellBytes / 2, hangupTimeout},
+		{"much", wire.Goodbye_RESOURCE_EXHAUSTED, maxUnreadAtGoodbye + 1, 0},
+		{"little", wire.Goodbye_RESOURCE_EXHAUSTED, maxUnreadAtGoodbye / 2, hangupTimeout},
+		{"much, for another reason", wire.Goodbye_PROTOCOL_ERROR, maxUnreadAtGoodbye + 1, hangupTimeout},
+		{"the client's own wish", wire.Goodbye_UNSPECIFIED, maxUnreadAtGoodbye / 2, hangupTimeout},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			c, _ := bare(t, serveInMemory(t, nil))

@@ -30,7 +30,7 @@ const maxUnwritten = 64
 //     raft confirms that without storing it again.
 //   - After a failed write, no entry counts as written any more. Raft would panic if it could not read what
 //     it has stored, so it can still read these entries. But by then the node is halting, and nothing it
-//     sends leaves it any more (peerport.Layer.Mute).
+//     sends leaves it any more (peerport.Layer.StopSending).
 //
 // overlapped comes before the cache, which has only written entries.
 type overlapped struct {

@@ -238,9 +238,9 @@ func (s *Stores) IsWritten(index uint64) (bool, <-chan struct{}) {
 	return s.overlap.isWritten(index)
 }
 
-// SetBeside stores one of the node's values without making the log wait. It does not count as a slow write.
-func (s *Stores) SetBeside(key, value []byte) error {
-	return s.watchdog.beside(fmt.Sprintf("store %s", key), func() error { return s.watchdog.stable.Set(key, value) })
+// SetIndependently stores one of the node's values without making the log wait. It does not count as a slow write.
+func (s *Stores) SetIndependently(key, value []byte) error {
+	return s.watchdog.writeIndependently(fmt.Sprintf("store %s", key), func() error { return s.watchdog.stable.Set(key, value) })
 }
 
 // GrownBy reports whether entries of that many bytes were logged since it last reported true.

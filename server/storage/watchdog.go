@@ -65,8 +65,8 @@ func (g *watchdog) write(what string, write func() error) error {
 	return g.watch(what, g.passed, write)
 }
 
-// beside runs a write that the log does not wait for. It does not count towards the log's slowness.
-func (g *watchdog) beside(what string, write func() error) error {
+// writeIndependently runs a write that the log does not wait for. It does not count towards the log's slowness.
+func (g *watchdog) writeIndependently(what string, write func() error) error {
 	if g.broken.Load() {
 		return errBroken
 	}

@@ -69,7 +69,7 @@ func TestEveryFailedWriteIsReported(t *testing.T) {
 		"a value":                     {"key", func(g *watchdog) error { return values{g}.Set(key, key) }, nil},
 		"a number":                    {"key", func(g *watchdog) error { return values{g}.SetUint64(key, 7) }, nil},
 		"what the log does not wait for": {"key", func(g *watchdog) error {
-			return g.beside("try", func() error { return g.stable.Set(key, key) })
+			return g.writeIndependently("try", func() error { return g.stable.Set(key, key) })
 		}, nil},
 	} {
 		var told []error
@@ -111,8 +111,8 @@ func TestRaftEndsInAFailedVote(t *testing.T) {
 func TestWriteThatWasGivenUp(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for name, write := range map[string]func(*watchdog, func() error) error{
-			"in turn": func(g *watchdog, do func() error) error { return g.write("try", do) },
-			"beside":  func(g *watchdog, do func() error) error { return g.beside("try", do) },
+			"in turn":            func(g *watchdog, do func() error) error { return g.write("try", do) },
+			"writeIndependently": func(g *watchdog, do func() error) error { return g.writeIndependently("try", do) },
 		} {
 			var told []error
 			g := newWatchdog(nil, nil, 7*time.Second, func(err error) { told = append(told, err) })
@@ -134,8 +134,8 @@ func TestTurnsAreSlowAndWhatIsBesideIsNot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := newWatchdog(nil, nil, 7*time.Second, func(err error) { t.Error(err) })
 		last := func() error { time.Sleep(6 * time.Second); return nil }
-		if err := g.beside("try", last); err != nil || g.isSlow(time.Minute) || len(g.slow) != 0 {
-			t.Errorf("beside: %v, slow %v, told %d", err, g.isSlow(time.Minute), len(g.slow))
+		if err := g.writeIndependently("try", last); err != nil || g.isSlow(time.Minute) || len(g.slow) != 0 {
+			t.Errorf("writeIndependently: %v, slow %v, told %d", err, g.isSlow(time.Minute), len(g.slow))
 		}
 		if err := g.write("try", last); err != nil || !g.isSlow(time.Minute) || g.late.Load() != 0 || len(g.slow) != 1 {
 			t.Errorf("in turn: %v, slow %v, late %d, told %d", err, g.isSlow(time.Minute), g.late.Load(), len(g.slow))
@@ -154,7 +154,7 @@ func TestFailedWrites(t *testing.T) {
 		if got := g.write("try", func() error { return err }); !errors.Is(got, ErrStore) || !errors.Is(got, err) {
 			t.Errorf("the write returns %v", got)
 		}
-		for name, later := range map[string]error{"write": g.write("try", nil), "beside": g.beside("try", nil), "store": g.StoreLog(&raft.Log{Index: 1})} {
+		for name, later := range map[string]error{"write": g.write("try", nil), "writeIndependently": g.writeIndependently("try", nil), "store": g.StoreLog(&raft.Log{Index: 1})} {
 			if !errors.Is(later, errBroken) {
 				t.Errorf("after a failure %s returns %v", name, later)
 			}

@@ -46,12 +46,12 @@ func startWriteTimer(limit time.Duration, passed func(steps int), expired func()
 	t := &writeTimer{step: step, passed: passed, expired: expired, left: steps}
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.timer = time.AfterFunc(t.step, t.pass)
+	t.timer = time.AfterFunc(t.step, t.tick)
 	return t
 }
 
-// pass runs after each step.
-func (t *writeTimer) pass() {
+// tick runs after each step.
+func (t *writeTimer) tick() {
 	t.mu.Lock()
 	last := t.left == 1
 	if t.left > 0 {

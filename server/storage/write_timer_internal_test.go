@@ -39,13 +39,13 @@ func TestWriteTimerOutlastsAPause(t *testing.T) {
 	timer := startWriteTimer(7*time.Hour, func(steps int) { passed = append(passed, steps) }, func() { expired++ })
 	_, steps := writeTime(7 * time.Hour)
 	for range steps - 1 {
-		timer.pass() // however late
+		timer.tick() // however late
 	}
 	if expired > 0 {
 		t.Error("expired early")
 	}
-	timer.pass()
-	timer.pass()
+	timer.tick()
+	timer.tick()
 	if expired != 1 || len(passed) != steps || passed[0] != 1 || passed[steps-1] != steps {
 		t.Errorf("expired %d times after %d steps of %d", expired, len(passed), steps)
 	}
@@ -59,7 +59,7 @@ func TestStoppedWriteTimerSaysNothing(t *testing.T) {
 	timer.stop()
 	_, steps := writeTime(7 * time.Hour)
 	for range steps + 1 {
-		timer.pass()
+		timer.tick()
 	}
 	if told != 0 || timer.timer.Stop() {
 		t.Errorf("told %d times after the stop", told)

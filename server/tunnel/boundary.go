@@ -13,8 +13,8 @@ type boundary struct {
 	rest   int // bytes of the current message not passed on yet
 }
 
-// pass records bytes that were passed on.
-func (b *boundary) pass(p []byte) {
+// record records bytes that were passed on.
+func (b *boundary) record(p []byte) {
 	for len(p) > 0 {
 		if b.rest == 0 {
 			n := copy(b.header[b.have:], p)

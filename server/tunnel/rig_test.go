@@ -153,7 +153,7 @@ func carries(t *testing.T, from, to net.Conn, bytes string) {
 // frame returns a frame of the leader with a message of at least the given number of bytes.
 func frame(t *testing.T, bytes int) []byte {
 	t.Helper()
-	f, err := transport.AppendFrame(nil, transport.Farewell(wire.Goodbye_IDLE, string(make([]byte, bytes))), 1<<20)
+	f, err := transport.AppendFrame(nil, transport.GoodbyeFrame(wire.Goodbye_IDLE, string(make([]byte, bytes))), 1<<20)
 	if err != nil {
 		t.Fatal(err)
 	}

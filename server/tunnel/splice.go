@@ -18,8 +18,8 @@ const (
 	// parting bounds the time in which an ending tunnel may relay the rest of a frame, and the time the
 	// client has to read the goodbye.
 	parting = time.Second
-	// farewellFrame bounds a goodbye, in bytes.
-	farewellFrame = 4 << 10
+	// maxGoodbye bounds a goodbye, in bytes.
+	maxGoodbye = 4 << 10
 )
 
 // Tunnel is a client's connection to the leader.
@@ -87,9 +87,9 @@ func (t *Tunnel) Run(client net.Conn) {
 	upstream := make(chan struct{})
 	go func() {
 		defer close(upstream)
-		t.passUp(client)
+		t.relayUp(client)
 	}()
-	whole := t.passDown(client)
+	whole := t.relayDown(client)
 	code := t.say(client, whole)
 	transport.Cut(t.conn)
 	if half, ok := client.(interface{ CloseWrite() error }); ok {
@@ -108,7 +108,7 @@ func (t *Tunnel) begin(client net.Conn) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.client = client; t.goodbye != nil {
-		t.hurry()
+		t.interrupt()
 	}
 }
 
@@ -127,11 +127,11 @@ func (t *Tunnel) end(code wire.Goodbye_Code, reason string) {
 	t.goodbye = &wire.Goodbye{Code: code, Message: reason}
 	t.until = time.Now().Add(parting)
 	t.cancel() // cancels the opening
-	t.hurry()
+	t.interrupt()
 }
 
-// hurry interrupts both directions if Run has begun. The caller holds mu.
-func (t *Tunnel) hurry() {
+// interrupt interrupts both directions if Run has begun. The caller holds mu.
+func (t *Tunnel) interrupt() {
 	if t.client != nil {
 		_ = t.conn.SetDeadline(time.Unix(1, 0))
 		_ = t.client.SetWriteDeadline(t.until)
@@ -145,9 +145,9 @@ func (t *Tunnel) ending() (until time.Time, ends bool) {
 	return t.until, t.goodbye != nil
 }
 
-// passUp relays what the client sends. When the leader accepts no more, passUp keeps reading and discards:
+// relayUp relays what the client sends. When the leader accepts no more, relayUp keeps reading and discards:
 // closing a connection with unread bytes resets it, and the reset could overtake the goodbye.
-func (t *Tunnel) passUp(client net.Conn) {
+func (t *Tunnel) relayUp(client net.Conn) {
 	buf := make([]byte, bufferBytes)
 	up := t.relay.metrics.up
 	for {
@@ -160,7 +160,7 @@ func (t *Tunnel) passUp(client net.Conn) {
 			up.Add(float64(n))
 		}
 		if err != nil {
-			t.clientGone(err)
+			t.clientClosed(err)
 			return
 		}
 	}
@@ -169,9 +169,9 @@ func (t *Tunnel) passUp(client net.Conn) {
 // onlyReader hides the other methods of a connection from io.CopyBuffer, which would bypass the given buffer.
 type onlyReader struct{ io.Reader }
 
-// clientGone signals the leader that nothing more will come. If the client may still be reading, the leader
+// clientClosed signals the leader that nothing more will come. If the client may still be reading, the leader
 // gets until parting to finish.
-func (t *Tunnel) clientGone(err error) {
+func (t *Tunnel) clientClosed(err error) {
 	half, ok := t.conn.(interface{ CloseWrite() error })
 	if !errors.Is(err, io.EOF) || !ok || half.CloseWrite() != nil {
 		transport.Cut(t.conn)
@@ -184,8 +184,8 @@ func (t *Tunnel) clientGone(err error) {
 	}
 }
 
-// passDown relays what the leader sends. It reports whether the last frame is complete.
-func (t *Tunnel) passDown(client net.Conn) (whole bool) {
+// relayDown relays what the leader sends. It reports whether the last frame is complete.
+func (t *Tunnel) relayDown(client net.Conn) (whole bool) {
 	buf := make([]byte, bufferBytes)
 	var at boundary
 	for {
@@ -202,7 +202,7 @@ func (t *Tunnel) passDown(client net.Conn) (whole bool) {
 			if t.write(client, buf[:n]) != nil {
 				return false
 			}
-			at.pass(buf[:n])
+			at.record(buf[:n])
 		}
 		if _, interrupted := t.ending(); err != nil && (ends || !interrupted) {
 			return at.next() == 0
@@ -235,7 +235,7 @@ func (t *Tunnel) say(client net.Conn, whole bool) wire.Goodbye_Code {
 	t.mu.Unlock()
 	if bye != nil && whole {
 		_ = client.SetWriteDeadline(time.Now().Add(parting))
-		_ = transport.NewFrameWriter(client, farewellFrame).Write(transport.Farewell(bye.GetCode(), bye.GetMessage()))
+		_ = transport.NewFrameWriter(client, maxGoodbye).Write(transport.GoodbyeFrame(bye.GetCode(), bye.GetMessage()))
 	}
 	return bye.GetCode()
 }

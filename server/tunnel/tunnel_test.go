@@ -423,7 +423,7 @@ func TestBoundaryFollowsAnyPieces(t *testing.T) {
 			if next := at.next(); random.IntN(2) == 0 && next > 0 {
 				n = min(n, next)
 			}
-			at.pass(stream[passed : passed+n])
+			at.record(stream[passed : passed+n])
 			if passed += n; (at.next() == 0) != ends[passed] {
 				t.Fatalf("after %d bytes: %d are missing, a frame ends there: %v", passed, at.next(), ends[passed])
 			}

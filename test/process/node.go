@@ -49,15 +49,15 @@ func (n *node) settle(proxied bool) (err error) {
 	if !proxied {
 		return nil
 	}
-	if n.proxies.peer, err = n.detour(&n.listen.peer); err != nil {
+	if n.proxies.peer, err = n.behindProxy(&n.listen.peer); err != nil {
 		return err
 	}
-	n.proxies.client, err = n.detour(&n.listen.client)
+	n.proxies.client, err = n.behindProxy(&n.listen.client)
 	return err
 }
 
-// detour puts a proxy at an address and moves the node to another.
-func (n *node) detour(addr *string) (*proxy.Proxy, error) {
+// behindProxy puts a proxy at an address and moves the node to another.
+func (n *node) behindProxy(addr *string) (*proxy.Proxy, error) {
 	l, err := n.site.listen(n.id, *addr)
 	if err != nil {
 		return nil, err

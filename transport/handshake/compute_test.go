@@ -109,7 +109,7 @@ func TestHalfMadeTLSTakesNoSlot(t *testing.T) {
 	silent, silentDone := secure(func(net.Conn) {})
 	hello := make(chan struct{})
 	half, halfDone := secure(func(far net.Conn) {
-		far = &mute{Conn: far, after: 1, said: hello}
+		far = &silenced{Conn: far, after: 1, said: hello}
 		_ = tls.Client(far, &tls.Config{InsecureSkipVerify: true}).HandshakeContext(context.Background()) //nolint:gosec // its own certificate
 	})
 	<-hello
@@ -135,14 +135,14 @@ func TestHalfMadeTLSTakesNoSlot(t *testing.T) {
 	}
 }
 
-// mute is a caller that stops sending after so many writes.
-type mute struct {
+// silenced is a caller that stops sending after so many writes.
+type silenced struct {
 	net.Conn
 	after int
 	said  chan struct{}
 }
 
-func (m *mute) Write(p []byte) (int, error) {
+func (m *silenced) Write(p []byte) (int, error) {
 	if m.after--; m.after < 0 {
 		return len(p), nil
 	}

@@ -101,9 +101,9 @@ func (l *Layer) part(conn net.Conn, err error) {
 func (l *Layer) giveToRaft(peer *peerConn) {
 	limit := time.NewTimer(l.cfg.HandshakeTimeout)
 	defer limit.Stop()
-	l.lent.Add(1)
+	l.raftConns.Add(1)
 	select {
-	case l.accepted <- &lent{peerConn: peer}:
+	case l.accepted <- &raftConn{peerConn: peer}:
 		<-peer.done
 		return
 	case <-limit.C:
@@ -111,7 +111,7 @@ func (l *Layer) giveToRaft(peer *peerConn) {
 	case <-peer.done:
 	case <-l.ctx.Done():
 	}
-	l.lent.Done()
+	l.raftConns.Done()
 }
 
 // handshake is the state of one incoming connection's handshake.

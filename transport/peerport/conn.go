@@ -9,8 +9,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// partingTime bounds the TLS alert to a peer that does not read.
-const partingTime = 500 * time.Millisecond
+// closeTimeout bounds the TLS alert to a peer that does not read.
+const closeTimeout = 500 * time.Millisecond
 
 // peerConn is an established connection. The Layer tracks all of them, because raft leaves connections
 // that it accepted open when it stops.
@@ -56,10 +56,10 @@ func (l *Layer) places(c *peerConn) (n *int, most int) {
 	return &l.inbound, l.cfg.MaxConns
 }
 
-// Close closes the connection, within partingTime.
+// Close closes the connection, within closeTimeout.
 func (c *peerConn) Close() error {
 	c.once.Do(func() {
-		limit := time.AfterFunc(partingTime, func() { transport.Cut(c.Conn) })
+		limit := time.AfterFunc(closeTimeout, func() { transport.Cut(c.Conn) })
 		c.err = c.Conn.Close()
 		limit.Stop()
 		c.layer.forget(c)
@@ -78,15 +78,15 @@ func (l *Layer) forget(c *peerConn) {
 	delete(l.conns, c)
 }
 
-// lent is a connection that raft has accepted. Raft closes each of them at some point and uses it until
+// raftConn is a connection that raft has accepted. Raft closes each of them at some point and uses it until
 // then, even if the Layer has closed it earlier.
-type lent struct {
+type raftConn struct {
 	*peerConn
 	returned sync.Once
 }
 
-func (c *lent) Close() error {
-	c.returned.Do(c.layer.lent.Done)
+func (c *raftConn) Close() error {
+	c.returned.Do(c.layer.raftConns.Done)
 	return c.peerConn.Close()
 }
 
@@ -102,7 +102,7 @@ func (c *peerConn) Read(b []byte) (int, error) {
 
 // Write sets a deadline for answers, because raft sets deadlines only on connections that it dialled.
 func (c *peerConn) Write(b []byte) (int, error) {
-	if c.layer.mute.Load() {
+	if c.layer.silenced.Load() {
 		return 0, net.ErrClosed
 	}
 	if c.inbound {

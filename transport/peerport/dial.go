@@ -101,7 +101,7 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 	r := transport.NewFrameReader(conn, maxHello)
 	var reply *wire.PeerHelloReply
 	err = transport.Within(dialling, conn, l.cfg.HandshakeTimeout, func(ctx context.Context) (err error) {
-		reply, err = l.introduce(ctx, conn, r, id, purpose)
+		reply, err = l.exchangeHellos(ctx, conn, r, id, purpose)
 		if err == nil || reply.GetStatus() != wire.Status_OK {
 			err = errors.Join(err, l.meet(id, reply))
 		}
@@ -147,8 +147,8 @@ func (l *Layer) dialTLS(id string) *tls.Config {
 	return config
 }
 
-// introduce sends the hello and checks the answer.
-func (l *Layer) introduce(ctx context.Context, conn net.Conn, r *transport.FrameReader, target string, purpose wire.PeerHello_Purpose) (*wire.PeerHelloReply, error) {
+// exchangeHellos sends the hello and checks the answer.
+func (l *Layer) exchangeHellos(ctx context.Context, conn net.Conn, r *transport.FrameReader, target string, purpose wire.PeerHello_Purpose) (*wire.PeerHelloReply, error) {
 	if t, ok := conn.(*tls.Conn); ok {
 		if err := secure(ctx, t); err != nil {
 			return nil, err

@@ -26,7 +26,7 @@
 //
 // # Lifelines
 //
-// [Layer.Lifeline] holds a connection to a node until one of them ends. Together with [NobodyListens] and
+// [Layer.WatchProcess] holds a connection to a node until one of them ends. Together with [NobodyListens] and
 // [Layer.Linked] it can prove that a node's process is dead, which silence cannot.
 //
 // # Raft

@@ -125,14 +125,14 @@ type Layer struct {
 	clientTLS *tls.Config
 	certified string // the cluster in this node's certificate
 
-	ctx      context.Context // ends with Close
-	cancel   context.CancelFunc
-	accepted chan *lent
-	running  sync.WaitGroup // goroutines of the Layer
-	lent     sync.WaitGroup // connections that raft has accepted and not closed yet
-	refusals refusals
-	warnings *ratelog.Logger
-	mute     atomic.Bool
+	ctx       context.Context // ends with Close
+	cancel    context.CancelFunc
+	accepted  chan *raftConn
+	running   sync.WaitGroup // goroutines of the Layer
+	raftConns sync.WaitGroup // connections that raft has accepted and not closed yet
+	refusals  refusals
+	warnings  *ratelog.Logger
+	silenced  atomic.Bool
 
 	handshakes *limiter.Limiter // connections that are not established yet
 
@@ -151,7 +151,7 @@ func New(cfg Config) (*Layer, error) {
 	}
 	l := &Layer{
 		cfg:      cfg.withDefaults(),
-		accepted: make(chan *lent),
+		accepted: make(chan *raftConn),
 		conns:    make(map[*peerConn]bool),
 	}
 	l.handshakes = limiter.New(limiter.Config{Max: l.cfg.MaxHandshakes})
@@ -222,7 +222,7 @@ func (l *Layer) Accept() (net.Conn, error) {
 	return conn, nil
 }
 
-func (l *Layer) accept() (*lent, error) {
+func (l *Layer) accept() (*raftConn, error) {
 	select {
 	case conn := <-l.accepted:
 		return conn, nil
@@ -269,8 +269,8 @@ func (l *Layer) Close() error {
 	return err
 }
 
-// Mute stops all output of the node: every later write to a connection fails. Unlike Close, it does not wait.
-func (l *Layer) Mute() { l.mute.Store(true) }
+// StopSending stops all output of the node: every later write to a connection fails. Unlike Close, it does not wait.
+func (l *Layer) StopSending() { l.silenced.Store(true) }
 
 // Recheck closes every connection with a node that is no longer a member, so that nothing it sends
 // reaches raft. It must be called when the members have changed.

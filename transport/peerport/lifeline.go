@@ -14,14 +14,14 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Lifeline opens a connection to a node and holds it until one of them ends. It returns nil only if the
+// WatchProcess opens a connection to a node and holds it until one of them ends. It returns nil only if the
 // node has closed the open connection, which is what the kernel does for a dead process. It calls opened
 // once the node has answered. In all other cases it returns an error: the connection could not be opened
 // (see NobodyListens), ctx has ended, this Layer has closed it, or the network has lost it.
 //
 // The connection is an ordinary control connection with periodic probes, so every version of this program
 // keeps it open.
-func (l *Layer) Lifeline(ctx context.Context, addr, id string, opened func()) error {
+func (l *Layer) WatchProcess(ctx context.Context, addr, id string, opened func()) error {
 	peer, r, _, err := l.open(ctx, addr, id, wire.PeerHello_CONTROL)
 	if err != nil {
 		return fmt.Errorf("reach node %q at %s: %w", id, addr, err)

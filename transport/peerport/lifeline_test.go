@@ -22,7 +22,7 @@ type line struct {
 
 func hold(ctx context.Context, l *peerport.Layer, addr, id string) *line {
 	held := &line{open: make(chan struct{}), ended: make(chan error, 1)}
-	go func() { held.ended <- l.Lifeline(ctx, addr, id, func() { close(held.open) }) }()
+	go func() { held.ended <- l.WatchProcess(ctx, addr, id, func() { close(held.open) }) }()
 	return held
 }
 
@@ -63,7 +63,7 @@ func TestLifelineEndsWithTheNode(t *testing.T) {
 			if err := held.end(t); err != nil {
 				t.Errorf("the node has closed it: %v", err)
 			}
-			err := a.Lifeline(t.Context(), b.Addr().String(), "n2", func() { t.Error("opened") })
+			err := a.WatchProcess(t.Context(), b.Addr().String(), "n2", func() { t.Error("opened") })
 			if !peerport.NobodyListens(err) {
 				t.Errorf("a new one: %v", err)
 			}
@@ -96,7 +96,7 @@ func TestLifelineOfALivingNode(t *testing.T) {
 				if b.Stats().Inbound != 1 {
 					t.Errorf("stats %+v", b.Stats())
 				}
-				if err := a.Lifeline(ctx, "n2", "n2", func() {}); !peerport.NobodyListens(err) {
+				if err := a.WatchProcess(ctx, "n2", "n2", func() {}); !peerport.NobodyListens(err) {
 					t.Errorf("nobody listens: %v", err)
 				}
 				cancel()
@@ -119,7 +119,7 @@ func TestLifelineThatSaysNothingOfTheNode(t *testing.T) {
 		if err := held.end(t); !errors.Is(err, net.ErrClosed) {
 			t.Errorf("closed by this end: %v", err)
 		}
-		err := a.Lifeline(t.Context(), "n2", "n3", func() { t.Error("opened") })
+		err := a.WatchProcess(t.Context(), "n2", "n3", func() { t.Error("opened") })
 		if !errors.Is(err, peerport.ErrRefused) || peerport.NobodyListens(err) {
 			t.Errorf("another node: %v", err)
 		}

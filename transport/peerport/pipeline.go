@@ -64,7 +64,7 @@ func (p *pipeline) pump() {
 			if answer.Error() == nil {
 				p.observe(answer.Request(), answer.Response())
 			}
-			if len(unread) > 0 && saysNothing(answer) {
+			if len(unread) > 0 && onlyConfirms(answer) {
 				continue // raft sends many of these per second, even while no answer may be passed on
 			}
 			if unread = append(unread, answer); len(unread) == mostUnread {
@@ -78,7 +78,7 @@ func (p *pipeline) pump() {
 	}
 }
 
-// saysNothing reports whether an answer only confirms that the follower still follows.
-func saysNothing(answer raft.AppendFuture) bool {
+// onlyConfirms reports whether an answer only confirms that the follower still follows.
+func onlyConfirms(answer raft.AppendFuture) bool {
 	return answer.Response().Success && len(answer.Request().Entries) == 0
 }

@@ -135,7 +135,7 @@ func (t *Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 // NetworkTransport keeps in its pool. Close then waits until raft has released the accepted ones.
 func (t *Transport) Close() error {
 	err := t.NetworkTransport.Close()
-	t.layer.lent.Wait()
+	t.layer.raftConns.Wait()
 	return err
 }
 

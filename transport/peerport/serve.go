@@ -57,7 +57,7 @@ func (t *Transport) acceptAll() {
 
 // serve answers the calls of one connection one after the other, as raft's NetworkTransport does, except
 // for calls that the node at its other end may not make.
-func (t *Transport) serve(conn *lent) {
+func (t *Transport) serve(conn *raftConn) {
 	defer conn.Close()
 	r, w := bufio.NewReaderSize(conn, receiveBuffer), bufio.NewWriter(conn)
 	dec := codec.NewDecoder(r, &codec.MsgpackHandle{})
@@ -82,7 +82,7 @@ func (t *Transport) serve(conn *lent) {
 }
 
 // serveOne reads a call, passes it to raft, and writes the answer.
-func (t *Transport) serveOne(conn *lent, r *bufio.Reader, dec *codec.Decoder, enc *codec.Encoder) error {
+func (t *Transport) serveOne(conn *raftConn, r *bufio.Reader, dec *codec.Decoder, enc *codec.Encoder) error {
 	kind, err := r.ReadByte()
 	if err != nil {
 		return err

@@ -106,7 +106,7 @@ type tunnel struct{ *peerConn }
 
 // Write implements net.Conn.
 func (t *tunnel) Write(b []byte) (int, error) {
-	if t.layer.mute.Load() {
+	if t.layer.silenced.Load() {
 		return 0, net.ErrClosed
 	}
 	return t.Conn.Write(b)

@@ -196,7 +196,7 @@ func TestMutedNodeSaysNothing(t *testing.T) {
 			t.Fatal(err)
 		}
 		<-asked
-		b.Mute()
+		b.StopSending()
 		if err := ask(); err == nil {
 			t.Error("it answered")
 		}

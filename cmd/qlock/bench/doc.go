@@ -12,7 +12,7 @@
 // histograms (latencies.go). Operations that are unanswered at the end of the window get additional time.
 // If they are still unanswered then, they count with the time they have waited.
 //
-// load.go runs the workloads that lock and unlock, and worker.go one session of them. parked.go runs the
+// load.go runs the workloads that lock and unlock, and worker.go one session of them. idle.go runs the
 // workloads that open sessions or acquire locks and then stay idle. lock.go checks the guarantees of each
 // lock under load, because the measurement of a lock that breaks them is worthless. metrics.go reads the
 // nodes' own metrics. Everything except the alarm clock of the open loop (alarm_linux.go) also runs in

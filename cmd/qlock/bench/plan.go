@@ -84,10 +84,10 @@ func (p *Plan) Check() error {
 		{p.Duration <= 0 || p.Duration > maxDuration, fmt.Sprintf("a duration of %v: give more than 0 and at most %v", p.Duration, maxDuration)},
 		{p.WarmUp < 0 || p.WarmUp > maxDuration, fmt.Sprintf("a warm-up of %v: give 0 to %v", p.WarmUp, maxDuration)},
 		{p.Hold < 0 || p.Hold > maxDuration, fmt.Sprintf("to hold each lock for %v: give 0 to %v", p.Hold, maxDuration)},
-		{p.Hold > 0 && p.parked(), fmt.Sprintf("how long %s holds a lock: it does so to the end, or not at all", p.Workload)},
+		{p.Hold > 0 && p.idle(), fmt.Sprintf("how long %s holds a lock: it does so to the end, or not at all", p.Workload)},
 		{!(p.Rate >= 0), fmt.Sprintf("a rate of %v: give more than 0", p.Rate)},
 		{operations > maxOperations, fmt.Sprintf("%.0f operations: give a rate and a duration that make at most %d", operations, maxOperations)},
-		{p.Rate > 0 && p.parked(), fmt.Sprintf("a rate for %s, which does nothing", p.Workload)},
+		{p.Rate > 0 && p.idle(), fmt.Sprintf("a rate for %s, which does nothing", p.Workload)},
 		{p.Prefix == "", "no prefix: locks need names"},
 		{p.Grace <= 0, fmt.Sprintf("a grace period of %v", p.Grace)},
 	} {
@@ -98,8 +98,8 @@ func (p *Plan) Check() error {
 	return nil
 }
 
-// parked reports whether the workload keeps sessions or locks instead of locking and unlocking.
-func (p *Plan) parked() bool { return p.Workload == Idle || p.Workload == Held }
+// idle reports whether the workload keeps sessions or locks instead of locking and unlocking.
+func (p *Plan) idle() bool { return p.Workload == Idle || p.Workload == Held }
 
 // locks returns the total number of locks.
 func (p *Plan) locks() int {

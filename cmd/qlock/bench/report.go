@@ -82,7 +82,7 @@ func (r *run) report() *Report {
 // describe sets the fields that only some workloads have.
 func (r *run) describe(out *Report) {
 	switch {
-	case r.plan.parked():
+	case r.plan.idle():
 		out.Loop = "none"
 		if r.plan.Workload == Idle {
 			out.Completed = r.openings.count()

@@ -77,8 +77,8 @@ func (r *run) measure(ctx context.Context) error {
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
-	if r.plan.parked() {
-		return r.park(work)
+	if r.plan.idle() {
+		return r.runIdle(work)
 	}
 	return r.load(work)
 }

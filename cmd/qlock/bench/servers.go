@@ -38,7 +38,7 @@ func (r *run) servers(out *Report) Servers {
 	if cpu != nil && out.DurationSeconds > 0 {
 		s.Cores = known(rounded(*cpu/out.DurationSeconds, 6))
 	}
-	if cpu != nil && out.Completed > 0 && !r.plan.parked() {
+	if cpu != nil && out.Completed > 0 && !r.plan.idle() {
 		s.CPUSecondsPer1000 = known(rounded(*cpu/float64(out.Completed)*1000, 6))
 	}
 	grown := sum(s.Nodes, growth)

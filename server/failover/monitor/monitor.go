@@ -16,7 +16,7 @@ import (
 
 // Layer connects to other nodes; *peerport.Layer implements it.
 type Layer interface {
-	Lifeline(ctx context.Context, addr, id string, opened func()) error
+	WatchProcess(ctx context.Context, addr, id string, opened func()) error
 	Linked(id string) bool
 	Call(ctx context.Context, addr, id string, req *wire.PeerRequest) (*wire.PeerResponse, *wire.PeerHelloReply, error)
 }
@@ -118,7 +118,7 @@ func (m *Monitor) watch(ctx context.Context, leader raft.Server) {
 	id, addr := string(leader.ID), m.cfg.Address(leader)
 	var lost failover.Loss // the leader whose connection has closed
 	for pause := firstRetry; ctx.Err() == nil; pause = min(2*pause, lastRetry) {
-		err := m.cfg.Layer.Lifeline(ctx, addr, id, m.seenAlive)
+		err := m.cfg.Layer.WatchProcess(ctx, addr, id, m.seenAlive)
 		switch {
 		case err == nil:
 			lost = failover.Loss{Leader: id, Term: m.cfg.Raft.CurrentTerm()}

@@ -17,7 +17,7 @@ import (
 // layer is a network that reaches nobody.
 type layer struct{ linked string }
 
-func (*layer) Lifeline(context.Context, string, string, func()) error {
+func (*layer) WatchProcess(context.Context, string, string, func()) error {
 	return errors.New("unreachable")
 }
 

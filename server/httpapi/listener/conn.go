@@ -36,8 +36,8 @@ type Conn struct {
 	refusal string
 	// late is set if the first request did not start in time.
 	late bool
-	// stuck is set once it was logged that the caller does not read its answers.
-	stuck bool
+	// stalled is set once it was logged that the caller does not read its answers.
+	stalled bool
 	// watches counts the watches in progress.
 	watches int
 	// closed is set when the connection was closed.
@@ -75,18 +75,18 @@ func (c *Conn) Write(p []byte) (int, error) {
 	}
 	c.mu.Unlock()
 	n, err := c.Conn.Write(p)
-	if errors.Is(err, os.ErrDeadlineExceeded) && c.stuckNow() {
+	if errors.Is(err, os.ErrDeadlineExceeded) && c.firstStall() {
 		c.connections.cfg.Warnings.Warn("closed a connection whose caller does not read its response", "peer", c.RemoteAddr().String())
 	}
 	return n, err
 }
 
-// stuckNow returns true on its first call only.
-func (c *Conn) stuckNow() bool {
+// firstStall returns true on its first call only.
+func (c *Conn) firstStall() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	first := !c.stuck
-	c.stuck = true
+	first := !c.stalled
+	c.stalled = true
 	return first
 }
 
@@ -128,11 +128,11 @@ func (c *Conn) Close() error {
 // connOf returns the connection below TLS.
 func connOf(conn net.Conn) *Conn {
 	for {
-		beneath, ok := conn.(interface{ NetConn() net.Conn })
+		inner, ok := conn.(interface{ NetConn() net.Conn })
 		if !ok {
 			break
 		}
-		conn = beneath.NetConn()
+		conn = inner.NetConn()
 	}
 	c, _ := conn.(*Conn)
 	return c

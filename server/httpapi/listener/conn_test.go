@@ -47,9 +47,9 @@ func TestWhatArrivedWithoutARequest(t *testing.T) {
 		plain, none bool
 	}{
 		"bytes":                        {&Conn{}, wired{arrives: "x"}, true, true},
-		"bytes beneath TLS":            {&Conn{}, wired{arrives: "x"}, false, true},
+		"bytes below TLS":              {&Conn{}, wired{arrives: "x"}, false, true},
 		"more after a request":         {&Conn{received: 1}, wired{arrives: "x"}, true, true},
-		"more beneath TLS":             {&Conn{received: 1}, wired{arrives: "x"}, false, false},
+		"more below TLS":               {&Conn{received: 1}, wired{arrives: "x"}, false, false},
 		"nothing":                      {&Conn{}, wired{}, true, false},
 		"nothing in time":              {&Conn{}, wired{fails: os.ErrDeadlineExceeded}, true, true},
 		"nothing more":                 {&Conn{received: 1}, wired{fails: os.ErrDeadlineExceeded}, true, false},
@@ -91,7 +91,7 @@ func TestCallerThatDoesNotReadIsNamedOnce(t *testing.T) {
 	for name, c := range map[string]struct {
 		err  error
 		want int
-	}{"written": {nil, 0}, "broken": {net.ErrClosed, 0}, "stuck": {os.ErrDeadlineExceeded, 1}} {
+	}{"written": {nil, 0}, "broken": {net.ErrClosed, 0}, "stalled": {os.ErrDeadlineExceeded, 1}} {
 		conn, book := wiredConn(&wired{fails: c.err}, nil)
 		for range 3 {
 			_, _ = conn.Write([]byte("answer"))
@@ -131,7 +131,7 @@ func TestRequestsOfAConnection(t *testing.T) {
 	}
 	c.rest(time.Hour)
 	if _, _ = c.Read(make([]byte, 1)); c.noRequest(false) {
-		t.Error("a farewell beneath TLS is taken for something without a request")
+		t.Error("a goodbye below TLS is taken for something without a request")
 	}
 	_ = c.Close()
 	if got := ask(); got != None || c.connections.established != 0 {

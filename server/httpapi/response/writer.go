@@ -13,8 +13,8 @@ import (
 // being sent.
 const BodyFactor = 2
 
-// HurryTimeout is the time a caller has to read the final message of a stopping node.
-const HurryTimeout = time.Second
+// StopTimeout is the time a caller has to read the final message of a stopping node.
+const StopTimeout = time.Second
 
 const (
 	// modest is the most that a connection may hold for Prepare to assume a small response, in bytes.
@@ -28,7 +28,7 @@ const (
 
 // Writer is the response writer of a request. It sets a write deadline for each piece of the response, since
 // an acquire may take arbitrarily long before its first piece. It drops what a handler writes after leaving
-// the response to the leader. Only the goroutine that serves the request may use it, except for Hurry.
+// the response to the leader. Only the goroutine that serves the request may use it, except for ShortenDeadline.
 type Writer struct {
 	http.ResponseWriter
 	// Forward is set if the handler left the response to the leader; nothing was written.
@@ -92,10 +92,10 @@ func (w *Writer) EndTurn() {
 	}
 }
 
-// Hurry shortens the time that the caller has to read each piece, because the node is stopping. Any goroutine
+// ShortenDeadline shortens the time that the caller has to read each piece, because the node is stopping. Any goroutine
 // may call it.
-func (w *Writer) Hurry() {
-	w.timeout.Store(int64(HurryTimeout))
+func (w *Writer) ShortenDeadline() {
+	w.timeout.Store(int64(StopTimeout))
 	w.extend()
 }
 

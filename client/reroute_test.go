@@ -90,7 +90,7 @@ func TestNoTunnelWithoutNeed(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.set(func() { f.node("n1").down = true })
 		f.cut("n1")
-		time.Sleep(detourAfter / 2)
+		time.Sleep(rerouteAfter / 2)
 		f.elect("n2", 2)
 		time.Sleep(time.Minute)
 		ok(t, s.Err())
@@ -189,7 +189,7 @@ func TestNextLeaderIsOutOfReachToo(t *testing.T) {
 		f.block("n2")
 		f.elect("n2", 2)
 		f.cut("n3")
-		time.Sleep(detourAfter + 10*time.Millisecond)
+		time.Sleep(rerouteAfter + 10*time.Millisecond)
 		if n := f.asked(); n != asked+1 || !c.tunnelled() {
 			t.Errorf("%d tunnels were asked for, want one more than %d", n, asked)
 		}
@@ -208,7 +208,7 @@ func TestNextLeaderEndsTheDialToTheLast(t *testing.T) {
 		dialling := func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.conn != nil && c.conn.node == "n3" && c.detour.to.GetId() == "n1"
+			return c.conn != nil && c.conn.node == "n3" && c.reroute.to.GetId() == "n1"
 		}
 		for begun := time.Now(); !dialling(); time.Sleep(time.Millisecond) {
 			if time.Since(begun) > helloTimeout {
@@ -236,7 +236,7 @@ func TestNextLeaderIsWithinReach(t *testing.T) {
 		asked := f.asked()
 		f.elect("n2", 2)
 		f.cut("n3")
-		time.Sleep(detourAfter + 10*time.Millisecond)
+		time.Sleep(rerouteAfter + 10*time.Millisecond)
 		if n := f.asked(); n != asked || c.tunnelled() {
 			t.Errorf("%d tunnels were asked for, want no more than %d", n, asked)
 		}

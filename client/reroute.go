@@ -13,19 +13,19 @@ import (
 )
 
 const (
-	// detourAfter is how long a leader must be unreachable before the client asks for a tunnel. A dead
+	// rerouteAfter is how long a leader must be unreachable before the client asks for a tunnel. A dead
 	// leader is usually replaced sooner, and its clients should not all ask at the same time.
-	detourAfter = 400 * time.Millisecond
-	// detourTimeout bounds opening a tunnel, including the leader's hello.
-	detourTimeout = 2 * time.Second
+	rerouteAfter = 400 * time.Millisecond
+	// rerouteTimeout bounds opening a tunnel, including the leader's hello.
+	rerouteTimeout = 2 * time.Second
 	// helperFor is how long a node's report about the leader is used.
 	helperFor = 3 * time.Second
 	// directEvery is the longest interval at which a client with a tunnel tries the leader directly; the
 	// shortest is half of it.
 	directEvery = 10 * time.Second
 	// Backoff of tunnels that could not be opened.
-	detourFirst = 250 * time.Millisecond
-	detourMost  = 4 * time.Second
+	rerouteFirst = 250 * time.Millisecond
+	rerouteMost  = 4 * time.Second
 )
 
 // helper is a node that has named another node as leader.
@@ -35,11 +35,11 @@ type helper struct {
 	at     time.Duration // when it did
 }
 
-// detourTries is how many consecutive attempts a client that had a tunnel makes to get another one.
-const detourTries = 3
+// rerouteTries is how many consecutive attempts a client that had a tunnel makes to get another one.
+const rerouteTries = 3
 
-// detour is the state of reaching the leader over another path.
-type detour struct {
+// reroute is the state of reaching the leader over another path.
+type reroute struct {
 	to     *wire.LeaderHint   // the leader being tried; nil if none is
 	cancel context.CancelFunc // ends the attempt; nil before the first one
 	after  time.Duration      // the earliest time of the next attempt
@@ -67,11 +67,11 @@ func (c *Client) around(cn *conn) (to *wire.LeaderHint, via string) {
 		return &wire.LeaderHint{Id: cn.node, ClientAddr: c.leader.GetClientAddr(), Term: cn.term}, ""
 	}
 	to = c.leader
-	if to.GetId() == "" || to.GetId() == cn.node || to.GetClientAddr() == "" || !c.wanted() || !c.detour.used && !c.failed(to) {
+	if to.GetId() == "" || to.GetId() == cn.node || to.GetClientAddr() == "" || !c.wanted() || !c.reroute.used && !c.failed(to) {
 		return nil, ""
 	}
 	fresh := c.clock.Now()-c.helper.at < helperFor
-	if c.detour.tries%2 == 1 && fresh && c.helper.leader.GetId() == to.GetId() {
+	if c.reroute.tries%2 == 1 && fresh && c.helper.leader.GetId() == to.GetId() {
 		return to, c.helper.addr
 	}
 	return to, cn.addr
@@ -86,30 +86,30 @@ func (c *Client) failed(to *wire.LeaderHint) bool {
 // not be reached, or never if there is no need.
 func (c *Client) aroundAt(cn *conn) time.Duration {
 	to, _ := c.around(cn)
-	if to == nil || c.detour.to != nil {
+	if to == nil || c.reroute.to != nil {
 		return never
 	}
 	switch oldest := c.oldest(); {
-	case !cn.leads && c.detour.used:
-		return c.detour.after
+	case !cn.leads && c.reroute.used:
+		return c.reroute.after
 	case !cn.leads:
-		return max(c.avoid.since+detourAfter, c.detour.after)
+		return max(c.avoid.since+rerouteAfter, c.reroute.after)
 	case oldest != nil:
-		return max(oldest.sentAt+c.hungAfter(), c.detour.after)
+		return max(oldest.sentAt+c.hungAfter(), c.reroute.after)
 	}
 	return never
 }
 
 // directAt returns when to try the leader of a tunnel directly.
 func (c *Client) directAt(cn *conn) time.Duration {
-	if cn.direct == "" || c.detour.direct {
+	if cn.direct == "" || c.reroute.direct {
 		return never
 	}
 	return cn.retry
 }
 
-// detourAt returns the earlier of aroundAt and directAt.
-func (c *Client) detourAt(cn *conn) time.Duration { return min(c.aroundAt(cn), c.directAt(cn)) }
+// rerouteAt returns the earlier of aroundAt and directAt.
+func (c *Client) rerouteAt(cn *conn) time.Duration { return min(c.aroundAt(cn), c.directAt(cn)) }
 
 // hungAfter returns how long a leader may leave a request unanswered before the client looks for another
 // path. It is also how long the leader then has to answer on another connection. A session with the
@@ -119,7 +119,7 @@ func (c *Client) hungAfter() time.Duration { return max(answerTimeout, c.silence
 
 // armAround sets the alarm for the next attempt to find another path.
 func (c *Client) armAround(cn *conn) {
-	if at := c.detourAt(cn); at != never {
+	if at := c.rerouteAt(cn); at != never {
 		c.armAt(at)
 	}
 }
@@ -136,21 +136,21 @@ func (c *Client) requestTunnel(cn *conn, now time.Duration) {
 	find := func(ctx context.Context) (*conn, error) { return c.dialThrough(ctx, via, to) }
 	if limit := c.hungAfter(); cn.leads {
 		find = func(ctx context.Context) (*conn, error) { return c.reach(ctx, to, limit) }
-	} else if c.detour.used {
+	} else if c.reroute.used {
 		find = func(ctx context.Context) (*conn, error) { return c.race(ctx, via, to) }
 	}
 	ctx, cancel := context.WithCancel(c.ctx)
-	c.detour.to, c.detour.cancel = to, cancel
+	c.reroute.to, c.reroute.cancel = to, cancel
 	c.wg.Go(func() {
 		defer cancel()
 		made, err := find(ctx)
 		c.mu.Lock()
 		defer c.unlock()
-		c.detour.to = nil
+		c.reroute.to = nil
 		if err != nil && to.GetTerm() >= c.leader.GetTerm() { // a later leader has not been tried yet
-			c.detour.tries++
-			c.detour.used = c.detour.used && c.detour.tries < detourTries
-			c.detour.after = c.clock.Now() + detourFirst + backoff(c.detour.tries, detourFirst, detourMost)
+			c.reroute.tries++
+			c.reroute.used = c.reroute.used && c.reroute.tries < rerouteTries
+			c.reroute.after = c.clock.Now() + rerouteFirst + backoff(c.reroute.tries, rerouteFirst, rerouteMost)
 		}
 		c.replace(cn, made, err)
 	})
@@ -160,17 +160,17 @@ func (c *Client) requestTunnel(cn *conn, now time.Duration) {
 // the tunnel stalls meanwhile, it is replaced by another one.
 func (c *Client) goDirect(cn *conn, now time.Duration) {
 	cn.retry = now + directEvery/2 + rand.N(directEvery/2)
-	c.detour.direct = true
+	c.reroute.direct = true
 	c.wg.Go(func() {
 		made, err := c.dial(c.ctx, cn.direct)
 		c.mu.Lock()
 		defer c.unlock()
-		c.detour.direct = false
+		c.reroute.direct = false
 		c.replace(cn, made, err)
 	})
 }
 
-// race connects to a leader directly and, if that takes longer than detourAfter or fails, also through
+// race connects to a leader directly and, if that takes longer than rerouteAfter or fails, also through
 // another node. The first connection wins.
 func (c *Client) race(ctx context.Context, via string, to *wire.LeaderHint) (*conn, error) {
 	type attempt struct {
@@ -187,7 +187,7 @@ func (c *Client) race(ctx context.Context, via string, to *wire.LeaderHint) (*co
 		})
 	}
 	try(func() (*conn, error) { return c.dialLeader(ctx, to.GetClientAddr()) })
-	running, later := 1, time.After(detourAfter)
+	running, later := 1, time.After(rerouteAfter)
 	var errs []error
 	for {
 		select {
@@ -227,11 +227,11 @@ func (c *Client) dialLeader(ctx context.Context, addr string) (*conn, error) {
 	return cn, err
 }
 
-// detours reports whether leaders are only dialled beside a connection to another node.
-func (c *Client) detours() bool {
+// reroutes reports whether leaders are only dialled beside a connection to another node.
+func (c *Client) reroutes() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.detour.used
+	return c.reroute.used
 }
 
 // reach opens a tunnel to a leader that does not answer on the existing connection. It first gives the
@@ -265,7 +265,7 @@ func (c *Client) findHelper(ctx context.Context, to *wire.LeaderHint) (via strin
 
 // dialThrough connects to a leader through another node.
 func (c *Client) dialThrough(ctx context.Context, via string, to *wire.LeaderHint) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, detourTimeout)
+	ctx, cancel := context.WithTimeout(ctx, rerouteTimeout)
 	defer cancel()
 	nc, reply, in, err := c.hello(ctx, via, to.GetId())
 	if err != nil {
@@ -302,7 +302,7 @@ func (c *Client) replace(cn, made *conn, err error) {
 		cn.retry = c.clock.Now() + time.Second
 		made.discard()
 	default:
-		c.detour.tries = 0
+		c.reroute.tries = 0
 		c.made = made
 		cn.fail(fmt.Errorf("leader is reached through %s now", made.addr))
 		return

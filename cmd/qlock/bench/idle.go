@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// park only opens sessions and acquires locks, and then keeps them.
-func (r *run) park(ctx context.Context) error {
+// runIdle only opens sessions and acquires locks, and then keeps them.
+func (r *run) runIdle(ctx context.Context) error {
 	begun := time.Now()
 	r.recorder = newRecorder(begun, begun.Add(maxLatency), false, r.Progress)
 	if r.plan.Workload == Held {
