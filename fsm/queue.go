@@ -234,7 +234,7 @@ func (m *Machine) part(s *session, c *claim) {
 	m.state.holds--
 }
 
-// remove deletes a claim that was parted, so that its locks can be granted to others.
+// remove deletes a claim that was detached, so that its locks can be granted to others.
 func (m *Machine) remove(c *claim) {
 	if c.token != 0 {
 		for _, w := range c.wants() {

@@ -115,7 +115,7 @@ func (b *Bootstrap) Try(ctx context.Context, round int) (done bool, err error) {
 		return false, b.replaced(peer, now)
 	case Known:
 		b.cfg.Logger.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
-		if err := b.meet(answers); err != nil {
+		if err := b.recordMembers(answers); err != nil {
 			return false, err
 		}
 		return true, b.cfg.Start(nil)
@@ -129,9 +129,9 @@ func (b *Bootstrap) Try(ctx context.Context, round int) (done bool, err error) {
 	return b.beginCluster(answers, round)
 }
 
-// meet records the members that know this node. Until this node has applied the cluster's log up to now, it
+// recordMembers records the members that know this node. Until this node has applied the cluster's log up to now, it
 // accepts these members and asks them about other callers.
-func (b *Bootstrap) meet(answers []probe.Answer) error {
+func (b *Bootstrap) recordMembers(answers []probe.Answer) error {
 	now := &wire.Membership{Members: []*wire.Member{b.cfg.Self()}}
 	revision := uint64(0)
 	for _, a := range answers {

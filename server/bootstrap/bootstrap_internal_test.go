@@ -57,7 +57,7 @@ func newNode(t *testing.T, change func(*Config)) *node {
 	d, err := directory.Open(directory.Config{
 		ID: "n1", Incarnation: "i1", Cluster: "c", Configured: configured, Values: n.store,
 		View: func(uint64, func(*fsm.Machine)) bool { return false },
-		Ask: func(context.Context, directory.Peer, string, *wire.VouchRequest) wire.Standing {
+		Ask: func(context.Context, directory.Peer, string, *wire.StandingRequest) wire.Standing {
 			return wire.Standing_UNKNOWN
 		},
 	})
@@ -147,7 +147,7 @@ func TestAssess(t *testing.T) {
 	}
 }
 
-// TestMeetingTheMembers verifies that meet records the members that know this node, at a revision before
+// TestMeetingTheMembers verifies that recordMembers records the members that know this node, at a revision before
 // theirs.
 func TestMeetingTheMembers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -167,21 +167,21 @@ func TestMeetingTheMembers(t *testing.T) {
 			knows("n7", 21, func(s *wire.NodeState) { other(s); s.Caller = wire.Standing_EXPECTED }),
 			knows("n8", 22, func(s *wire.NodeState) { other(s); s.Member.Incarnation = "" }),
 		}
-		if err := n.meet(answers); err != nil {
+		if err := n.recordMembers(answers); err != nil {
 			t.Fatal(err)
 		}
 		cluster, revision, members := n.cfg.Directory.Record()
 		if cluster != "c" || revision != 8 || len(members) != 4 || members["n1"].GetIncarnation() != "i-n1" || members["n4"] == nil {
 			t.Errorf("cluster %q at %d: %v", cluster, revision, members)
 		}
-		if err := n.meet(nil); err != nil {
+		if err := n.recordMembers(nil); err != nil {
 			t.Fatal(err)
 		}
 		if _, revision, _ := n.cfg.Directory.Record(); revision != 0 {
 			t.Errorf("of nobody's: revision %d", revision)
 		}
 		n.store.broken = true
-		if err := n.meet(answers); !errors.Is(err, errDisk) {
+		if err := n.recordMembers(answers); !errors.Is(err, errDisk) {
 			t.Errorf("not written down: %v", err)
 		}
 	})

@@ -37,14 +37,14 @@ type Config struct {
 	// given revision.
 	View func(revision uint64, f func(*fsm.Machine)) (fresh bool)
 	// Ask asks a member with that incarnation about a caller. It returns UNKNOWN if the member does not answer.
-	Ask func(ctx context.Context, member Peer, incarnation string, about *wire.VouchRequest) wire.Standing
+	Ask func(ctx context.Context, member Peer, incarnation string, about *wire.StandingRequest) wire.Standing
 }
 
 // Directory is a node's member directory: the members in the last applied state, which it also stores, and the
 // incarnations of members that are not recorded yet. It is safe for concurrent use.
 type Directory struct {
-	cfg      Config
-	vouchers *vouchers
+	cfg       Config
+	inquiries *inquiries
 
 	mu       sync.RWMutex // guards the fields below
 	cluster  string
@@ -58,7 +58,7 @@ type Directory struct {
 // Open loads the members that are stored. It returns storage.ErrDamaged, or status.ErrOtherCluster if the
 // certificate names another cluster than the one stored.
 func Open(cfg Config) (*Directory, error) {
-	d := &Directory{cfg: cfg, vouchers: newVouchers(cfg.Ask), members: map[string]*wire.Member{}, provisional: map[string]string{}}
+	d := &Directory{cfg: cfg, inquiries: newInquiries(cfg.Ask), members: map[string]*wire.Member{}, provisional: map[string]string{}}
 	page, err := storage.Get(cfg.Values, membersKey)
 	if err != nil || len(page) == 0 {
 		return d, err
@@ -195,7 +195,7 @@ func (d *Directory) Standing(id, incarnation string) wire.Standing {
 		}
 		return s
 	case wire.Standing_UNKNOWN, wire.Standing_REPLACED:
-		if said := d.vouchers.known(caller{id, incarnation}); said != wire.Standing_UNKNOWN {
+		if said := d.inquiries.known(caller{id, incarnation}); said != wire.Standing_UNKNOWN {
 			return said
 		}
 		return s
@@ -204,9 +204,9 @@ func (d *Directory) Standing(id, incarnation string) wire.Standing {
 	}
 }
 
-// Vouch implements peerport.Identity.
-func (d *Directory) Vouch(ctx context.Context, hello *wire.PeerHello, host string) wire.Standing {
-	said := d.vouchers.about(ctx, caller{hello.GetId(), hello.GetIncarnation()}, host, d.membersToAsk(hello.GetId()))
+// AskMembers implements peerport.Identity.
+func (d *Directory) AskMembers(ctx context.Context, hello *wire.PeerHello, host string) wire.Standing {
+	said := d.inquiries.about(ctx, caller{hello.GetId(), hello.GetIncarnation()}, host, d.membersToAsk(hello.GetId()))
 	if said == wire.Standing_UNKNOWN {
 		return d.RecordedStanding(hello.GetId(), hello.GetIncarnation())
 	}

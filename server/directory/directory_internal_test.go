@@ -45,7 +45,7 @@ func configOf(certified string, values raft.StableStore) Config {
 	return Config{
 		ID: "n1", Incarnation: "i1", Cluster: certified, Configured: []Peer{{"n1", "h1:1"}, {"n2", "h2:1"}, {"n3", "h3:1"}}, Values: values,
 		View: func(uint64, func(*fsm.Machine)) bool { return false },
-		Ask:  func(context.Context, Peer, string, *wire.VouchRequest) wire.Standing { return wire.Standing_UNKNOWN },
+		Ask:  func(context.Context, Peer, string, *wire.StandingRequest) wire.Standing { return wire.Standing_UNKNOWN },
 	}
 }
 
@@ -304,15 +304,15 @@ func TestEqual(t *testing.T) {
 	}
 }
 
-// TestVouchedStandings verifies that the members' answer counts if the record does not know a caller, and
+// TestAnswersOfMembers verifies that the members' answer counts if the record does not know a caller, and
 // only while it is cached.
-func TestVouchedStandings(t *testing.T) {
+func TestAnswersOfMembers(t *testing.T) {
 	for _, said := range []wire.Standing{wire.Standing_UNKNOWN, wire.Standing_MEMBER, wire.Standing_REMOVED} {
 		d, err := directoryOf(t, "", pageOf(t, 5, someRecord))
 		if err != nil {
 			t.Fatal(err)
 		}
-		d.vouchers = newVouchers(func(context.Context, Peer, string, *wire.VouchRequest) wire.Standing { return said })
+		d.inquiries = newInquiries(func(context.Context, Peer, string, *wire.StandingRequest) wire.Standing { return said })
 		for _, c := range []struct {
 			id, incarnation string
 			recorded        wire.Standing
@@ -327,7 +327,7 @@ func TestVouchedStandings(t *testing.T) {
 			if said != wire.Standing_UNKNOWN {
 				want = said
 			}
-			if got := d.Vouch(t.Context(), &wire.PeerHello{Id: c.id, Incarnation: c.incarnation}, c.id); got != want {
+			if got := d.AskMembers(t.Context(), &wire.PeerHello{Id: c.id, Incarnation: c.incarnation}, c.id); got != want {
 				t.Errorf("members say that %s with %s is %v: %v, want %v", c.id, c.incarnation, said, got, want)
 			}
 			if !c.asks {

@@ -30,15 +30,15 @@ type Self struct {
 	// Term is its own term, or a later one in which it was asked for its vote.
 	Term uint64
 	Tail Tail
-	// Saw is the leader that it saw die and has not seen alive since.
-	Saw Loss
+	// Observed is the leader that it saw die and has not seen alive since.
+	Observed Loss
 	// Called is the last term against whose leader it called an election.
 	Called uint64
 }
 
-// Testifies reports whether the node saw that leader die and still follows it.
-func (s Self) Testifies(loss Loss) bool {
-	return s.Follower && s.Leader == loss.Leader && s.Term == loss.Term && s.Saw == loss
+// Confirms reports whether the node saw that leader die and still follows it.
+func (s Self) Confirms(loss Loss) bool {
+	return s.Follower && s.Leader == loss.Leader && s.Term == loss.Term && s.Observed == loss
 }
 
 // Answer is another voter's answer to the question about a loss.
@@ -48,8 +48,8 @@ type Answer struct {
 	// Absent is set if it is unreachable, or calls no elections and does not know the question.
 	Absent bool
 
-	// Gone is its testimony: it saw that leader, in that term, close its connections and refuse new ones.
-	Gone bool
+	// Lost is its testimony: it saw that leader, in that term, close its connections and refuse new ones.
+	Lost bool
 	// Term and Tail are as in Self.
 	Term uint64
 	Tail Tail
@@ -104,22 +104,22 @@ const (
 type Decision struct {
 	Outcome Outcome
 	Reason  Reason
-	// Witnesses are the voters that saw the loss, including this node, sorted.
-	Witnesses []string
+	// Observers are the voters that saw the loss, including this node, sorted.
+	Observers []string
 }
 
 // Decide decides what to do. turn is the number of turns that have passed since the loss, from 0. Each turn
 // belongs to one voter, in their order, and after the last voter the first has its turn again. So a voter
 // that missed its turn does not call together with the next one.
 func (h Poll) Decide(turn int) Decision {
-	if reason := h.obstacle(); reason != "" {
+	if reason := h.dropReason(); reason != "" {
 		return Decision{Outcome: Drop, Reason: reason}
 	}
-	v := Decision{Outcome: Wait, Witnesses: h.witnesses()}
+	v := Decision{Outcome: Wait, Observers: h.observers()}
 	switch {
 	case h.anyone(func(a Answer) bool { return a.Tail.Compare(h.Self.Tail) > 0 }):
 		v.Reason = ShortLog
-	case 2*len(v.Witnesses) <= len(h.Voters):
+	case 2*len(v.Observers) <= len(h.Voters):
 		v.Reason = NoMajority
 	case h.rank() != turn%(len(h.others())+1):
 		v.Reason = NotFirst
@@ -129,8 +129,8 @@ func (h Poll) Decide(turn int) Decision {
 	return v
 }
 
-// obstacle returns the reason why this node must never call for this loss, or "" if there is none.
-func (h Poll) obstacle() Reason {
+// dropReason returns the reason why this node must never call for this loss, or "" if there is none.
+func (h Poll) dropReason() Reason {
 	s := h.Self
 	switch {
 	case s.Called >= h.Loss.Term:
@@ -143,7 +143,7 @@ func (h Poll) obstacle() Reason {
 		return MovedOn
 	case h.anyone(func(a Answer) bool { return a.Term > h.Loss.Term }):
 		return MovedOn
-	case !s.Testifies(h.Loss):
+	case !s.Confirms(h.Loss):
 		return Alive
 	}
 	return ""
@@ -170,10 +170,10 @@ func (h Poll) anyone(ok func(Answer) bool) bool {
 	})
 }
 
-func (h Poll) witnesses() []string {
+func (h Poll) observers() []string {
 	seen := []string{h.Self.ID}
 	for _, id := range h.others() {
-		if a := h.answer(id); a.said() && a.Gone {
+		if a := h.answer(id); a.said() && a.Lost {
 			seen = append(seen, id)
 		}
 	}

@@ -17,14 +17,14 @@ func poll() failover.Poll {
 	return failover.Poll{
 		Loss:    lost,
 		Voters:  []string{"n1", "n2", "n3"},
-		Self:    failover.Self{ID: "n2", Follower: true, Leader: "n1", Term: 7, Tail: end, Saw: lost},
-		Answers: map[string]failover.Answer{"n3": {Gone: true, Term: 7, Tail: end}},
+		Self:    failover.Self{ID: "n2", Follower: true, Leader: "n1", Term: 7, Tail: end, Observed: lost},
+		Answers: map[string]failover.Answer{"n3": {Lost: true, Term: 7, Tail: end}},
 	}
 }
 
 func TestDeadLeader(t *testing.T) {
 	v := poll().Decide(0)
-	if v.Outcome != failover.Call || v.Reason != failover.Agreed || !slices.Equal(v.Witnesses, []string{"n2", "n3"}) {
+	if v.Outcome != failover.Call || v.Reason != failover.Agreed || !slices.Equal(v.Observers, []string{"n2", "n3"}) {
 		t.Errorf("got %+v", v)
 	}
 }
@@ -36,11 +36,11 @@ var mustNotCall = map[string]struct {
 	reason failover.Reason
 }{
 	"a leader that was not seen dead": {
-		func(h *failover.Poll) { h.Self.Saw = failover.Loss{} }, failover.Drop, failover.Alive},
+		func(h *failover.Poll) { h.Self.Observed = failover.Loss{} }, failover.Drop, failover.Alive},
 	"a death seen in another term": {
-		func(h *failover.Poll) { h.Self.Saw.Term = 6 }, failover.Drop, failover.Alive},
+		func(h *failover.Poll) { h.Self.Observed.Term = 6 }, failover.Drop, failover.Alive},
 	"the death of another leader": {
-		func(h *failover.Poll) { h.Self.Saw.Leader = "n3" }, failover.Drop, failover.Alive},
+		func(h *failover.Poll) { h.Self.Observed.Leader = "n3" }, failover.Drop, failover.Alive},
 	"only one follower saw it": {
 		func(h *failover.Poll) { h.Answers["n3"] = failover.Answer{Term: 7, Tail: end} }, failover.Wait, failover.NoMajority},
 	"nobody else answers": {
@@ -48,10 +48,10 @@ var mustNotCall = map[string]struct {
 	"nobody else was asked": {
 		func(h *failover.Poll) { h.Answers = nil }, failover.Wait, failover.NoMajority},
 	"nobody else knows the question": {
-		func(h *failover.Poll) { h.Answers["n3"] = failover.Answer{Absent: true, Gone: true} }, failover.Wait, failover.NoMajority},
+		func(h *failover.Poll) { h.Answers["n3"] = failover.Answer{Absent: true, Lost: true} }, failover.Wait, failover.NoMajority},
 	"a testimony that came with silence": {
 		func(h *failover.Poll) {
-			h.Answers["n3"] = failover.Answer{Silent: true, Gone: true, Term: 7, Tail: end}
+			h.Answers["n3"] = failover.Answer{Silent: true, Lost: true, Term: 7, Tail: end}
 		}, failover.Wait, failover.NoMajority},
 	"a witness that does not vote": {
 		func(h *failover.Poll) {
@@ -60,7 +60,7 @@ var mustNotCall = map[string]struct {
 		}, failover.Wait, failover.NoMajority},
 	"the lost leader's own word": {
 		func(h *failover.Poll) {
-			h.Answers = map[string]failover.Answer{"n1": {Gone: true, Term: 7}, "n3": {Term: 7, Tail: end}}
+			h.Answers = map[string]failover.Answer{"n1": {Lost: true, Term: 7}, "n3": {Term: 7, Tail: end}}
 		}, failover.Wait, failover.NoMajority},
 	"two of five": {
 		func(h *failover.Poll) { h.Voters = append(h.Voters, "n4", "n5") }, failover.Wait, failover.NoMajority},
@@ -68,18 +68,18 @@ var mustNotCall = map[string]struct {
 		func(h *failover.Poll) { h.Voters = []string{"n1", "n2"} }, failover.Wait, failover.NoMajority},
 	"a longer log elsewhere": {
 		func(h *failover.Poll) {
-			h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
+			h.Answers["n3"] = failover.Answer{Lost: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
 		},
 		failover.Wait, failover.ShortLog},
 	"a log of a later term elsewhere": {
 		func(h *failover.Poll) {
 			h.Self.Tail = failover.Tail{Term: 6, Index: 99}
-			h.Answers["n3"] = failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 1}}
+			h.Answers["n3"] = failover.Answer{Lost: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 1}}
 		}, failover.Wait, failover.ShortLog},
 	"a longer log of who saw nothing": {
 		func(h *failover.Poll) {
 			h.Voters = append(h.Voters, "n4", "n5")
-			h.Answers["n4"] = failover.Answer{Gone: true, Term: 7, Tail: end}
+			h.Answers["n4"] = failover.Answer{Lost: true, Term: 7, Tail: end}
 			h.Answers["n5"] = failover.Answer{Term: 7, Tail: failover.Tail{Term: 7, Index: 41}}
 		}, failover.Wait, failover.ShortLog},
 	"a non-voter": {
@@ -116,13 +116,13 @@ func TestWhatMustNotCall(t *testing.T) {
 
 // TestTurns verifies that a later voter waits for the turns of those before it, and then calls without them.
 func TestTurns(t *testing.T) {
-	first := failover.Answer{Gone: true, Term: 7, Tail: end}
+	first := failover.Answer{Lost: true, Term: 7, Tail: end}
 	h := poll()
 	h.Self.ID = "n5"
 	h.Voters = []string{"n1", "n2", "n3", "n4", "n5"}
 	h.Answers = map[string]failover.Answer{
 		"n2": first,
-		"n3": {Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 39}}, // it cannot win
+		"n3": {Lost: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 39}}, // it cannot win
 		"n4": {Silent: true},
 	}
 	for turn, want := range []failover.Reason{failover.NotFirst, failover.NotFirst, failover.Agreed, failover.NotFirst, failover.NotFirst, failover.NotFirst, failover.Agreed} {
@@ -142,7 +142,7 @@ func TestTurnsOfThoseWhoSaidNothing(t *testing.T) {
 	h := poll()
 	h.Self.ID = "n5"
 	h.Voters = []string{"n1", "n2", "n3", "n4", "n5"}
-	gone := failover.Answer{Gone: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 39}}
+	gone := failover.Answer{Lost: true, Term: 7, Tail: failover.Tail{Term: 7, Index: 39}}
 	longer := failover.Tail{Term: 8, Index: 99}
 	for name, c := range map[string]struct {
 		answer *failover.Answer
@@ -173,12 +173,12 @@ func TestTestimony(t *testing.T) {
 		"a candidate":         func(s *failover.Self) { s.Follower = false },
 		"another leader's":    func(s *failover.Self) { s.Leader = "n3" },
 		"in a later term":     func(s *failover.Self) { s.Term = 8 },
-		"saw another's death": func(s *failover.Self) { s.Saw.Leader = "n3" },
-		"saw it alive since":  func(s *failover.Self) { s.Saw = failover.Loss{} },
+		"saw another's death": func(s *failover.Self) { s.Observed.Leader = "n3" },
+		"saw it alive since":  func(s *failover.Self) { s.Observed = failover.Loss{} },
 	} {
 		self := poll().Self
-		if change(&self); self.Testifies(lost) != (name == "") {
-			t.Errorf("%q testifies: %v", name, self.Testifies(lost))
+		if change(&self); self.Confirms(lost) != (name == "") {
+			t.Errorf("%q testifies: %v", name, self.Confirms(lost))
 		}
 	}
 }
@@ -214,7 +214,7 @@ func (c condition) self(id string) failover.Self {
 		s.Leader = lost.Leader
 	}
 	if c.saw {
-		s.Saw = lost
+		s.Observed = lost
 	}
 	if c.later {
 		s.Term++
@@ -227,7 +227,7 @@ func (c condition) self(id string) failover.Self {
 
 func (c condition) answer(id string) failover.Answer {
 	s := c.self(id)
-	return failover.Answer{Silent: c.silent, Absent: c.absent, Gone: s.Testifies(lost), Term: s.Term, Tail: s.Tail}
+	return failover.Answer{Silent: c.silent, Absent: c.absent, Lost: s.Confirms(lost), Term: s.Term, Tail: s.Tail}
 }
 
 // world is a cluster whose leader n1 is gone. It holds the other voters, from n2 on.
@@ -249,17 +249,17 @@ func (w world) poll(i int) failover.Poll {
 
 // may is an independent formulation of the rule: it reports whether voter i may call at all.
 func (w world) may(i int) bool {
-	me, witnesses := w[i], 0
+	me, observers := w[i], 0
 	for j, c := range w {
 		known := !c.silent && !c.absent || i == j
 		if known && (c.later || c.long && !me.long) {
 			return false
 		}
 		if known && c.saw && c.follows {
-			witnesses++
+			observers++
 		}
 	}
-	return me.saw && me.follows && !me.called && witnesses >= (len(w)+1)/2+1
+	return me.saw && me.follows && !me.called && observers >= (len(w)+1)/2+1
 }
 
 // callers returns the voters that call in each turn.

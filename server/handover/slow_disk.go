@@ -19,7 +19,7 @@ import (
 
 // A leader whose disk hangs commits nothing but keeps sending heartbeats. So nobody replaces it before the
 // watchdog ends it, which is later than the shortest TTL. Raft's own leadership transfer waits for answers
-// that the hanging write withholds. So the leader itself asks a follower to stand for election, as soon as a
+// that the hanging write withholds. So the leader itself asks a follower to call an election, as soon as a
 // write takes longer than about a second, if the healthy voters without it are a majority of all voters. A
 // voter is healthy if it answers a probe sent after that, follows this leader in this term, and has no slow
 // disk itself. The successor is the healthy voter with the longest log.
@@ -31,10 +31,10 @@ import (
 const (
 	slowFor      = 10 * time.Second
 	handOverRest = time.Minute
-	// standTimeout bounds the probes of the other voters, and then the election.
-	standTimeout = 500 * time.Millisecond
-	// standInterval is how often a candidate checks whether it leads.
-	standInterval = 2 * time.Millisecond
+	// campaignTimeout bounds the probes of the other voters, and then the election.
+	campaignTimeout = 500 * time.Millisecond
+	// campaignInterval is how often a candidate checks whether it leads.
+	campaignInterval = 2 * time.Millisecond
 )
 
 // successor is the node to which this one has handed over because of its disk.
@@ -101,7 +101,7 @@ func (h *Handover) HandOver(ctx context.Context) {
 	if own == 0 || !h.cfg.Stores.Late() || h.successor.recent() {
 		return
 	}
-	probing, cancel := context.WithTimeout(ctx, standTimeout)
+	probing, cancel := context.WithTimeout(ctx, campaignTimeout)
 	healthy := h.healthyVoters(probing, own)
 	cancel()
 	for _, a := range healthy {
@@ -141,23 +141,23 @@ func healthyFollower(leader string, term uint64, a probe.Answer) bool {
 	return a.State != nil && a.State.Term == term && a.State.LeaderId == leader && !a.State.DiskSlow
 }
 
-// Ask asks a follower to stand for election, and returns the term in which it leads.
+// Ask asks a follower to call an election, and returns the term in which it leads.
 func (h *Handover) Ask(ctx context.Context, to directory.Peer, term uint64) (uint64, error) {
-	ctx, cancel := context.WithTimeout(ctx, 2*standTimeout)
+	ctx, cancel := context.WithTimeout(ctx, 2*campaignTimeout)
 	defer cancel()
-	resp, _, err := h.cfg.Layer.Call(ctx, to.Addr, to.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Stand{Stand: &wire.StandRequest{Term: term}}})
+	resp, _, err := h.cfg.Layer.Call(ctx, to.Addr, to.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Campaign{Campaign: &wire.CampaignRequest{Term: term}}})
 	if err == nil {
 		err = status.Err(status.Result(resp.GetStatus(), resp.GetMessage()))
 	}
-	if err == nil && resp.GetStand().GetTerm() <= term {
-		err = fmt.Errorf("%w: it reports that it leads term %d", status.ErrInvalid, resp.GetStand().GetTerm())
+	if err == nil && resp.GetCampaign().GetTerm() <= term {
+		err = fmt.Errorf("%w: it reports that it leads term %d", status.ErrInvalid, resp.GetCampaign().GetTerm())
 	}
-	return resp.GetStand().GetTerm(), err
+	return resp.GetCampaign().GetTerm(), err
 }
 
-// Stand stands for election at the leader's request, and answers once this node leads.
-func (h *Handover) Stand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
-	if err := h.MayStand(from, q.GetTerm()); err != nil {
+// Campaign calls an election at the leader's request, and answers once this node leads.
+func (h *Handover) Campaign(ctx context.Context, from string, q *wire.CampaignRequest) (*wire.PeerResponse, error) {
+	if err := h.MayCampaign(from, q.GetTerm()); err != nil {
 		return nil, err
 	}
 	h.cfg.Logger.Warn("the leader's disk hangs: calling an election", "leader", from, "term", q.GetTerm())
@@ -165,9 +165,9 @@ func (h *Handover) Stand(ctx context.Context, from string, q *wire.StandRequest)
 		return nil, fmt.Errorf("%w: %w", status.ErrUnavailable, err)
 	}
 	node := h.cfg.Cluster.Raft()
-	ctx, cancel := context.WithTimeout(ctx, standTimeout)
+	ctx, cancel := context.WithTimeout(ctx, campaignTimeout)
 	defer cancel()
-	tick := time.NewTicker(standInterval)
+	tick := time.NewTicker(campaignInterval)
 	defer tick.Stop()
 	for node.State() != raft.Leader {
 		select {
@@ -176,11 +176,11 @@ func (h *Handover) Stand(ctx context.Context, from string, q *wire.StandRequest)
 			return nil, fmt.Errorf("%w: the election was not won in time", status.ErrUnavailable)
 		}
 	}
-	return &wire.PeerResponse{Status: wire.Status_OK, Stand: &wire.StandReply{Term: node.CurrentTerm()}}, nil
+	return &wire.PeerResponse{Status: wire.Status_OK, Campaign: &wire.CampaignReply{Term: node.CurrentTerm()}}, nil
 }
 
-// MayStand returns an error unless this node may stand for election at the request of from.
-func (h *Handover) MayStand(from string, term uint64) error {
+// MayCampaign returns an error unless this node may call an election at the request of from.
+func (h *Handover) MayCampaign(from string, term uint64) error {
 	switch {
 	case !h.cfg.Cluster.Follows(raft.ServerID(from)) || h.cfg.Cluster.Raft().CurrentTerm() != term:
 		return fmt.Errorf("%w: this node does not follow %q in term %d", status.ErrPrecondition, from, term)

@@ -66,17 +66,17 @@ type Peers struct {
 	memory *rollback.Memory
 
 	mu sync.Mutex // guards the fields below
-	// met holds the nodes as they were last met, by id.
-	met map[string]metPeer
+	// states holds what other nodes said when they last connected, by id.
+	states map[string]peerState
 	// forked holds the ids of the nodes whose logs have forked from this one's and that know it.
 	forked map[string]bool
 
-	term  atomic.Uint64 // of the last BeginTerm in the applied state
-	begun chan struct{} // signalled when term has changed
+	term        atomic.Uint64 // of the last BeginTerm in the applied state
+	termChanged chan struct{} // signalled when term has changed
 }
 
-// metPeer is what another node said about itself when the two last connected.
-type metPeer struct {
+// peerState is what another node said about itself when the two last connected.
+type peerState struct {
 	incarnation string
 	position    *wire.LogPosition
 }
@@ -104,7 +104,7 @@ func Open(cfg Config) (*Peers, error) {
 		return nil, fmt.Errorf("count this start: %w", err)
 	}
 	return &Peers{
-		cfg: cfg, boot: boot, memory: rollback.Load(&kept), met: map[string]metPeer{}, forked: map[string]bool{}, begun: make(chan struct{}, 1),
+		cfg: cfg, boot: boot, memory: rollback.Load(&kept), states: map[string]peerState{}, forked: map[string]bool{}, termChanged: make(chan struct{}, 1),
 	}, nil
 }
 
@@ -142,10 +142,10 @@ func latest(at *wire.LogPosition, starts int) *wire.LogPosition {
 	return &wire.LogPosition{Revision: at.GetRevision(), TermStarts: at.GetTermStarts()[max(0, len(at.GetTermStarts())-starts):]}
 }
 
-// Meet compares this node with another one and remembers the result. If it returns an error, the two nodes
+// CheckState compares this node with another one and remembers the result. If it returns an error, the two nodes
 // must not communicate. If the log has forked, both nodes remember their own branch, and the branch with more
 // voters continues.
-func (p *Peers) Meet(id, incarnation string, said *wire.PeerState) error {
+func (p *Peers) CheckState(id, incarnation string, said *wire.PeerState) error {
 	if err := p.compareLogs(id, said.GetPosition()); err != nil {
 		return err
 	}
@@ -155,9 +155,9 @@ func (p *Peers) Meet(id, incarnation string, said *wire.PeerState) error {
 			return fmt.Errorf("%w: %s", status.ErrRolledBack, lacks)
 		}
 	}
-	p.memory.Met(incarnation, said)
+	p.memory.RecordStart(incarnation, said)
 	p.mu.Lock()
-	p.met[id] = metPeer{incarnation, said.GetPosition()}
+	p.states[id] = peerState{incarnation, said.GetPosition()}
 	delete(p.forked, id)
 	p.mu.Unlock()
 	return nil
@@ -173,9 +173,9 @@ func (p *Peers) compareLogs(id string, theirs *wire.LogPosition) error {
 	return fmt.Errorf("%w: node %q: %s", status.ErrForked, id, difference)
 }
 
-// Parted stops this node if the logs of most voters have forked from its own. By then, each of them has
+// Incompatible stops this node if the logs of most voters have forked from its own. By then, each of them has
 // received this node's position, so they raise alarms before this node stops.
-func (p *Peers) Parted(id string, err error) {
+func (p *Peers) Incompatible(id string, err error) {
 	if !errors.Is(err, status.ErrForked) {
 		return
 	}
@@ -192,22 +192,22 @@ func (p *Peers) Applied(term uint64) {
 	}
 	p.term.Store(term)
 	select {
-	case p.begun <- struct{}{}:
+	case p.termChanged <- struct{}{}:
 	default:
 	}
 }
 
-// meetAgain disconnects nodes whose logs turn out to have forked, now that this node has applied more, and
+// recheck disconnects nodes whose logs turn out to have forked, now that this node has applied more, and
 // contacts them again. Two leaders of the same term leave entries in two logs that raft considers equal. Only
 // the content of the entries distinguishes them.
-func (p *Peers) meetAgain(ctx context.Context) {
+func (p *Peers) recheck(ctx context.Context) {
 	mine := p.Position()
 	var others []string
 	p.mu.Lock()
-	for id, met := range p.met {
-		if rollback.Forked(mine, met.position) != "" {
+	for id, peer := range p.states {
+		if rollback.Forked(mine, peer.position) != "" {
 			others = append(others, id)
-			delete(p.met, id)
+			delete(p.states, id)
 		}
 	}
 	p.mu.Unlock()
@@ -252,7 +252,7 @@ func (p *Peers) votersKnown() (ids []string) {
 func (p *Peers) Incarnation(id string) string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.met[id].incarnation
+	return p.states[id].incarnation
 }
 
 // InTerm implements peerport.Observer.
@@ -279,21 +279,21 @@ func (p *Peers) Announced(incarnation string, index uint64) {
 }
 
 // Run writes the memory of the other nodes to the disk periodically, and immediately when a term has
-// begun, until ctx ends.
+// termChanged, until ctx ends.
 func (p *Peers) Run(ctx context.Context) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
 	for {
-		begun := false
+		termChanged := false
 		select {
 		case <-tick.C:
-		case <-p.begun:
-			begun = true
+		case <-p.termChanged:
+			termChanged = true
 		case <-ctx.Done():
 			return
 		}
-		if begun {
-			p.meetAgain(ctx)
+		if termChanged {
+			p.recheck(ctx)
 		} else if !p.memory.Changed() {
 			continue
 		}
@@ -323,9 +323,9 @@ var _ peerport.Observer = (*Peers)(nil)
 func (p *Peers) MedianClock(own uint64) uint64 {
 	var others []string
 	p.mu.Lock()
-	for id, met := range p.met {
+	for id, peer := range p.states {
 		if p.cfg.Cluster.Votes(id) {
-			others = append(others, met.incarnation)
+			others = append(others, peer.incarnation)
 		}
 	}
 	p.mu.Unlock()

@@ -143,16 +143,16 @@ func TestStartsAreCounted(t *testing.T) {
 
 // TestNewTermsAreNoticed verifies that each new term is signalled once.
 func TestNewTermsAreNoticed(t *testing.T) {
-	s := &Peers{begun: make(chan struct{}, 1)}
+	s := &Peers{termChanged: make(chan struct{}, 1)}
 	for i, c := range []struct {
 		term uint64
 		news bool
 	}{{0, false}, {3, true}, {3, false}, {4, true}, {4, false}} {
-		if s.Applied(c.term); len(s.begun) == 1 != c.news {
+		if s.Applied(c.term); len(s.termChanged) == 1 != c.news {
 			t.Errorf("change %d, to term %d: news %v", i, c.term, !c.news)
 		}
 		if c.news {
-			<-s.begun
+			<-s.termChanged
 		}
 	}
 	s.Applied(5)
@@ -182,7 +182,7 @@ func withMembers(t *testing.T, members ...string) *parts {
 	stores.Values = p.store
 	d, err := directory.Open(directory.Config{
 		ID: "n1", Incarnation: "i1", Values: p.store, View: func(uint64, func(*fsm.Machine)) bool { return false },
-		Ask: func(context.Context, directory.Peer, string, *wire.VouchRequest) wire.Standing {
+		Ask: func(context.Context, directory.Peer, string, *wire.StandingRequest) wire.Standing {
 			return wire.Standing_UNKNOWN
 		},
 	})
@@ -239,19 +239,19 @@ func TestNodesPartFromMost(t *testing.T) {
 	} {
 		r := withMembers(t, c.members...)
 		for _, id := range c.parts {
-			r.Parted(id, c.err)
+			r.Incompatible(id, c.err)
 		}
 		if len(r.forked) > 0 != c.halts {
 			t.Errorf("%s: stops %v", name, r.forked)
 		}
 	}
 	r := withMembers(t, "n1", "n2", "n3")
-	r.Parted("n2", forked)
-	if err := r.Meet("n2", "i2", &wire.PeerState{}); err != nil {
+	r.Incompatible("n2", forked)
+	if err := r.CheckState("n2", "i2", &wire.PeerState{}); err != nil {
 		t.Fatal(err)
 	}
-	if r.Parted("n3", forked); len(r.forked) > 0 {
-		t.Error("a node that was met again still counts as one that parted")
+	if r.Incompatible("n3", forked); len(r.forked) > 0 {
+		t.Error("a node that connected again still counts as forked")
 	}
 }
 
@@ -272,7 +272,7 @@ func TestMetNodesAreCompared(t *testing.T) {
 		"another course":           {&wire.PeerState{Position: &wire.LogPosition{Revision: 2, TermStarts: []*wire.TermStart{{Term: 9, Revision: 2}}}}, status.ErrForked},
 	} {
 		r := withMembers(t, "n1", "n2")
-		err := r.Meet("n2", "i2", c.said)
+		err := r.CheckState("n2", "i2", c.said)
 		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -297,7 +297,7 @@ func TestMemoryThatCannotBeKept(t *testing.T) {
 	if _, err := p.cfg.Directory.Store(2, &wire.Membership{Members: []*wire.Member{{Id: "n2", Incarnation: "\xff"}}}); err == nil {
 		t.Error("an incarnation that is not text was stored")
 	}
-	p.memory.Met("\xff", &wire.PeerState{})
+	p.memory.RecordStart("\xff", &wire.PeerState{})
 	if err := p.keep(); err == nil || p.failed != nil {
 		t.Errorf("what is no text was kept: %v, the node stops with %v", err, p.failed)
 	}

@@ -11,33 +11,33 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// AskToStand asks a node to stand for election, as a leader does whose disk hangs.
-func (r *Replica) AskToStand(id string, term uint64) error {
+// AskToCampaign asks a node to call an election, as a leader does whose disk hangs.
+func (r *Replica) AskToCampaign(id string, term uint64) error {
 	_, err := r.handover.Ask(r.ctx, r.cluster.Peer(r.cluster.Servers()[id]), term)
 	return err
 }
 
-// StandCutOff closes the peer port and then asks this node to stand for election.
-func (r *Replica) StandCutOff(ctx context.Context, leader string, term uint64) error {
+// CampaignCutOff closes the peer port and then asks this node to call an election.
+func (r *Replica) CampaignCutOff(ctx context.Context, leader string, term uint64) error {
 	if err := r.layer.Close(); err != nil {
 		return err
 	}
-	_, err := r.serveStand(ctx, leader, &wire.StandRequest{Term: term})
+	_, err := r.serveCampaign(ctx, leader, &wire.CampaignRequest{Term: term})
 	return err
 }
 
 // HandOverSlow does what a leader does when a write takes long.
 func (r *Replica) HandOverSlow() { r.handover.HandOver(r.ctx) }
 
-// Stand asks this node to stand for election.
-func (r *Replica) Stand(ctx context.Context, leader string, term uint64) error {
-	_, err := r.serveStand(ctx, leader, &wire.StandRequest{Term: term})
+// Campaign asks this node to call an election.
+func (r *Replica) Campaign(ctx context.Context, leader string, term uint64) error {
+	_, err := r.serveCampaign(ctx, leader, &wire.CampaignRequest{Term: term})
 	return err
 }
 
-// MayStand returns the error that Stand would return before standing, without standing.
-func (r *Replica) MayStand(leader string, term uint64) error {
-	return r.handover.MayStand(leader, term)
+// MayCampaign returns the error that Campaign would return before the election, without calling one.
+func (r *Replica) MayCampaign(leader string, term uint64) error {
+	return r.handover.MayCampaign(leader, term)
 }
 
 // Demote takes a node's vote away, until the reconciler gives it back. If wholly is set, it removes the node
@@ -58,7 +58,7 @@ func (r *Replica) Heard(ctx context.Context, leader string) (voters, answered []
 	return h.Voters, slices.Sorted(maps.Keys(h.Answers))
 }
 
-// AskVouch asks a member with that incarnation about a node.
-func (r *Replica) AskVouch(ctx context.Context, member, incarnation, id, its string) wire.Standing {
-	return r.askVouch(ctx, r.cluster.Peer(r.cluster.Servers()[member]), incarnation, &wire.VouchRequest{Id: id, Incarnation: its})
+// AskStanding asks a member with that incarnation about a node.
+func (r *Replica) AskStanding(ctx context.Context, member, incarnation, id, its string) wire.Standing {
+	return r.askStanding(ctx, r.cluster.Peer(r.cluster.Servers()[member]), incarnation, &wire.StandingRequest{Id: id, Incarnation: its})
 }

@@ -37,12 +37,12 @@ func (r *Replica) leadingTerm() uint64 {
 	return 0
 }
 
-// serveStand calls an election at the leader's request. It returns nil if this node does not take part.
-func (r *Replica) serveStand(ctx context.Context, from string, q *wire.StandRequest) (*wire.PeerResponse, error) {
+// serveCampaign calls an election at the leader's request. It returns nil if this node does not take part.
+func (r *Replica) serveCampaign(ctx context.Context, from string, q *wire.CampaignRequest) (*wire.PeerResponse, error) {
 	if r.monitor.Load() == nil || r.halted.Load() != nil {
 		return nil, nil
 	}
-	return r.handover.Stand(ctx, from, q)
+	return r.handover.Campaign(ctx, from, q)
 }
 
 // answerLoss answers another voter's question about a leader. It returns nil if this node does not take part.

@@ -177,7 +177,7 @@ func TestSwitchedOffTheTimeoutsDecide(t *testing.T) {
 }
 
 // TestAmongNodesThatDoNotTakePartTheTimeoutsDecide verifies that nodes that do not know the question, as
-// during an upgrade, do not count as witnesses.
+// during an upgrade, do not count as observers.
 func TestAmongNodesThatDoNotTakePartTheTimeoutsDecide(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, leader := watched(t, 3, func(cfg *replica.Config) { cfg.NoFailoverHint = true })
@@ -317,12 +317,12 @@ func TestMembersAnswerForOthers(t *testing.T) {
 			{member + "-1", about + "-1", wire.Standing_MEMBER}, {member + "-1", about + "-2", wire.Standing_REPLACED},
 			{member + "-2", about + "-1", wire.Standing_UNKNOWN}, {"", about + "-1", wire.Standing_UNKNOWN},
 		} {
-			if got := leader.AskVouch(t.Context(), member, q.incarnation, about, q.its); got != q.want {
+			if got := leader.AskStanding(t.Context(), member, q.incarnation, about, q.its); got != q.want {
 				t.Errorf("%s with %q says that %s with %q is %v, want %v", member, q.incarnation, about, q.its, got, q.want)
 			}
 		}
 		c.net.Isolate(leader.id, member)
-		if got := leader.AskVouch(t.Context(), member, "", about, about+"-1"); got != wire.Standing_UNKNOWN {
+		if got := leader.AskStanding(t.Context(), member, "", about, about+"-1"); got != wire.Standing_UNKNOWN {
 			t.Errorf("a silent one says %v", got)
 		}
 		c.net.Heal()

@@ -21,18 +21,18 @@ var _ peerport.Identity = identity{}
 // State implements peerport.Identity.
 func (i identity) State(incarnation string) *wire.PeerState { return i.peers.State(incarnation) }
 
-// Meet implements peerport.Identity.
-func (i identity) Meet(id, incarnation string, state *wire.PeerState) error {
-	return i.peers.Meet(id, incarnation, state)
+// CheckState implements peerport.Identity.
+func (i identity) CheckState(id, incarnation string, state *wire.PeerState) error {
+	return i.peers.CheckState(id, incarnation, state)
 }
 
-// Parted implements peerport.Identity.
-func (i identity) Parted(id string, err error) { i.peers.Parted(id, err) }
+// Incompatible implements peerport.Identity.
+func (i identity) Incompatible(id string, err error) { i.peers.Incompatible(id, err) }
 
 func (r *Replica) directoryConfig() directory.Config {
 	return directory.Config{
 		ID: r.cfg.ID, Incarnation: r.stores.Incarnation, Cluster: r.cfg.ClusterID, Configured: r.cfg.Cluster,
-		Values: r.stores.Values, View: r.viewFrom, Ask: r.askVouch,
+		Values: r.stores.Values, View: r.viewFrom, Ask: r.askStanding,
 	}
 }
 
@@ -47,9 +47,9 @@ func (r *Replica) viewFrom(revision uint64, f func(*fsm.Machine)) (fresh bool) {
 	return fresh
 }
 
-// askVouch asks one member about a caller. The member must have the incarnation that is recorded for it.
-func (r *Replica) askVouch(ctx context.Context, member Peer, incarnation string, about *wire.VouchRequest) wire.Standing {
-	resp, reply, err := r.layer.Call(ctx, member.Addr, member.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Vouch{Vouch: about}})
+// askStanding asks one member about a caller. The member must have the incarnation that is recorded for it.
+func (r *Replica) askStanding(ctx context.Context, member Peer, incarnation string, about *wire.StandingRequest) wire.Standing {
+	resp, reply, err := r.layer.Call(ctx, member.Addr, member.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Standing{Standing: about}})
 	if err != nil || reply.GetIncarnation() != incarnation || resp.GetStatus() != wire.Status_OK {
 		return wire.Standing_UNKNOWN
 	}

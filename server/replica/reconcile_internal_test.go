@@ -85,7 +85,7 @@ func TestMemoryIsKeptWhenItHasChanged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		f := newFaulty("")
 		r := serving(t, lone(t, f.stores(), func(err error) { t.Error(err) }))
-		if err := r.peers.Meet("n2", "i2", &wire.PeerState{}); err != nil {
+		if err := r.peers.CheckState("n2", "i2", &wire.PeerState{}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(10 * time.Second)
@@ -110,7 +110,7 @@ func TestWhatIsLearnedOfOthers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		s, committed := r.peers, r.cluster.Raft().CommitIndex()
-		if err := s.Meet("n2", "i2", &wire.PeerState{}); err != nil {
+		if err := s.CheckState("n2", "i2", &wire.PeerState{}); err != nil {
 			t.Fatal(err)
 		}
 		s.Acknowledged("i2", committed+9)
@@ -130,7 +130,7 @@ func TestWhatIsLearnedOfOthers(t *testing.T) {
 			id   string
 			want uint64 // the median; of two, the lower one
 		}{{"n9", now}, {"n5", now}, {"n1", now - 1_000}} { // a stranger, a non-voter, a voter
-			if err := s.Meet(c.id, "of "+c.id, &wire.PeerState{ClockUnixMs: now - 1_000}); err != nil {
+			if err := s.CheckState(c.id, "of "+c.id, &wire.PeerState{ClockUnixMs: now - 1_000}); err != nil {
 				t.Error(err)
 			}
 			if got := s.MedianClock(now); got != c.want {

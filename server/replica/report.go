@@ -170,14 +170,14 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		return r.serveHashes(from, req.GetHashes().GetHashes())
 	case req.GetLeaderLoss() != nil:
 		return r.answerLoss(req.GetLeaderLoss())
-	case req.GetStand() != nil:
-		resp, err := r.serveStand(ctx, from.GetId(), req.GetStand())
+	case req.GetCampaign() != nil:
+		resp, err := r.serveCampaign(ctx, from.GetId(), req.GetCampaign())
 		if err != nil {
 			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
 		}
 		return resp
-	case req.GetVouch() != nil:
-		who := req.GetVouch()
+	case req.GetStanding() != nil:
+		who := req.GetStanding()
 		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.directory.RecordedStanding(who.GetId(), who.GetIncarnation())}
 	}
 	return nil

@@ -208,7 +208,7 @@ func TestAnswersToOtherNodes(t *testing.T) {
 		report := func(id string) *wire.PeerRequest {
 			return &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: id, Incarnation: "i2"}}}}
 		}
-		stand := &wire.PeerRequest{Body: &wire.PeerRequest_Stand{Stand: &wire.StandRequest{Term: 1}}}
+		campaign := &wire.PeerRequest{Body: &wire.PeerRequest_Campaign{Campaign: &wire.CampaignRequest{Term: 1}}}
 		for name, c := range map[string]struct {
 			req  *wire.PeerRequest
 			want wire.Status_Code
@@ -217,8 +217,8 @@ func TestAnswersToOtherNodes(t *testing.T) {
 			"a probe":                  {&wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}}, wire.Status_OK, ""},
 			"a report":                 {report("n2"), wire.Status_NOT_LEADER, "lead"},
 			"a report of another node": {report("n3"), wire.Status_INVALID_ARGUMENT, "itself only"},
-			"a stand":                  {stand, wire.Status_FAILED_PRECONDITION, "does not follow"},
-			"a vouch":                  {&wire.PeerRequest{Body: &wire.PeerRequest_Vouch{Vouch: &wire.VouchRequest{Id: "n2", Incarnation: "i2"}}}, wire.Status_OK, ""},
+			"a campaign":               {campaign, wire.Status_FAILED_PRECONDITION, "does not follow"},
+			"a vouch":                  {&wire.PeerRequest{Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: "n2", Incarnation: "i2"}}}, wire.Status_OK, ""},
 		} {
 			resp := ask(c.req)
 			if resp.GetStatus() != c.want || !strings.Contains(resp.GetMessage(), c.says) || (resp.GetState() != nil) != (name == "a probe") {

@@ -121,7 +121,7 @@ func TestForkThatShowsLater(t *testing.T) {
 				t.Errorf("met n2 as %q, want %q", got, want)
 			}
 		}
-		if err := s.Meet("n2", "i2", &wire.PeerState{Position: theirs}); err != nil {
+		if err := s.CheckState("n2", "i2", &wire.PeerState{Position: theirs}); err != nil {
 			t.Fatal(err)
 		}
 		met("i2")
@@ -141,7 +141,7 @@ func TestForkThatShowsLater(t *testing.T) {
 			t.Error("asked nobody")
 		}
 		met("")
-		if err := s.Meet("n2", "i2", &wire.PeerState{Position: theirs}); !errors.Is(err, status.ErrForked) {
+		if err := s.CheckState("n2", "i2", &wire.PeerState{Position: theirs}); !errors.Is(err, status.ErrForked) {
 			t.Errorf("met again: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {

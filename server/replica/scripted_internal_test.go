@@ -216,13 +216,13 @@ func (s *scripted) Self() (id, incarnation string)    { return s.id, "i-" + s.id
 func (s *scripted) Incarnation(string) (string, bool) { return "", false }
 func (s *scripted) Observe(*wire.PeerHello)           {}
 func (s *scripted) State(string) *wire.PeerState      { return nil }
-func (s *scripted) Parted(string, error)              {}
+func (s *scripted) Incompatible(string, error)        {}
 
 func (s *scripted) Standing(string, string) wire.Standing { return wire.Standing_MEMBER }
 
-func (s *scripted) Meet(string, string, *wire.PeerState) error { return nil }
+func (s *scripted) CheckState(string, string, *wire.PeerState) error { return nil }
 
-func (s *scripted) Vouch(context.Context, *wire.PeerHello, string) wire.Standing {
+func (s *scripted) AskMembers(context.Context, *wire.PeerHello, string) wire.Standing {
 	return wire.Standing_MEMBER
 }
 

@@ -9,11 +9,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoTakesPart verifies that a node answers neither about its leader nor when asked to stand if it is
+// TestWhoTakesPart verifies that a node answers neither about its leader nor when asked to call an election if it is
 // configured not to take part, has failed, or does not run yet.
 func TestWhoTakesPart(t *testing.T) {
 	takesPart := func(r *Replica) (answers, stands bool) {
-		resp, err := r.serveStand(t.Context(), "n2", &wire.StandRequest{})
+		resp, err := r.serveCampaign(t.Context(), "n2", &wire.CampaignRequest{})
 		return r.answerLoss(&wire.LeaderLossRequest{}) != nil, resp != nil || err != nil
 	}
 	bubble.Test(t, func(t *testing.T) {
@@ -46,12 +46,12 @@ func TestWhoTakesPart(t *testing.T) {
 	})
 }
 
-// TestStandingNeedsALeader verifies that a leader does not stand, since it follows no node.
-func TestStandingNeedsALeader(t *testing.T) {
+// TestCampaignNeedsALeader verifies that a leader does not call an election, since it follows no node.
+func TestCampaignNeedsALeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		if err := r.handover.MayStand("n1", r.cluster.Raft().CurrentTerm()); !errors.Is(err, status.ErrPrecondition) {
-			t.Errorf("a leader may stand: %v", err)
+		if err := r.handover.MayCampaign("n1", r.cluster.Raft().CurrentTerm()); !errors.Is(err, status.ErrPrecondition) {
+			t.Errorf("a leader may call an election: %v", err)
 		}
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)

@@ -176,32 +176,32 @@ func TestSlowInTurn(t *testing.T) {
 	})
 }
 
-// TestStandIsForTheLeaderOnly verifies that only the leader can make a follower stand.
-func TestStandIsForTheLeaderOnly(t *testing.T) {
+// TestOnlyTheLeaderCanAskForACampaign verifies that only the leader can make a follower call an election.
+func TestOnlyTheLeaderCanAskForACampaign(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
 		term := c.statusOf(leader).Term
 		a, b := c.followers()[0], c.followers()[1]
 		for name, ask := range map[string]func() error{
-			"another follower": func() error { return b.AskToStand(a.id, term) },
-			"an older term":    func() error { return leader.AskToStand(a.id, term-1) },
+			"another follower": func() error { return b.AskToCampaign(a.id, term) },
+			"an older term":    func() error { return leader.AskToCampaign(a.id, term-1) },
 		} {
 			if err := ask(); err == nil {
-				t.Errorf("%s made a follower stand", name)
+				t.Errorf("%s made a follower call an election", name)
 			}
 		}
 		leader.HandOverSlow() // its disk is not slow
 		b.HasHandedOver()
-		if err := leader.AskToStand(b.id, term); !mentions(err, "handed over") {
-			t.Errorf("a node that has handed over was made to stand: %v", err)
+		if err := leader.AskToCampaign(b.id, term); !mentions(err, "handed over") {
+			t.Errorf("a node that has handed over was made to call an election: %v", err)
 		}
 		a.disk.takeTime(1500 * time.Millisecond)
 		s := c.openSession("a", time.Minute)
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 		time.Sleep(3 * time.Second)
-		if err := leader.AskToStand(a.id, term); err == nil || !mentions(err, "slow") {
-			t.Errorf("a node with a slow disk was made to stand: %v", err)
+		if err := leader.AskToCampaign(a.id, term); err == nil || !mentions(err, "slow") {
+			t.Errorf("a node with a slow disk was made to call an election: %v", err)
 		}
 		if c.serving() != leader || c.statusOf(leader).Term != term {
 			t.Error("leadership has moved")
@@ -209,15 +209,15 @@ func TestStandIsForTheLeaderOnly(t *testing.T) {
 	})
 }
 
-// TestStandWithoutAnElection asks a follower to stand whose peer port is closed, so that raft does not hold
+// TestCampaignWithoutAnElection asks a follower to call an election whose peer port is closed, so that raft does not hold
 // an election.
-func TestStandWithoutAnElection(t *testing.T) {
+func TestCampaignWithoutAnElection(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
 		term := c.statusOf(leader).Term
-		if err := c.followers()[0].StandCutOff(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) {
-			t.Errorf("asked to stand: %v", err)
+		if err := c.followers()[0].CampaignCutOff(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) {
+			t.Errorf("asked to call an election: %v", err)
 		}
 		if c.serving() != leader || c.statusOf(leader).Term != term {
 			t.Error("leadership has moved")
@@ -225,15 +225,15 @@ func TestStandWithoutAnElection(t *testing.T) {
 	})
 }
 
-// TestStandWithoutVotes asks a follower to stand that reaches no other node.
-func TestStandWithoutVotes(t *testing.T) {
+// TestCampaignWithoutVotes asks a follower to call an election that reaches no other node.
+func TestCampaignWithoutVotes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
 		a, term := c.followers()[0], c.statusOf(leader).Term
 		c.net.Isolate(a.id, c.except(a)...)
-		if err := a.Stand(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) || !mentions(err, "not won in time") {
-			t.Errorf("asked to stand: %v", err)
+		if err := a.Campaign(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) || !mentions(err, "not won in time") {
+			t.Errorf("asked to call an election: %v", err)
 		}
 		c.net.Heal()
 	})
@@ -247,14 +247,14 @@ func TestOnlyVotersStand(t *testing.T) {
 			leader := c.settleIn()
 			term := c.statusOf(leader).Term
 			a := c.followers()[0]
-			if err := a.MayStand(leader.id, term); err != nil {
-				t.Errorf("a voter must not stand: %v", err)
+			if err := a.MayCampaign(leader.id, term); err != nil {
+				t.Errorf("a voter must not call an election: %v", err)
 			}
-			c.within(time.Second, "a node that must not stand", func() bool {
+			c.within(time.Second, "a node that must not call an election", func() bool {
 				if err := leader.Demote(a.id, wholly); err != nil {
 					t.Fatal(err)
 				}
-				return mentions(a.MayStand(leader.id, term), "does not vote")
+				return mentions(a.MayCampaign(leader.id, term), "does not vote")
 			})
 		})
 	}

@@ -43,9 +43,9 @@ func Load(kept *wire.PeerMemory) *Memory {
 	return m
 }
 
-// Met records another node's start and clock. It must be called before anything else is learned of that node
+// RecordStart records another node's start and clock. It must be called before anything else is learned of that node
 // over the same connection.
-func (m *Memory) Met(incarnation string, said *wire.PeerState) {
+func (m *Memory) RecordStart(incarnation string, said *wire.PeerState) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	p := m.peers[incarnation]
@@ -87,7 +87,7 @@ func (m *Memory) Learn(incarnation string, term, voteTerm, index, committed uint
 	m.raise(&m.commit, committed)
 	p := m.peers[incarnation]
 	if p == nil {
-		return // Met was not called for it
+		return // RecordStart was not called for it
 	}
 	m.raise(&p.known.LastStart.Term, term)
 	m.raise(&p.known.LastStart.VoteTerm, voteTerm)
@@ -101,7 +101,7 @@ func (m *Memory) Committed() uint64 {
 	return m.commit
 }
 
-// Known returns a copy of what is known of a node, or nil if Met was never called for it.
+// Known returns a copy of what is known of a node, or nil if RecordStart was never called for it.
 func (m *Memory) Known(incarnation string) *wire.KnownState {
 	m.mu.Lock()
 	defer m.mu.Unlock()

@@ -23,19 +23,19 @@ func TestEvidenceOfEarlierStartsIsKeptApart(t *testing.T) {
 	if m.Known("i") != nil {
 		t.Error("a node that was never met is known")
 	}
-	m.Met("i", says(4, 104))
+	m.RecordStart("i", says(4, 104))
 	m.Learn("i", 7, 6, 50, 40)
 	m.Learn("i", 6, 5, 30, 60)
-	m.Met("i", says(4, 999)) // from another copy: the first one counts
-	m.Met("i", says(3, 103))
+	m.RecordStart("i", says(4, 999)) // from another copy: the first one counts
+	m.RecordStart("i", says(3, 103))
 	want := &wire.KnownState{Incarnation: "i", Before: &wire.DiskEvidence{},
 		LastStart: &wire.DiskEvidence{Boot: 4, Nonce: 104, Term: 7, VoteTerm: 6, CommittedIndex: 40}}
 	if known := m.Known("i"); !proto.Equal(known, want) {
 		t.Errorf("known %v", known)
 	}
-	m.Met("i", says(5, 105))
+	m.RecordStart("i", says(5, 105))
 	m.Learn("i", 8, 0, 0, 0)
-	m.Met("i", says(6, 106))
+	m.RecordStart("i", says(6, 106))
 	want = &wire.KnownState{Incarnation: "i",
 		Before:    &wire.DiskEvidence{Boot: 5, Nonce: 105, Term: 8, VoteTerm: 6, CommittedIndex: 40},
 		LastStart: &wire.DiskEvidence{Boot: 6, Nonce: 106}}
@@ -54,7 +54,7 @@ func TestMemoryIsKept(t *testing.T) {
 		t.Error("there is something to keep at the beginning")
 	}
 	for _, incarnation := range []string{"b", "a", "stranger"} {
-		m.Met(incarnation, says(1, 1))
+		m.RecordStart(incarnation, says(1, 1))
 		m.Learn(incarnation, 2, 0, 9, 9)
 	}
 	position := &wire.LogPosition{Revision: 30, TermStarts: []*wire.TermStart{{Term: 2, Revision: 1}}}
@@ -69,10 +69,10 @@ func TestMemoryIsKept(t *testing.T) {
 	if m.Changed() {
 		t.Error("nothing was raised, and there is something to keep")
 	}
-	if m.Met("a", says(1, 1)); m.Changed() {
+	if m.RecordStart("a", says(1, 1)); m.Changed() {
 		t.Error("it was met again, and there is something to keep")
 	}
-	if m.Met("a", says(2, 2)); !m.Changed() {
+	if m.RecordStart("a", says(2, 2)); !m.Changed() {
 		t.Error("it has started again, and there is nothing to keep")
 	}
 	m.Keep([]string{"a", "b"}, position)
@@ -105,14 +105,14 @@ func TestMemoryIsBounded(t *testing.T) {
 		return n
 	}
 	for i := range maxPeers - 1 {
-		m.Met(stranger(i), says(1, 1))
+		m.RecordStart(stranger(i), says(1, 1))
 	}
-	m.Met("member", says(1, 1))
+	m.RecordStart("member", says(1, 1))
 	if m.Keep([]string{"member"}, nil); known() != maxPeers-1 {
 		t.Errorf("%d are known of those who are no members yet", known())
 	}
 	for i := range maxPeers + 9 {
-		m.Met(stranger(i), says(1, 1))
+		m.RecordStart(stranger(i), says(1, 1))
 	}
 	if m.Keep([]string{"member"}, nil); m.Known("member") == nil || known() != maxPeers-1 {
 		t.Errorf("%d strangers are known, and the member: %v", known(), m.Known("member"))
@@ -134,7 +134,7 @@ func TestMedian(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := Load(nil)
 		for incarnation, clock := range map[string]uint64{"a": 1_000, "b": 2_000, "wild": 9_000_000, "no voter": 1} {
-			m.Met(incarnation, &wire.PeerState{ClockUnixMs: clock})
+			m.RecordStart(incarnation, &wire.PeerState{ClockUnixMs: clock})
 		}
 		time.Sleep(10 * time.Millisecond)
 		for _, c := range []struct {

@@ -210,6 +210,6 @@ func TestPiecesFitAndCanBeResumed(t *testing.T) {
 		t.Errorf("%d events, the last piece is %v", len(events), parts[len(parts)-1])
 	}
 	if whole := pieces(resp, 1<<20); len(whole) != 1 || whole[0] != resp {
-		t.Error("what fits is parted")
+		t.Error("what fits is split")
 	}
 }

@@ -158,7 +158,7 @@ func (c *cluster) saysLittle(t *testing.T, of *node, i impostor) {
 	}
 	member := c.member(of)
 	for name, req := range map[string]*wire.PeerRequest{
-		"vouch":       {Body: &wire.PeerRequest_Vouch{Vouch: &wire.VouchRequest{Id: member.id, Incarnation: member.incarnation}}},
+		"vouch":       {Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: member.id, Incarnation: member.incarnation}}},
 		"hashes":      {Body: &wire.PeerRequest_Hashes{Hashes: &wire.HashesRequest{}}},
 		"leader loss": {Body: &wire.PeerRequest_LeaderLoss{LeaderLoss: &wire.LeaderLossRequest{LeaderId: c.leader.id, Term: 2}}},
 		"report":      {Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: i.id, Incarnation: i.incarnation}}}},

@@ -69,7 +69,7 @@ func (u *rules) fault(e *wire.Event, format string, args ...any) {
 // step processes one command.
 func (u *rules) step(s step) {
 	for _, e := range s.events {
-		u.meet(s.cmd, e)
+		u.record(s.cmd, e)
 		u.event(e)
 	}
 	for _, e := range s.events {
@@ -89,8 +89,8 @@ func namesOf(e *wire.Event) []string {
 	return []string{e.Lock}
 }
 
-// meet records a new claim.
-func (u *rules) meet(cmd *wire.Command, e *wire.Event) {
+// record records a new claim.
+func (u *rules) record(cmd *wire.Command, e *wire.Event) {
 	op := cmd.GetAcquire()
 	if lease := cmd.GetOpenLease(); lease != nil {
 		op = lease.GetAcquire()

@@ -24,11 +24,11 @@ type ballot struct {
 var Elections = Part{elections, func(r *Run) {
 	b := &ballot{name: lock(elections, 0), won: map[uint64]bool{}}
 	r.observe(b)
-	steadily(elections, 3, func(a *actor, s *client.Session) error { return a.stand(s, b) }).play(r)
+	steadily(elections, 3, func(a *actor, s *client.Session) error { return a.campaign(s, b) }).play(r)
 }}
 
-// stand campaigns, leads and resigns.
-func (a *actor) stand(s *client.Session, b *ballot) error {
+// campaign campaigns, leads and resigns.
+func (a *actor) campaign(s *client.Session, b *ballot) error {
 	asked := a.env.Log.Now()
 	won, err := s.Election(b.name).Campaign(a.ctx, []byte(a.name))
 	if err != nil {

@@ -141,7 +141,7 @@ func (h *handshake) run() (*peerConn, error) {
 		if err := h.check(ctx); err != nil {
 			return h.answer(err)
 		}
-		if err := h.meet(); err != nil {
+		if err := h.compareStates(); err != nil {
 			return err
 		}
 		if peer, err = l.establish(h.conn, h.hello.GetId(), h.admittedAs(), true, h.hello.GetPurpose() == wire.PeerHello_TUNNEL); err == nil {

@@ -103,7 +103,7 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 	err = transport.Within(dialling, conn, l.cfg.HandshakeTimeout, func(ctx context.Context) (err error) {
 		reply, err = l.exchangeHellos(ctx, conn, r, id, purpose)
 		if err == nil || reply.GetStatus() != wire.Status_OK {
-			err = errors.Join(err, l.meet(id, reply))
+			err = errors.Join(err, l.compareStates(id, reply))
 		}
 		return err
 	})
@@ -180,8 +180,8 @@ func (l *Layer) hello(target string, purpose wire.PeerHello_Purpose) *wire.PeerH
 	}
 }
 
-// meet compares the states of this node and of a member that has answered, even if that member refused.
-func (l *Layer) meet(id string, reply *wire.PeerHelloReply) error {
+// compareStates compares the states of this node and of a member that has answered, even if that member refused.
+func (l *Layer) compareStates(id string, reply *wire.PeerHelloReply) error {
 	incarnation, known := l.cfg.Identity.Incarnation(id)
 	if !known {
 		incarnation = reply.GetIncarnation()
@@ -189,9 +189,9 @@ func (l *Layer) meet(id string, reply *wire.PeerHelloReply) error {
 	if reply.GetState() == nil || reply.GetId() != id || incarnation == "" {
 		return nil
 	}
-	if err := l.cfg.Identity.Meet(id, incarnation, reply.GetState()); err != nil {
+	if err := l.cfg.Identity.CheckState(id, incarnation, reply.GetState()); err != nil {
 		if reply.GetStatus() != wire.Status_OK { // otherwise the hello was sent too early to reveal this
-			l.cfg.Identity.Parted(id, err)
+			l.cfg.Identity.Incompatible(id, err)
 		}
 		return &RefusedError{Reply: reply, Message: err.Error()}
 	}

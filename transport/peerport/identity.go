@@ -82,7 +82,7 @@ func (h *handshake) checkStanding(ctx context.Context) error {
 	hello, identity := h.hello, h.layer.cfg.Identity
 	standing := identity.Standing(hello.GetId(), hello.GetIncarnation())
 	if !admits(standing) && standing != wire.Standing_REMOVED && hello.GetPurpose() == wire.PeerHello_RAFT {
-		standing = identity.Vouch(ctx, hello, host(h.raw.RemoteAddr()))
+		standing = identity.AskMembers(ctx, hello, host(h.raw.RemoteAddr()))
 	}
 	if h.admitted = admits(standing); h.admitted {
 		return nil
@@ -94,19 +94,19 @@ func (h *handshake) checkStanding(ctx context.Context) error {
 	return noMember(hello.GetId(), standing)
 }
 
-// meet compares the states of this node and of a caller that is a member. If they are incompatible, it
+// compareStates compares the states of this node and of a caller that is a member. If they are incompatible, it
 // answers the caller, which learns this node's state from the answer, and returns an error.
-func (h *handshake) meet() error {
+func (h *handshake) compareStates() error {
 	if !h.admitted {
 		return nil
 	}
 	identity, id := h.layer.cfg.Identity, h.hello.GetId()
-	foreign := identity.Meet(id, h.hello.GetIncarnation(), h.hello.GetState())
+	foreign := identity.CheckState(id, h.hello.GetIncarnation(), h.hello.GetState())
 	if foreign == nil {
 		return nil
 	}
 	err := h.answer(refuse(ReasonState, "%v", foreign))
-	identity.Parted(id, foreign)
+	identity.Incompatible(id, foreign)
 	return err
 }
 

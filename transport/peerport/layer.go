@@ -22,7 +22,7 @@ import (
 const Version = 1
 
 // Identity is what a node knows about itself and the other nodes. All methods are called from many
-// goroutines, and all but Vouch must not block.
+// goroutines, and all but AskMembers must not block.
 type Identity interface {
 	// ClusterID returns "" until the node knows its cluster.
 	ClusterID() string
@@ -30,21 +30,21 @@ type Identity interface {
 	Self() (id, incarnation string)
 	// Incarnation returns the incarnation of a node in the replicated state, if there is one.
 	Incarnation(id string) (string, bool)
-	// Standing returns what this node knows about another one, including members' answers to Vouch.
+	// Standing returns what this node knows about another one, including members' answers to AskMembers.
 	Standing(id, incarnation string) wire.Standing
-	// Vouch asks the members that this node knows about a caller that it does not know. It may block
+	// AskMembers asks the members that this node knows about a caller that it does not know. It may block
 	// until ctx ends. host is the address that the call comes from.
-	Vouch(ctx context.Context, caller *wire.PeerHello, host string) wire.Standing
+	AskMembers(ctx context.Context, caller *wire.PeerHello, host string) wire.Standing
 	// Observe is called for each caller that was accepted.
 	Observe(*wire.PeerHello)
 	// State returns what this node sends to a member first. An empty incarnation means that it is unknown.
 	State(incarnation string) *wire.PeerState
-	// Meet is called with the state that a member sent, before anything else it sends is used. If it
+	// CheckState is called with the state that a member sent, before anything else it sends is used. If it
 	// returns an error, the two nodes do not get a connection.
-	Meet(id, incarnation string, state *wire.PeerState) error
-	// Parted is called with such an error once the other node has this node's state as well: as the
+	CheckState(id, incarnation string, state *wire.PeerState) error
+	// Incompatible is called with such an error once the other node has this node's state as well: as the
 	// answer to its hello, or before it refused this node's hello.
-	Parted(id string, err error)
+	Incompatible(id string, err error)
 }
 
 // Handler answers a control call. from is the verified caller. It must return soon after ctx ends. A nil

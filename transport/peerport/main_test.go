@@ -108,11 +108,11 @@ type identity struct {
 	// strict makes every node without a record a stranger, unless vouch is set.
 	strict bool
 	// vouch is the members' answer; said is set to it once they are asked.
-	vouch, said wire.Standing
-	observed    []*wire.PeerHello
-	met         []met
-	foreign     map[string]error // error of Meet, by id
-	parted      func(id string)  // may be nil
+	vouch, said  wire.Standing
+	observed     []*wire.PeerHello
+	met          []met
+	foreign      map[string]error // error of CheckState, by id
+	incompatible func(id string)  // may be nil
 }
 
 // met is a state that a node sent.
@@ -163,7 +163,7 @@ func (k *identity) Standing(id, incarnation string) wire.Standing {
 	return wire.Standing_EXPECTED
 }
 
-func (k *identity) Vouch(_ context.Context, caller *wire.PeerHello, _ string) wire.Standing {
+func (k *identity) AskMembers(_ context.Context, caller *wire.PeerHello, _ string) wire.Standing {
 	k.mu.Lock()
 	k.said = k.vouch
 	k.mu.Unlock()
@@ -194,13 +194,13 @@ func (k *identity) State(incarnation string) *wire.PeerState {
 	return &wire.PeerState{Known: &wire.KnownState{Incarnation: incarnation}, ClockUnixMs: 7}
 }
 
-func (k *identity) Parted(id string, _ error) {
-	if k.parted != nil {
-		k.parted(id)
+func (k *identity) Incompatible(id string, _ error) {
+	if k.incompatible != nil {
+		k.incompatible(id)
 	}
 }
 
-func (k *identity) Meet(id, incarnation string, state *wire.PeerState) error {
+func (k *identity) CheckState(id, incarnation string, state *wire.PeerState) error {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.met = append(k.met, met{id, incarnation, state})

@@ -90,13 +90,13 @@ func (k *known) Incarnation(string) (string, bool)  { return k.recorded, k.recor
 func (k *known) Standing(_, _ string) wire.Standing { return k.standing }
 func (k *known) Observe(*wire.PeerHello)            {}
 func (k *known) State(string) *wire.PeerState       { return nil }
-func (k *known) Parted(string, error)               {}
-func (k *known) Meet(_, i string, _ *wire.PeerState) error {
+func (k *known) Incompatible(string, error)         {}
+func (k *known) CheckState(_, i string, _ *wire.PeerState) error {
 	k.met = append(k.met, i)
 	return nil
 }
 
-func (k *known) Vouch(context.Context, *wire.PeerHello, string) wire.Standing {
+func (k *known) AskMembers(context.Context, *wire.PeerHello, string) wire.Standing {
 	k.asked++
 	return k.vouched
 }
@@ -187,7 +187,7 @@ func TestStatesThatAreCompared(t *testing.T) {
 		{"n2-1", &wire.PeerHelloReply{Id: "n3", State: state}, ""},
 	} {
 		k := &known{recorded: c.recorded}
-		if err := layerOf(k).meet("n2", c.reply); err != nil || len(k.met) != min(len(c.met), 1) || c.met != "" && k.met[0] != c.met {
+		if err := layerOf(k).compareStates("n2", c.reply); err != nil || len(k.met) != min(len(c.met), 1) || c.met != "" && k.met[0] != c.met {
 			t.Errorf("%q, %v: %v, met as %q", c.recorded, c.reply, err, k.met)
 		}
 	}

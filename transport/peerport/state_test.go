@@ -63,26 +63,26 @@ func TestForeignStatesHaveNoConnection(t *testing.T) {
 				n2.foreign = map[string]error{"n1": wrong}
 			}
 			l, caller := start(t, n1, on(m), answering), start(t, n2, on(m))
-			var parted atomic.Value
+			var incompatible atomic.Value
 			answered := make(chan struct{})
-			n1.parted = func(id string) {
+			n1.incompatible = func(id string) {
 				select {
 				case <-answered:
 				case <-time.After(10 * time.Second): // the caller gives up before that
 				}
-				parted.Store(id)
+				incompatible.Store(id)
 			}
-			n2.parted = func(id string) { parted.Store(id) }
+			n2.incompatible = func(id string) { incompatible.Store(id) }
 			_, _, err := caller.Call(context.Background(), "n1", "n1", probe)
 			close(answered)
 			if !errors.Is(err, peerport.ErrRefused) || !strings.Contains(err.Error(), wrong.Error()) {
 				t.Errorf("the call ended with %v", err)
 			}
-			if side == "calls" && parted.Load() != nil {
-				t.Error("the caller parted, and the other one has not found it")
+			if side == "calls" && incompatible.Load() != nil {
+				t.Error("the caller reported the incompatibility before the other node found it")
 			}
 			if side == "called" {
-				until(t, "the one that found it is told", func() bool { return parted.Load() != nil })
+				until(t, "the one that found it is told", func() bool { return incompatible.Load() != nil })
 				until(t, "the refusal is counted", func() bool { return l.Stats().Refused[peerport.ReasonState] == 1 })
 				n2.said1(t) // a caller that is refused for its state learns this node's state
 			}

@@ -150,7 +150,7 @@ func TestStrangersNeverReachRaft(t *testing.T) {
 				if err != nil || (resp.GetStatus() == wire.Status_OK) != c.mayReport {
 					t.Errorf("its report: %v, %v", resp, err)
 				}
-				ask := &wire.PeerRequest{Body: &wire.PeerRequest_Vouch{Vouch: &wire.VouchRequest{Id: "n9"}}}
+				ask := &wire.PeerRequest{Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: "n9"}}}
 				if resp, _, err := other.Call(t.Context(), "n1", "n1", ask); err != nil || (resp.GetStatus() == wire.Status_OK) != (c.told == "") {
 					t.Errorf("it was told who is a member: %v, %v", resp, err)
 				}

@@ -968,8 +968,8 @@ type PeerRequest struct {
 	//	*PeerRequest_Report
 	//	*PeerRequest_LeaderLoss
 	//	*PeerRequest_Hashes
-	//	*PeerRequest_Vouch
-	//	*PeerRequest_Stand
+	//	*PeerRequest_Standing
+	//	*PeerRequest_Campaign
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1048,19 +1048,19 @@ func (x *PeerRequest) GetHashes() *HashesRequest {
 	return nil
 }
 
-func (x *PeerRequest) GetVouch() *VouchRequest {
+func (x *PeerRequest) GetStanding() *StandingRequest {
 	if x != nil {
-		if x, ok := x.Body.(*PeerRequest_Vouch); ok {
-			return x.Vouch
+		if x, ok := x.Body.(*PeerRequest_Standing); ok {
+			return x.Standing
 		}
 	}
 	return nil
 }
 
-func (x *PeerRequest) GetStand() *StandRequest {
+func (x *PeerRequest) GetCampaign() *CampaignRequest {
 	if x != nil {
-		if x, ok := x.Body.(*PeerRequest_Stand); ok {
-			return x.Stand
+		if x, ok := x.Body.(*PeerRequest_Campaign); ok {
+			return x.Campaign
 		}
 	}
 	return nil
@@ -1089,14 +1089,14 @@ type PeerRequest_Hashes struct {
 	Hashes *HashesRequest `protobuf:"bytes,4,opt,name=hashes,proto3,oneof"`
 }
 
-type PeerRequest_Vouch struct {
-	Vouch *VouchRequest `protobuf:"bytes,5,opt,name=vouch,proto3,oneof"`
+type PeerRequest_Standing struct {
+	Standing *StandingRequest `protobuf:"bytes,5,opt,name=standing,proto3,oneof"`
 }
 
-type PeerRequest_Stand struct {
+type PeerRequest_Campaign struct {
 	// From a leader with a slow disk: asks a follower to take over. A node that does not take
 	// part in hinted fail-overs answers UNSUPPORTED.
-	Stand *StandRequest `protobuf:"bytes,6,opt,name=stand,proto3,oneof"`
+	Campaign *CampaignRequest `protobuf:"bytes,6,opt,name=campaign,proto3,oneof"`
 }
 
 func (*PeerRequest_Probe) isPeerRequest_Body() {}
@@ -1107,9 +1107,9 @@ func (*PeerRequest_LeaderLoss) isPeerRequest_Body() {}
 
 func (*PeerRequest_Hashes) isPeerRequest_Body() {}
 
-func (*PeerRequest_Vouch) isPeerRequest_Body() {}
+func (*PeerRequest_Standing) isPeerRequest_Body() {}
 
-func (*PeerRequest_Stand) isPeerRequest_Body() {}
+func (*PeerRequest_Campaign) isPeerRequest_Body() {}
 
 // PeerResponse is the answer to a PeerRequest.
 type PeerResponse struct {
@@ -1120,8 +1120,8 @@ type PeerResponse struct {
 	LeaderLoss *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
 	Hashes     *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
 	// What the answering node knows about the requested node.
-	Standing      Standing    `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.v1.Standing" json:"standing,omitempty"`
-	Stand         *StandReply `protobuf:"bytes,7,opt,name=stand,proto3" json:"stand,omitempty"`
+	Standing      Standing       `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.v1.Standing" json:"standing,omitempty"`
+	Campaign      *CampaignReply `protobuf:"bytes,7,opt,name=campaign,proto3" json:"campaign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1198,15 +1198,15 @@ func (x *PeerResponse) GetStanding() Standing {
 	return Standing_UNKNOWN
 }
 
-func (x *PeerResponse) GetStand() *StandReply {
+func (x *PeerResponse) GetCampaign() *CampaignReply {
 	if x != nil {
-		return x.Stand
+		return x.Campaign
 	}
 	return nil
 }
 
-// StandRequest asks a follower of the calling leader to stand for election.
-type StandRequest struct {
+// CampaignRequest asks a follower of the calling leader to call an election.
+type CampaignRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The term in which the caller leads.
 	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
@@ -1214,20 +1214,20 @@ type StandRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StandRequest) Reset() {
-	*x = StandRequest{}
+func (x *CampaignRequest) Reset() {
+	*x = CampaignRequest{}
 	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StandRequest) String() string {
+func (x *CampaignRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StandRequest) ProtoMessage() {}
+func (*CampaignRequest) ProtoMessage() {}
 
-func (x *StandRequest) ProtoReflect() protoreflect.Message {
+func (x *CampaignRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_transport_wire_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1239,20 +1239,20 @@ func (x *StandRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StandRequest.ProtoReflect.Descriptor instead.
-func (*StandRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use CampaignRequest.ProtoReflect.Descriptor instead.
+func (*CampaignRequest) Descriptor() ([]byte, []int) {
 	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
 }
 
-func (x *StandRequest) GetTerm() uint64 {
+func (x *CampaignRequest) GetTerm() uint64 {
 	if x != nil {
 		return x.Term
 	}
 	return 0
 }
 
-// StandReply reports that the follower was elected.
-type StandReply struct {
+// CampaignReply reports that the follower was elected.
+type CampaignReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The term in which it leads.
 	Term          uint64 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
@@ -1260,20 +1260,20 @@ type StandReply struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *StandReply) Reset() {
-	*x = StandReply{}
+func (x *CampaignReply) Reset() {
+	*x = CampaignReply{}
 	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *StandReply) String() string {
+func (x *CampaignReply) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*StandReply) ProtoMessage() {}
+func (*CampaignReply) ProtoMessage() {}
 
-func (x *StandReply) ProtoReflect() protoreflect.Message {
+func (x *CampaignReply) ProtoReflect() protoreflect.Message {
 	mi := &file_transport_wire_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1285,12 +1285,12 @@ func (x *StandReply) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use StandReply.ProtoReflect.Descriptor instead.
-func (*StandReply) Descriptor() ([]byte, []int) {
+// Deprecated: Use CampaignReply.ProtoReflect.Descriptor instead.
+func (*CampaignReply) Descriptor() ([]byte, []int) {
 	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
 }
 
-func (x *StandReply) GetTerm() uint64 {
+func (x *CampaignReply) GetTerm() uint64 {
 	if x != nil {
 		return x.Term
 	}
@@ -1334,8 +1334,8 @@ func (*ProbeRequest) Descriptor() ([]byte, []int) {
 	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
 }
 
-// VouchRequest asks a member whether it knows a node that is unknown to the caller.
-type VouchRequest struct {
+// StandingRequest asks a member what it knows about a node that is unknown to the caller.
+type StandingRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation   string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
@@ -1343,20 +1343,20 @@ type VouchRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *VouchRequest) Reset() {
-	*x = VouchRequest{}
+func (x *StandingRequest) Reset() {
+	*x = StandingRequest{}
 	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *VouchRequest) String() string {
+func (x *StandingRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*VouchRequest) ProtoMessage() {}
+func (*StandingRequest) ProtoMessage() {}
 
-func (x *VouchRequest) ProtoReflect() protoreflect.Message {
+func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_transport_wire_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1368,19 +1368,19 @@ func (x *VouchRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use VouchRequest.ProtoReflect.Descriptor instead.
-func (*VouchRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
+func (*StandingRequest) Descriptor() ([]byte, []int) {
 	return file_transport_wire_peer_proto_rawDescGZIP(), []int{17}
 }
 
-func (x *VouchRequest) GetId() string {
+func (x *StandingRequest) GetId() string {
 	if x != nil {
 		return x.Id
 	}
 	return ""
 }
 
-func (x *VouchRequest) GetIncarnation() string {
+func (x *StandingRequest) GetIncarnation() string {
 	if x != nil {
 		return x.Incarnation
 	}
@@ -1705,7 +1705,7 @@ type LeaderLossReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The voter follows this leader in this term, and the leader has closed all its connections
 	// and refused a new one.
-	Gone bool `protobuf:"varint,1,opt,name=gone,proto3" json:"gone,omitempty"`
+	Lost bool `protobuf:"varint,1,opt,name=lost,proto3" json:"lost,omitempty"`
 	// The voter's term, or a later one in which its vote was requested.
 	Term uint64 `protobuf:"varint,2,opt,name=term,proto3" json:"term,omitempty"`
 	// The last entry of the voter's log.
@@ -1745,9 +1745,9 @@ func (*LeaderLossReply) Descriptor() ([]byte, []int) {
 	return file_transport_wire_peer_proto_rawDescGZIP(), []int{24}
 }
 
-func (x *LeaderLossReply) GetGone() bool {
+func (x *LeaderLossReply) GetLost() bool {
 	if x != nil {
-		return x.Gone
+		return x.Lost
 	}
 	return false
 }
@@ -1999,16 +1999,16 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x01 \x01(\tR\aaddressJ\x04\b\x02\x10\x05\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xe9\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xfb\x02\n" +
 	"\vPeerRequest\x123\n" +
 	"\x05probe\x18\x01 \x01(\v2\x1b.quorumlock.v1.ProbeRequestH\x00R\x05probe\x126\n" +
 	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x12C\n" +
 	"\vleader_loss\x18\x03 \x01(\v2 .quorumlock.v1.LeaderLossRequestH\x00R\n" +
 	"leaderLoss\x126\n" +
-	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashes\x123\n" +
-	"\x05vouch\x18\x05 \x01(\v2\x1b.quorumlock.v1.VouchRequestH\x00R\x05vouch\x123\n" +
-	"\x05stand\x18\x06 \x01(\v2\x1b.quorumlock.v1.StandRequestH\x00R\x05standB\x06\n" +
-	"\x04body\"\xe7\x02\n" +
+	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashes\x12<\n" +
+	"\bstanding\x18\x05 \x01(\v2\x1e.quorumlock.v1.StandingRequestH\x00R\bstanding\x12<\n" +
+	"\bcampaign\x18\x06 \x01(\v2\x1e.quorumlock.v1.CampaignRequestH\x00R\bcampaignB\x06\n" +
+	"\x04body\"\xf0\x02\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
@@ -2016,15 +2016,14 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\vleader_loss\x18\x04 \x01(\v2\x1e.quorumlock.v1.LeaderLossReplyR\n" +
 	"leaderLoss\x122\n" +
 	"\x06hashes\x18\x05 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\x123\n" +
-	"\bstanding\x18\x06 \x01(\x0e2\x17.quorumlock.v1.StandingR\bstanding\x12/\n" +
-	"\x05stand\x18\a \x01(\v2\x19.quorumlock.v1.StandReplyR\x05stand\"\"\n" +
-	"\fStandRequest\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\" \n" +
-	"\n" +
-	"StandReply\x12\x12\n" +
+	"\bstanding\x18\x06 \x01(\x0e2\x17.quorumlock.v1.StandingR\bstanding\x128\n" +
+	"\bcampaign\x18\a \x01(\v2\x1c.quorumlock.v1.CampaignReplyR\bcampaign\"%\n" +
+	"\x0fCampaignRequest\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\"#\n" +
+	"\rCampaignReply\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"\x0e\n" +
-	"\fProbeRequest\"@\n" +
-	"\fVouchRequest\x12\x0e\n" +
+	"\fProbeRequest\"C\n" +
+	"\x0fStandingRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x94\x01\n" +
 	"\n" +
@@ -2047,7 +2046,7 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\"\x83\x01\n" +
 	"\x0fLeaderLossReply\x12\x12\n" +
-	"\x04gone\x18\x01 \x01(\bR\x04gone\x12\x12\n" +
+	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
 	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xbb\x03\n" +
@@ -2107,10 +2106,10 @@ var file_transport_wire_peer_proto_goTypes = []any{
 	(*TunnelResponse)(nil),    // 13: quorumlock.v1.TunnelResponse
 	(*PeerRequest)(nil),       // 14: quorumlock.v1.PeerRequest
 	(*PeerResponse)(nil),      // 15: quorumlock.v1.PeerResponse
-	(*StandRequest)(nil),      // 16: quorumlock.v1.StandRequest
-	(*StandReply)(nil),        // 17: quorumlock.v1.StandReply
+	(*CampaignRequest)(nil),   // 16: quorumlock.v1.CampaignRequest
+	(*CampaignReply)(nil),     // 17: quorumlock.v1.CampaignReply
 	(*ProbeRequest)(nil),      // 18: quorumlock.v1.ProbeRequest
-	(*VouchRequest)(nil),      // 19: quorumlock.v1.VouchRequest
+	(*StandingRequest)(nil),   // 19: quorumlock.v1.StandingRequest
 	(*Membership)(nil),        // 20: quorumlock.v1.Membership
 	(*ReportRequest)(nil),     // 21: quorumlock.v1.ReportRequest
 	(*HashesRequest)(nil),     // 22: quorumlock.v1.HashesRequest
@@ -2144,14 +2143,14 @@ var file_transport_wire_peer_proto_depIdxs = []int32{
 	21, // 15: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
 	25, // 16: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
 	22, // 17: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	19, // 18: quorumlock.v1.PeerRequest.vouch:type_name -> quorumlock.v1.VouchRequest
-	16, // 19: quorumlock.v1.PeerRequest.stand:type_name -> quorumlock.v1.StandRequest
+	19, // 18: quorumlock.v1.PeerRequest.standing:type_name -> quorumlock.v1.StandingRequest
+	16, // 19: quorumlock.v1.PeerRequest.campaign:type_name -> quorumlock.v1.CampaignRequest
 	28, // 20: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
 	27, // 21: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
 	26, // 22: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
 	23, // 23: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
 	0,  // 24: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
-	17, // 25: quorumlock.v1.PeerResponse.stand:type_name -> quorumlock.v1.StandReply
+	17, // 25: quorumlock.v1.PeerResponse.campaign:type_name -> quorumlock.v1.CampaignReply
 	31, // 26: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
 	32, // 27: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
 	31, // 28: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
@@ -2179,8 +2178,8 @@ func file_transport_wire_peer_proto_init() {
 		(*PeerRequest_Report)(nil),
 		(*PeerRequest_LeaderLoss)(nil),
 		(*PeerRequest_Hashes)(nil),
-		(*PeerRequest_Vouch)(nil),
-		(*PeerRequest_Stand)(nil),
+		(*PeerRequest_Standing)(nil),
+		(*PeerRequest_Campaign)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -29,7 +29,7 @@ type options struct {
 
 func main() {
 	var o options
-	flag.StringVar(&o.endpoints, "endpoints", "127.0.0.1:7400", "client `addresses` of the cluster, parted by commas")
+	flag.StringVar(&o.endpoints, "endpoints", "127.0.0.1:7400", "client `addresses` of the cluster, separated by commas")
 	flag.StringVar(&o.ledger, "ledger", "", "`URL` of the ledger")
 	flag.StringVar(&o.requests, "requests", "scripts/demo/refunds.csv", "`file` of requests")
 	flag.IntVar(&o.worker, "worker", 1, "which worker this is, from 1")

@@ -34,7 +34,7 @@ func (m *Monitor) callElection(ctx context.Context, lost failover.Loss) {
 		case ctx.Err() != nil:
 			return // there is another leader, or an election in progress
 		case decision.Outcome == failover.Call:
-			m.stand(h, decision)
+			m.campaign(h, decision)
 			return
 		case decision.Outcome == failover.Drop, time.Since(begun) > 4*m.cfg.HeartbeatTimeout:
 			m.cfg.Logger.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", decision.Reason)
@@ -48,10 +48,10 @@ func (m *Monitor) callElection(ctx context.Context, lost failover.Loss) {
 	}
 }
 
-// stand makes this node a candidate.
-func (m *Monitor) stand(h failover.Poll, decision failover.Decision) {
+// campaign makes this node a candidate.
+func (m *Monitor) campaign(h failover.Poll, decision failover.Decision) {
 	m.cfg.Logger.Warn("the leader is dead: calling an election", "leader", h.Loss.Leader, "term", h.Loss.Term,
-		"seen-by", decision.Witnesses, "voters", len(h.Voters), "last-log-index", h.Self.Tail.Index)
+		"seen-by", decision.Observers, "voters", len(h.Voters), "last-log-index", h.Self.Tail.Index)
 	m.cfg.Decisions.WithLabelValues(string(decision.Reason)).Inc()
 	m.Called(h.Loss.Term)
 	if err := m.cfg.CallElection(); err != nil {
@@ -97,14 +97,14 @@ func (m *Monitor) ask(ctx context.Context, voter raft.Server, lost failover.Loss
 	case said == nil:
 		return failover.Answer{Silent: true}
 	}
-	return failover.Answer{Gone: said.Gone, Term: said.Term, Tail: failover.Tail{Term: said.LastLogTerm, Index: said.LastLogIndex}}
+	return failover.Answer{Lost: said.Lost, Term: said.Term, Tail: failover.Tail{Term: said.LastLogTerm, Index: said.LastLogIndex}}
 }
 
 // Answer answers another voter's question about a leader.
 func (m *Monitor) Answer(q *wire.LeaderLossRequest) *wire.PeerResponse {
 	self := m.view()
 	return &wire.PeerResponse{Status: wire.Status_OK, LeaderLoss: &wire.LeaderLossReply{
-		Gone:         self.Testifies(failover.Loss{Leader: q.GetLeaderId(), Term: q.GetTerm()}),
+		Lost:         self.Confirms(failover.Loss{Leader: q.GetLeaderId(), Term: q.GetTerm()}),
 		Term:         self.Term,
 		LastLogTerm:  self.Tail.Term,
 		LastLogIndex: self.Tail.Index,

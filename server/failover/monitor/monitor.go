@@ -55,7 +55,7 @@ type Monitor struct {
 	mu         sync.Mutex // guards the fields below
 	leader     string     // the node that the connection is, or will be, to
 	disconnect context.CancelFunc
-	self       failover.Self // only Saw, Called and, as Term, the latest term in which a vote was requested
+	self       failover.Self // only Observed, Called and, as Term, the latest term in which a vote was requested
 }
 
 // New returns a Monitor. [Monitor.Run] must be called for it to detect anything.
@@ -147,7 +147,7 @@ func (m *Monitor) seenDead(l failover.Loss) {
 func (m *Monitor) setSeen(l failover.Loss) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.self.Saw = l
+	m.self.Observed = l
 }
 
 // Called records that this node calls an election against the leader of that term.
@@ -173,8 +173,8 @@ func (m *Monitor) view() failover.Self {
 		self.Leader = ""
 	}
 	self.Term = max(self.Term, asked)
-	if m.cfg.Layer.Linked(self.Saw.Leader) {
-		self.Saw = failover.Loss{} // it has come back
+	if m.cfg.Layer.Linked(self.Observed.Leader) {
+		self.Observed = failover.Loss{} // it has come back
 	}
 	return self
 }

@@ -84,23 +84,23 @@ func TestView(t *testing.T) {
 		m.Called(3)
 		want.Called = 4
 		see("after a call")
-		want.Saw = failover.Loss{Leader: "n2", Term: 4}
-		m.seenDead(want.Saw)
+		want.Observed = failover.Loss{Leader: "n2", Term: 4}
+		m.seenDead(want.Observed)
 		see("after a loss")
-		if got := m.Answer(&wire.LeaderLossRequest{LeaderId: "n2", Term: 4}).GetLeaderLoss(); got.GetGone() || got.GetTerm() != want.Term || got.GetLastLogIndex() != want.Tail.Index {
+		if got := m.Answer(&wire.LeaderLossRequest{LeaderId: "n2", Term: 4}).GetLeaderLoss(); got.GetLost() || got.GetTerm() != want.Term || got.GetLastLogIndex() != want.Tail.Index {
 			t.Errorf("a leader answers %v", got)
 		}
 		net.linked = "n3"
 		see("connected to another node")
 		net.linked = "n2"
-		saw := want.Saw
-		want.Saw = failover.Loss{}
+		saw := want.Observed
+		want.Observed = failover.Loss{}
 		see("connected again")
 		net.linked = ""
-		want.Saw = saw
+		want.Observed = saw
 		see("disconnected again")
 		m.seenAlive()
-		want.Saw = failover.Loss{}
+		want.Observed = failover.Loss{}
 		see("seen alive")
 	})
 }

@@ -14,73 +14,73 @@ import (
 // the members busy nor fill the memory.
 
 const (
-	// vouchTimeout bounds one round of questions.
-	vouchTimeout = time.Second
-	// dissentTimeout is how long after the first member that knows the caller other members may still report
+	// inquiryTimeout bounds one round of questions.
+	inquiryTimeout = time.Second
+	// removalTimeout is how long after the first member that knows the caller other members may still report
 	// its removal.
-	dissentTimeout = 100 * time.Millisecond
-	// vouchedFor is how long a positive answer, or a removal, is cached, and unknownFor how long any other
+	removalTimeout = 100 * time.Millisecond
+	// knownFor is how long a positive answer, or a removal, is cached, and unknownFor how long any other
 	// answer.
-	vouchedFor = time.Minute
+	knownFor   = time.Minute
 	unknownFor = time.Second
-	// maxVerdicts bounds the cached answers.
-	maxVerdicts = 64
-	// maxQuestions bounds the callers asked about per second, maxHostQuestions those from one address.
-	maxQuestions, maxHostQuestions = 20, 5
+	// maxAnswers bounds the cached answers.
+	maxAnswers = 64
+	// maxInquiries bounds the callers asked about per second, maxHostInquiries those from one address.
+	maxInquiries, maxHostInquiries = 20, 5
 )
 
 // caller identifies a node that asks to be heard.
 type caller struct{ id, incarnation string }
 
-// verdict is the members' answer about a caller.
-type verdict struct {
+// answer is the members' answer about a caller.
+type answer struct {
 	done     chan struct{} // closed once they have answered
 	standing wire.Standing
 	until    time.Time
 }
 
 // askFunc is the type of Config.Ask.
-type askFunc = func(ctx context.Context, member Peer, incarnation string, about *wire.VouchRequest) wire.Standing
+type askFunc = func(ctx context.Context, member Peer, incarnation string, about *wire.StandingRequest) wire.Standing
 
-// vouchers asks members about callers. It is safe for concurrent use.
-type vouchers struct {
+// inquiries asks members about callers. It is safe for concurrent use.
+type inquiries struct {
 	ask askFunc
 
-	mu       sync.Mutex // guards the fields below
-	verdicts map[caller]*verdict
-	second   time.Time // start of the current second of questions
-	asked    int       // callers asked about in that second
-	byHost   map[string]int
+	mu      sync.Mutex // guards the fields below
+	answers map[caller]*answer
+	second  time.Time // start of the current second of questions
+	asked   int       // callers asked about in that second
+	byHost  map[string]int
 }
 
-func newVouchers(ask askFunc) *vouchers {
-	return &vouchers{ask: ask, verdicts: map[caller]*verdict{}}
+func newInquiries(ask askFunc) *inquiries {
+	return &inquiries{ask: ask, answers: map[caller]*answer{}}
 }
 
 // known returns the members' cached answer, or UNKNOWN if there is none.
-func (v *vouchers) known(who caller) wire.Standing {
+func (v *inquiries) known(who caller) wire.Standing {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	if verdict := v.verdicts[who]; verdict != nil && time.Now().Before(verdict.until) {
-		return verdict.standing
+	if answer := v.answers[who]; answer != nil && time.Now().Before(answer.until) {
+		return answer.standing
 	}
 	return wire.Standing_UNKNOWN
 }
 
 // about returns the members' answer about a caller at that address. It asks them unless the answer is cached
 // or being requested. The caller itself is never among the members asked.
-func (v *vouchers) about(ctx context.Context, who caller, host string, members map[Peer]string) wire.Standing {
+func (v *inquiries) about(ctx context.Context, who caller, host string, members map[Peer]string) wire.Standing {
 	v.mu.Lock()
-	found := v.verdicts[who]
+	found := v.answers[who]
 	fresh := found != nil && (found.until.IsZero() || time.Now().Before(found.until))
 	if !fresh {
 		if len(members) == 0 || !v.permit(host) {
 			v.mu.Unlock()
 			return wire.Standing_UNKNOWN
 		}
-		found = &verdict{done: make(chan struct{})}
+		found = &answer{done: make(chan struct{})}
 		v.evict()
-		v.verdicts[who] = found
+		v.answers[who] = found
 	}
 	v.mu.Unlock()
 	if fresh {
@@ -91,10 +91,10 @@ func (v *vouchers) about(ctx context.Context, who caller, host string, members m
 			return wire.Standing_UNKNOWN
 		}
 	}
-	standing := v.question(ctx, who, members)
+	standing := v.askAll(ctx, who, members)
 	keep := unknownFor
 	if standing == wire.Standing_MEMBER || standing == wire.Standing_REMOVED {
-		keep = vouchedFor
+		keep = knownFor
 	}
 	v.mu.Lock()
 	found.standing, found.until = standing, time.Now().Add(keep)
@@ -104,11 +104,11 @@ func (v *vouchers) about(ctx context.Context, who caller, host string, members m
 }
 
 // permit reports whether this second's limits allow questions about one more caller. Called with mu held.
-func (v *vouchers) permit(host string) bool {
+func (v *inquiries) permit(host string) bool {
 	if now := time.Now(); now.Sub(v.second) >= time.Second {
 		v.second, v.asked, v.byHost = now, 0, map[string]int{}
 	}
-	if v.asked >= maxQuestions || v.byHost[host] >= maxHostQuestions {
+	if v.asked >= maxInquiries || v.byHost[host] >= maxHostInquiries {
 		return false
 	}
 	v.asked++
@@ -116,32 +116,32 @@ func (v *vouchers) permit(host string) bool {
 	return true
 }
 
-// evict makes room for a verdict. It drops expired verdicts and, if that is not enough, the one that expires
+// evict makes room for an answer. It drops expired answers and, if that is not enough, the one that expires
 // next. Called with mu held.
-func (v *vouchers) evict() {
+func (v *inquiries) evict() {
 	now := time.Now()
 	var oldest caller
 	var until time.Time
-	for who, verdict := range v.verdicts {
+	for who, answer := range v.answers {
 		switch {
-		case verdict.until.IsZero(): // still being asked about
-		case !now.Before(verdict.until):
-			delete(v.verdicts, who)
-		case until.IsZero() || verdict.until.Before(until):
-			oldest, until = who, verdict.until
+		case answer.until.IsZero(): // still being asked about
+		case !now.Before(answer.until):
+			delete(v.answers, who)
+		case until.IsZero() || answer.until.Before(until):
+			oldest, until = who, answer.until
 		}
 	}
-	if len(v.verdicts) >= maxVerdicts {
-		delete(v.verdicts, oldest)
+	if len(v.answers) >= maxAnswers {
+		delete(v.answers, oldest)
 	}
 }
 
-// question asks all members concurrently. A removal is final, whichever member reports it. Otherwise it is
+// askAll asks all members concurrently. A removal is final, whichever member reports it. Otherwise it is
 // enough that one member knows the caller.
-func (v *vouchers) question(ctx context.Context, who caller, members map[Peer]string) wire.Standing {
-	ctx, cancel := context.WithTimeout(ctx, vouchTimeout)
+func (v *inquiries) askAll(ctx context.Context, who caller, members map[Peer]string) wire.Standing {
+	ctx, cancel := context.WithTimeout(ctx, inquiryTimeout)
 	answers := make(chan wire.Standing, len(members))
-	about := &wire.VouchRequest{Id: who.id, Incarnation: who.incarnation}
+	about := &wire.StandingRequest{Id: who.id, Incarnation: who.incarnation}
 	for member, incarnation := range members {
 		go func() { answers <- v.ask(ctx, member, incarnation, about) }()
 	}
@@ -153,7 +153,7 @@ func (v *vouchers) question(ctx context.Context, who caller, members map[Peer]st
 			<-answers
 		}
 	}()
-	var dissent <-chan time.Time
+	var waiting <-chan time.Time
 	for open > 0 {
 		select {
 		case answer := <-answers:
@@ -162,11 +162,11 @@ func (v *vouchers) question(ctx context.Context, who caller, members map[Peer]st
 			case wire.Standing_REMOVED:
 				return answer
 			case wire.Standing_MEMBER:
-				if said = answer; dissent == nil {
-					dissent = time.After(dissentTimeout)
+				if said = answer; waiting == nil {
+					waiting = time.After(removalTimeout)
 				}
 			}
-		case <-dissent:
+		case <-waiting:
 			return said
 		}
 	}

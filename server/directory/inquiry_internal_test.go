@@ -12,9 +12,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// answeringAfter returns vouchers whose members give the answers in said, after the delays in after.
-func answeringAfter(asked *atomic.Int32, said map[string]wire.Standing, after map[string]time.Duration) *vouchers {
-	return newVouchers(func(ctx context.Context, member Peer, _ string, _ *wire.VouchRequest) wire.Standing {
+// answeringAfter returns inquiries whose members give the answers in said, after the delays in after.
+func answeringAfter(asked *atomic.Int32, said map[string]wire.Standing, after map[string]time.Duration) *inquiries {
+	return newInquiries(func(ctx context.Context, member Peer, _ string, _ *wire.StandingRequest) wire.Standing {
 		asked.Add(1)
 		select {
 		case <-time.After(after[member.ID]):
@@ -37,9 +37,9 @@ func TestMembersVouch(t *testing.T) {
 	}{
 		"nobody knows it":                     {nil, nil, wire.Standing_UNKNOWN, 0},
 		"one knows it":                        {map[string]wire.Standing{"n2": wire.Standing_MEMBER}, nil, wire.Standing_MEMBER, 0},
-		"one knows it, the others are silent": {map[string]wire.Standing{"n2": wire.Standing_MEMBER}, map[string]time.Duration{"n1": never, "n3": never}, wire.Standing_MEMBER, dissentTimeout},
-		"one knows it, one of its removal":    {map[string]wire.Standing{"n2": wire.Standing_MEMBER, "n3": wire.Standing_REMOVED}, map[string]time.Duration{"n1": never, "n3": dissentTimeout / 2}, wire.Standing_REMOVED, dissentTimeout / 2},
-		"all are silent":                      {nil, map[string]time.Duration{"n1": never, "n2": never, "n3": never}, wire.Standing_UNKNOWN, vouchTimeout},
+		"one knows it, the others are silent": {map[string]wire.Standing{"n2": wire.Standing_MEMBER}, map[string]time.Duration{"n1": never, "n3": never}, wire.Standing_MEMBER, removalTimeout},
+		"one knows it, one of its removal":    {map[string]wire.Standing{"n2": wire.Standing_MEMBER, "n3": wire.Standing_REMOVED}, map[string]time.Duration{"n1": never, "n3": removalTimeout / 2}, wire.Standing_REMOVED, removalTimeout / 2},
+		"all are silent":                      {nil, map[string]time.Duration{"n1": never, "n2": never, "n3": never}, wire.Standing_UNKNOWN, inquiryTimeout},
 		"known as replaced or expected":       {map[string]wire.Standing{"n1": wire.Standing_REPLACED, "n2": wire.Standing_EXPECTED}, nil, wire.Standing_UNKNOWN, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -68,7 +68,7 @@ func TestMembersVouch(t *testing.T) {
 				again("within a second", 3)
 				time.Sleep(time.Nanosecond)
 				if c.want != wire.Standing_UNKNOWN {
-					time.Sleep(vouchedFor - unknownFor - 1)
+					time.Sleep(knownFor - unknownFor - 1)
 					again("within a minute", 3)
 					time.Sleep(time.Nanosecond)
 				}
@@ -96,10 +96,10 @@ func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 			}
 			time.Sleep(time.Second)
 		}
-		if n := int(asked.Load()); n != 30*3*(maxHostQuestions+1) {
+		if n := int(asked.Load()); n != 30*3*(maxHostInquiries+1) {
 			t.Errorf("%d questions in 30 s", n)
 		}
-		if n := len(v.verdicts); n > maxVerdicts {
+		if n := len(v.answers); n > maxAnswers {
 			t.Errorf("%d callers are remembered", n)
 		}
 	})
@@ -108,15 +108,15 @@ func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 // TestNobodyToAsk verifies that a question without members to ask neither counts towards the limits nor is
 // cached.
 func TestNobodyToAsk(t *testing.T) {
-	v := newVouchers(nil)
-	if got := v.about(t.Context(), caller{"n9", "i9"}, "h", nil); got != wire.Standing_UNKNOWN || v.asked != 0 || len(v.verdicts) != 0 {
-		t.Errorf("%v after %d questions, %d remembered", got, v.asked, len(v.verdicts))
+	v := newInquiries(nil)
+	if got := v.about(t.Context(), caller{"n9", "i9"}, "h", nil); got != wire.Standing_UNKNOWN || v.asked != 0 || len(v.answers) != 0 {
+		t.Errorf("%v after %d questions, %d remembered", got, v.asked, len(v.answers))
 	}
 }
 
-// TestNobodyVouchesForItself verifies that neither the node in question nor one with an unknown incarnation
+// TestCallersAreNotAskedAboutThemselves verifies that neither the node in question nor one with an unknown incarnation
 // is asked.
-func TestNobodyVouchesForItself(t *testing.T) {
+func TestCallersAreNotAskedAboutThemselves(t *testing.T) {
 	d, err := directoryOf(t, "", nil)
 	if err != nil {
 		t.Fatal(err)
@@ -128,12 +128,12 @@ func TestNobodyVouchesForItself(t *testing.T) {
 		t.Fatal(err)
 	}
 	var asked []string
-	d.vouchers = newVouchers(func(_ context.Context, member Peer, incarnation string, _ *wire.VouchRequest) wire.Standing {
+	d.inquiries = newInquiries(func(_ context.Context, member Peer, incarnation string, _ *wire.StandingRequest) wire.Standing {
 		asked = append(asked, member.ID+incarnation)
 		return wire.Standing_MEMBER
 	})
 	hello := &wire.PeerHello{Id: "n2", Incarnation: "i9"}
-	if got := d.Vouch(t.Context(), hello, "h"); got != wire.Standing_MEMBER || len(asked) != 1 || asked[0] != "n3i3" {
+	if got := d.AskMembers(t.Context(), hello, "h"); got != wire.Standing_MEMBER || len(asked) != 1 || asked[0] != "n3i3" {
 		t.Errorf("%v, by %v", got, asked)
 	}
 	for _, c := range []struct {
@@ -154,7 +154,7 @@ func TestNobodyVouchesForItself(t *testing.T) {
 // the next second.
 func TestQuestionsAreBounded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		v := newVouchers(nil)
+		v := newInquiries(nil)
 		permitted := func(n int, host func(i int) string) (yes int) {
 			for i := range n {
 				if v.permit(host(i)) {
@@ -164,10 +164,10 @@ func TestQuestionsAreBounded(t *testing.T) {
 			return yes
 		}
 		one := func(int) string { return "h" }
-		if n := permitted(maxHostQuestions+3, one); n != maxHostQuestions {
+		if n := permitted(maxHostInquiries+3, one); n != maxHostInquiries {
 			t.Errorf("one host: %d", n)
 		}
-		if n := permitted(maxQuestions, func(i int) string { return fmt.Sprint("h", i) }); n != maxQuestions-maxHostQuestions {
+		if n := permitted(maxInquiries, func(i int) string { return fmt.Sprint("h", i) }); n != maxInquiries-maxHostInquiries {
 			t.Errorf("many hosts: %d", n)
 		}
 		time.Sleep(time.Second - 1)
@@ -175,35 +175,35 @@ func TestQuestionsAreBounded(t *testing.T) {
 			t.Error("one more within the second")
 		}
 		time.Sleep(time.Nanosecond)
-		if n := permitted(maxHostQuestions+3, one); n != maxHostQuestions {
+		if n := permitted(maxHostInquiries+3, one); n != maxHostInquiries {
 			t.Errorf("in the next second: %d", n)
 		}
 	})
 }
 
-// TestVerdictsMakeRoom verifies which verdicts are dropped: expired ones first, then the one that expires
+// TestAnswersMakeRoom verifies which answers are dropped: expired ones first, then the one that expires
 // next, and never one that is still being asked about.
-func TestVerdictsMakeRoom(t *testing.T) {
+func TestAnswersMakeRoom(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		v, now := newVouchers(nil), time.Now()
-		add := func(id string, until time.Time) { v.verdicts[caller{id, ""}] = &verdict{until: until} }
-		has := func(id string) bool { return v.verdicts[caller{id, ""}] != nil }
+		v, now := newInquiries(nil), time.Now()
+		add := func(id string, until time.Time) { v.answers[caller{id, ""}] = &answer{until: until} }
+		has := func(id string) bool { return v.answers[caller{id, ""}] != nil }
 		add("asked", time.Time{})
 		add("over", now)
 		add("next", now.Add(time.Second))
 		v.evict()
 		if has("over") || !has("next") || !has("asked") {
-			t.Errorf("with room left: %v", v.verdicts)
+			t.Errorf("with room left: %v", v.answers)
 		}
-		for i := 0; len(v.verdicts) < maxVerdicts; i++ {
+		for i := 0; len(v.answers) < maxAnswers; i++ {
 			add(fmt.Sprint(i), now.Add(2*time.Second))
 		}
 		v.evict()
-		if has("next") || !has("asked") || len(v.verdicts) != maxVerdicts-1 {
-			t.Errorf("without room: %d left, the next %v", len(v.verdicts), has("next"))
+		if has("next") || !has("asked") || len(v.answers) != maxAnswers-1 {
+			t.Errorf("without room: %d left, the next %v", len(v.answers), has("next"))
 		}
 		v.evict()
-		if len(v.verdicts) != maxVerdicts-1 {
+		if len(v.answers) != maxAnswers-1 {
 			t.Error("evicted with room for one")
 		}
 	})
