@@ -77,7 +77,7 @@ func TestOutcomeLearntByRepetitionIsAcknowledged(t *testing.T) {
 	})
 }
 
-func TestWaitThatBeginsAfterItsCallerLeftIsCancelled(t *testing.T) {
+func TestWaitOfADisconnectedCallerIsCancelled(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		mustLock(t, f.session(c), "x")
@@ -94,7 +94,7 @@ func TestWaitThatBeginsAfterItsCallerLeftIsCancelled(t *testing.T) {
 	})
 }
 
-func TestFramesOfAConnectionThatWasLeftAreIgnored(t *testing.T) {
+func TestFramesOfAnAbandonedConnectionAreIgnored(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		synctest.Wait()

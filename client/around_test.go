@@ -89,9 +89,9 @@ func helped(node, leader string, ago time.Duration, tries int) func(*Client, *co
 	}
 }
 
-// TestWhoMayKnowAWay checks that a node is remembered as helper if it may be able to reach the leader and
+// TestNodesThatMayKnowTheLeader checks that a node is remembered as helper if it may be able to reach the leader and
 // is not the leader itself.
-func TestWhoMayKnowAWay(t *testing.T) {
+func TestNodesThatMayKnowTheLeader(t *testing.T) {
 	for name, test := range map[string]struct {
 		said leaderReport
 		kept bool
@@ -294,9 +294,9 @@ func direct(k *call) func(*Client, *conn, *conn) {
 	}
 }
 
-// TestWhoIsAskedForATunnel checks that only a node that follows the leader of the current term is asked for
+// TestNodeAskedForATunnel checks that only a node that follows the leader of the current term is asked for
 // a tunnel.
-func TestWhoIsAskedForATunnel(t *testing.T) {
+func TestNodeAskedForATunnel(t *testing.T) {
 	tests := map[string]struct {
 		n2, n3 *wire.LeaderHint
 		want   []string

@@ -24,7 +24,7 @@ func mustBound(t testing.TB, s *Session, name string, d time.Duration) *Hold {
 	return hold
 }
 
-func TestHoldExpiresBeforeTheLeaderSays(t *testing.T) {
+func TestHoldExpiresBeforeTheLeadersDecision(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)
@@ -178,9 +178,9 @@ func TestBoundOfARepeatedAcquire(t *testing.T) {
 	})
 }
 
-// TestBoundThatPassedBehindABreakIsTakenForForce checks that a hold whose bound passed before its grant
+// TestBoundThatPassedWhileDisconnected checks that a hold whose bound passed before its grant
 // arrived is reported as expired, not as forced.
-func TestBoundThatPassedBehindABreakIsTakenForForce(t *testing.T) {
+func TestBoundThatPassedWhileDisconnected(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		first := true

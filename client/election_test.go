@@ -200,9 +200,9 @@ func TestObserveSurvivesBreaks(t *testing.T) {
 	})
 }
 
-// TestObserveBeginsAnewWhereEventsAreGone checks that the leader is read again, and followed from there, if
+// TestObserveRestartsAfterCompaction checks that the leader is read again, and followed from there, if
 // the events are no longer in memory or belong to another lineage.
-func TestObserveBeginsAnewWhereEventsAreGone(t *testing.T) {
+func TestObserveRestartsAfterCompaction(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
 		ctx, cancel := context.WithCancel(context.Background())

@@ -88,8 +88,8 @@ func TestAvoids(t *testing.T) {
 	}
 }
 
-// TestWordOfTheLeader checks the effect of a push about the leader.
-func TestWordOfTheLeader(t *testing.T) {
+// TestLeaderHint checks the effect of a push about the leader.
+func TestLeaderHint(t *testing.T) {
 	tests := map[string]struct {
 		change func(c *Client, cn *conn)
 		hint   *wire.LeaderHint

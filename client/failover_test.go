@@ -68,7 +68,7 @@ func TestGrantDuringABreakIsFound(t *testing.T) {
 	})
 }
 
-func TestHoldThatNobodyKnowsIsReleased(t *testing.T) {
+func TestUnknownHoldIsReleased(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		f.set(func() {
@@ -139,7 +139,7 @@ func TestDeadLeaderThatAllNameIsWaitedFor(t *testing.T) {
 	})
 }
 
-func TestFollowerTellsOfTheElection(t *testing.T) {
+func TestFollowerReportsTheElection(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		f.set(func() { f.node("n1").down = true; f.leader = &wire.LeaderHint{} })
@@ -155,7 +155,7 @@ func TestFollowerTellsOfTheElection(t *testing.T) {
 	})
 }
 
-func TestHungLeaderIsLeftForANewerOne(t *testing.T) {
+func TestHungLeaderIsAbandonedForANewerOne(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		stop := func(cn *fakeConn, _ *wire.Request) bool { return cn.node.id == "n1" }
@@ -385,9 +385,9 @@ func TestTransferIsSeenToSucceed(t *testing.T) {
 	}
 }
 
-// TestDeposedLeaderIsLeftAgain connects to a leader that was deposed without noticing. The newer term that
+// TestDeposedLeaderIsAbandonedAgain connects to a leader that was deposed without noticing. The newer term that
 // the client knows from other nodes counts.
-func TestDeposedLeaderIsLeftAgain(t *testing.T) {
+func TestDeposedLeaderIsAbandonedAgain(t *testing.T) {
 	virtual(t, 2, func(t *testing.T, f *fake, c *Client) {
 		f.lead("n2", 5)
 		s := f.session(c)

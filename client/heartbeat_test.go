@@ -152,9 +152,9 @@ func TestProved(t *testing.T) {
 	})
 }
 
-// TestWhichAnswersProve checks for every status whether it is decided by the log, and so proves that the
+// TestAnswersThatAreEvidence checks for every status whether it is decided by the log, and so proves that the
 // session is alive.
-func TestWhichAnswersProve(t *testing.T) {
+func TestAnswersThatAreEvidence(t *testing.T) {
 	proofs := map[wire.Status_Code]bool{}
 	for _, code := range []wire.Status_Code{
 		wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED, wire.Status_NOT_ACQUIRED, wire.Status_TIMEOUT,

@@ -57,9 +57,9 @@ func leftUpgrade(t *testing.T, f *fake, hold *Hold) {
 	synctest.Wait()
 }
 
-// TestUpgradeWhoseCallerLeftIsTakenBack checks that an upgrade whose caller left is undone if it changed
+// TestAbandonedUpgradeIsCancelled checks that an upgrade whose caller left is undone if it changed
 // the hold, and only then: a hold that was exclusive before remains so.
-func TestUpgradeWhoseCallerLeftIsTakenBack(t *testing.T) {
+func TestAbandonedUpgradeIsCancelled(t *testing.T) {
 	for name, want := range map[string]Mode{"of a shared hold": Shared, "of an exclusive hold": Exclusive} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {

@@ -191,9 +191,9 @@ func TestReentryThroughBreaks(t *testing.T) {
 	})
 }
 
-// TestCountedHoldThatNobodyKnowsIsReleased checks that a counted hold without a caller is released as often
+// TestUnknownReentrantHoldIsReleased checks that a counted hold without a caller is released as often
 // as it counts.
-func TestCountedHoldThatNobodyKnowsIsReleased(t *testing.T) {
+func TestUnknownReentrantHoldIsReleased(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		f.set(func() {

@@ -26,7 +26,7 @@ func (f *fake) force(h *Hold, reason string) {
 	})
 }
 
-func TestForcedHoldIsToldAlone(t *testing.T) {
+func TestForcedHoldIsPushedAlone(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)
@@ -138,7 +138,7 @@ func TestGrantThatIsLostAlready(t *testing.T) {
 	}
 }
 
-func TestHolderIsToldThatItIsWanted(t *testing.T) {
+func TestHolderIsNotifiedOfWaiters(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)

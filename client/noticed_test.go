@@ -78,9 +78,9 @@ func TestWhatIsNews(t *testing.T) {
 	})
 }
 
-// TestWhatIsLeftOfAGrace checks that the leader's answer determines the rest of a grace, and that an answer
+// TestRemainingGracePeriod checks that the leader's answer determines the rest of a grace, and that an answer
 // without it changes nothing.
-func TestWhatIsLeftOfAGrace(t *testing.T) {
+func TestRemainingGracePeriod(t *testing.T) {
 	left := func(id uint64, ms uint64) *wire.VerifyTokenResponse {
 		return &wire.VerifyTokenResponse{Held: true, Holder: &wire.HolderInfo{HoldId: id, Token: 9, RemainingHoldMs: &ms}}
 	}

@@ -235,9 +235,9 @@ func TestOnceChecksFirst(t *testing.T) {
 	})
 }
 
-// TestOnceSaysWhenItIsNotRecorded checks that Do returns an error if recording may have failed, and that
+// TestOnceReportsAnUnrecordedResult checks that Do returns an error if recording may have failed, and that
 // another caller may run the job again.
-func TestOnceSaysWhenItIsNotRecorded(t *testing.T) {
+func TestOnceReportsAnUnrecordedResult(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
 		ctx := context.Background()

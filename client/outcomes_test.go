@@ -165,8 +165,8 @@ func TestTextsOfErrors(t *testing.T) {
 	}
 }
 
-// TestPumpOfALeftConnection checks that nothing is sent on a connection that the client has left.
-func TestPumpOfALeftConnection(t *testing.T) {
+// TestPumpOfAnAbandonedConnection checks that nothing is sent on a connection that the client has left.
+func TestPumpOfAnAbandonedConnection(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := opened(t)
 		c.conn.err = errors.New("left")
@@ -285,9 +285,9 @@ func TestWhichConnectionsSucceed(t *testing.T) {
 	}
 }
 
-// TestWhoIsAskedAfterATunnel checks that after a tunnel its node is asked next, unless a better one is
+// TestNodeAskedAfterATunnel checks that after a tunnel its node is asked next, unless a better one is
 // known.
-func TestWhoIsAskedAfterATunnel(t *testing.T) {
+func TestNodeAskedAfterATunnel(t *testing.T) {
 	for name, test := range map[string]struct {
 		change func(c *Client, cn *conn)
 		want   string

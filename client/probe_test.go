@@ -9,9 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestElectionsDoNotDrownInQuestions is a regression test: a thousand clients without a leader asked every
+// TestProbesDoNotDelayElections is a regression test: a thousand clients without a leader asked every
 // node so often that the nodes, on a busy machine, had no time left to elect a leader for a minute.
-func TestElectionsDoNotDrownInQuestions(t *testing.T) {
+func TestProbesDoNotDelayElections(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		f.set(func() { f.node("n1").down = true; f.leader = &wire.LeaderHint{} })

@@ -221,8 +221,8 @@ func TestMultiLockDo(t *testing.T) {
 	})
 }
 
-// TestMultiLockDoTellsOfALoss checks that an error of fn does not hide the loss of the locks.
-func TestMultiLockDoTellsOfALoss(t *testing.T) {
+// TestMultiLockDoReportsALoss checks that an error of fn does not hide the loss of the locks.
+func TestMultiLockDoReportsALoss(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)

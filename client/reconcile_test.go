@@ -280,9 +280,9 @@ func TestCancelIsSentOnce(t *testing.T) {
 	}
 }
 
-// TestWhoLeftKeepsNothing checks that whatever an abandoned acquire is granted is released, whenever the
+// TestDisconnectedCallerKeepsNothing checks that whatever an abandoned acquire is granted is released, whenever the
 // grant arrives.
-func TestWhoLeftKeepsNothing(t *testing.T) {
+func TestDisconnectedCallerKeepsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)
 		k := s.asked("x")

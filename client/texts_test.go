@@ -99,9 +99,9 @@ func poisonedOfSession(ctx context.Context, s *Session) map[string]func(text str
 	}
 }
 
-// TestPoisonedTextFailsAlone checks that text that cannot be sent is refused by the call that brought it,
+// TestInvalidTextFailsOnlyItsRequest checks that text that cannot be sent is refused by the call that brought it,
 // before anything is sent, and that no other call of the client is affected.
-func TestPoisonedTextFailsAlone(t *testing.T) {
+func TestInvalidTextFailsOnlyItsRequest(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
@@ -221,9 +221,9 @@ func setText(m protoreflect.Message, path []protoreflect.FieldDescriptor, text s
 	}
 }
 
-// TestRequestThatCannotBeSentFailsAlone checks that a request that passes all checks, but cannot be encoded
+// TestUnencodableRequestFailsAlone checks that a request that passes all checks, but cannot be encoded
 // or is larger than the node accepts, fails without affecting others.
-func TestRequestThatCannotBeSentFailsAlone(t *testing.T) {
+func TestUnencodableRequestFailsAlone(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx, cancel := context.WithTimeout(context.Background(), time.Hour)
 		defer cancel()

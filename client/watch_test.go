@@ -82,7 +82,7 @@ func TestWatch(t *testing.T) {
 	})
 }
 
-func TestWatchEndsWithWord(t *testing.T) {
+func TestWatchEndsWithAStatus(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		own, cancel := context.WithCancel(ctx)

@@ -294,9 +294,9 @@ func fullSession(t *testing.T) (m *Machine, id uint64, holds []*wire.Result) {
 	}
 }
 
-// TestAFullBudgetRefusesGrowthOnly checks that requests that give something up succeed, and that retries
+// TestFullBudgetRefusesOnlyGrowth checks that requests that give something up succeed, and that retries
 // of earlier requests are answered.
-func TestAFullBudgetRefusesGrowthOnly(t *testing.T) {
+func TestFullBudgetRefusesOnlyGrowth(t *testing.T) {
 	m, id, holds := fullSession(t)
 	do := func(seq uint64, cmd *wire.Command, want wire.Status_Code) *wire.Result {
 		t.Helper()

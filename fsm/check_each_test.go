@@ -62,7 +62,7 @@ func TestEachCheckFindsItsOwn(t *testing.T) {
 }
 
 // The checks of something that all machines share have tests of their own.
-func TestCheckFindsAChangedNobody(t *testing.T) {
+func TestCheckFindsAChangedSentinel(t *testing.T) {
 	m := twoLocks(t)
 	noContention.limit = 1
 	defer func() { noContention.limit = 0 }()

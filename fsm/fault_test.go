@@ -79,9 +79,9 @@ func (m *Machine) setFault(fn func()) {
 	}
 }
 
-// TestFailedCommandLeavesItsEntryAlone checks that the other commands of the entry are applied, and that
+// TestFailedCommandDoesNotAffectItsEntry checks that the other commands of the entry are applied, and that
 // a retry of the failed one is executed.
-func TestFailedCommandLeavesItsEntryAlone(t *testing.T) {
+func TestFailedCommandDoesNotAffectItsEntry(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "s")
 	acquire := func(seq uint64, name string) *wire.Command {

@@ -209,8 +209,8 @@ func TestRefusalsForWantOfRoomAreForgotten(t *testing.T) {
 	}
 }
 
-// TestAcknowledgedIsSettled asks for room for a request that was acknowledged already.
-func TestAcknowledgedIsSettled(t *testing.T) {
+// TestAcknowledgedRequestsAreFinal asks for room for a request that was acknowledged already.
+func TestAcknowledgedRequestsAreFinal(t *testing.T) {
 	m, ann := fullMachine(t)
 	cmd := &wire.Command{SessionId: ann, Seq: 4, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "z"}}}}}
 	for below, refused := range map[uint64]bool{4: true, 5: false} {

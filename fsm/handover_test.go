@@ -7,9 +7,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestHandOverTellsOne checks that, however many wait, a release grants to one, emits no events about the
+// TestHandOverNotifiesOneCaller checks that, however many wait, a release grants to one, emits no events about the
 // others, and costs in proportion to the depth of the tables, not to the length of the queue.
-func TestHandOverTellsOne(t *testing.T) {
+func TestHandOverNotifiesOneCaller(t *testing.T) {
 	costs := map[int]float64{}
 	for _, waiters := range []int{10, 10_000} {
 		m := crowded(t, waiters)

@@ -175,8 +175,8 @@ func walkAllFields(m protoreflect.Message, fn func(protoreflect.Message, protore
 	}
 }
 
-// TestBudgetsEndWhereTheySay uses the last unit, and one more.
-func TestBudgetsEndWhereTheySay(t *testing.T) {
+// TestBudgetsAreExact uses the last unit, and one more.
+func TestBudgetsAreExact(t *testing.T) {
 	m := twoLocks(t)
 	s, _ := m.sessions.get(1)
 	limits := m.state.settings

@@ -50,8 +50,8 @@ func shared(name string) []*wire.LockRequest {
 	return []*wire.LockRequest{{Name: name, Mode: wire.Mode_SHARED}}
 }
 
-// TestGetLockTellsAll checks that a lock is described completely.
-func TestGetLockTellsAll(t *testing.T) {
+// TestGetLockReturnsAllFields checks that a lock is described completely.
+func TestGetLockReturnsAllFields(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m, "ann", "bob", "cid", "dan")
 	read := a.acquire("ann", &wire.Acquire{Locks: shared("a"), Value: []byte("v"), MaxHoldMs: 500, LockDelayMs: 700}, wire.Status_GRANTED)
@@ -86,8 +86,8 @@ func TestGetLockTellsAll(t *testing.T) {
 	}
 }
 
-// TestGetLockTellsPermitsAndDelays checks that a lock-delay does not count as a hold, but uses permits.
-func TestGetLockTellsPermitsAndDelays(t *testing.T) {
+// TestGetLockReturnsPermitsAndDelays checks that a lock-delay does not count as a hold, but uses permits.
+func TestGetLockReturnsPermitsAndDelays(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m, "ann", "bob", "cid")
 	gone := a.acquire("ann", &wire.Acquire{Locks: []*wire.LockRequest{{Name: "s", Permits: 2, Limit: 9}}, LockDelayMs: 700}, wire.Status_GRANTED)
@@ -123,9 +123,9 @@ func TestGetLockTellsPermitsAndDelays(t *testing.T) {
 	}
 }
 
-// TestCrowdsFitAFrame checks that thousands of holders, delays and waiters with texts of the maximum
+// TestLargeHolderListsFitAFrame checks that thousands of holders, delays and waiters with texts of the maximum
 // length are counted, listed in part, and do not make a reply too long.
-func TestCrowdsFitAFrame(t *testing.T) {
+func TestLargeHolderListsFitAFrame(t *testing.T) {
 	m := bootstrapped(t)
 	a := newAsker(t, m)
 	long := func(n int) string { return strings.Repeat("x", 500) + fmt.Sprint("/", n) }

@@ -139,9 +139,9 @@ func TestForksAreIndependent(t *testing.T) {
 	}
 }
 
-// TestTokensNeverComeAgain checks that tokens are not reused after the end of the lock or the session, or
+// TestTokensNeverRepeat checks that tokens are not reused after the end of the lock or the session, or
 // after a restore.
-func TestTokensNeverComeAgain(t *testing.T) {
+func TestTokensNeverRepeat(t *testing.T) {
 	m, last := New(Level), uint64(walkFloor)
 	boot := &wire.Bootstrap{ClusterId: "c", TokenFloor: walkFloor}
 	applyOne(t, m, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: boot}})

@@ -44,8 +44,8 @@ func refused(t *testing.T, what string, r *wire.Result, lock string) {
 	}
 }
 
-// TestReusedNumberAnswersNobodyElse reuses an acquire's number for every other kind of request.
-func TestReusedNumberAnswersNobodyElse(t *testing.T) {
+// TestReusedNumberGetsNoOtherAnswer reuses an acquire's number for every other kind of request.
+func TestReusedNumberGetsNoOtherAnswer(t *testing.T) {
 	m := bootstrapped(t)
 	id := openSession(t, m, "ann")
 	do := func(seq uint64, op *wire.Acquire) *wire.Result {

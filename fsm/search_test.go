@@ -120,9 +120,9 @@ func ring(t tester, n int) (*throng, *wire.Result) {
 	return c, c.acquire(n-1, &wire.LockRequest{Name: "0"})
 }
 
-// TestLongCyclesAreToldInPart checks that a long cycle is reported up to a maximum length, starting
+// TestLongCyclesAreTruncated checks that a long cycle is reported up to a maximum length, starting
 // with the request.
-func TestLongCyclesAreToldInPart(t *testing.T) {
+func TestLongCyclesAreTruncated(t *testing.T) {
 	for _, n := range []int{2, 3, 32, 33, 250} {
 		c, r := ring(t, n)
 		if r.Status != wire.Status_DEADLOCK || len(r.Cycle) != min(n, maxSteps) || len(r.Message) > 2_000 {

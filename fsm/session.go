@@ -25,7 +25,7 @@ func (m *Machine) SessionLost(id uint64) *wire.Result {
 	if id > m.state.sessionFloor || id == 0 {
 		return answer(wire.Status_SESSION_LOST, "the session is unknown: it expired, was closed or never was")
 	}
-	lost := answer(wire.Status_SESSION_LOST, "the session is over: a backup was restored since it began, or the cluster was begun anew")
+	lost := answer(wire.Status_SESSION_LOST, "the session has ended: a backup was restored since it began, or the cluster was created again")
 	lost.Restored = true
 	return lost
 }

@@ -126,7 +126,7 @@ func TestHTTPAndLogCanBeOff(t *testing.T) {
 	serving(t, node)
 }
 
-func TestPortThatIsTakenIsNamedAndNothingStays(t *testing.T) {
+func TestPortInUseIsNamedAndNothingRemains(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -166,7 +166,7 @@ func TestCloseBeforeAnybodyLeads(t *testing.T) {
 	shut(t, node) // a second Close has no effect
 }
 
-func TestHaltIsToldOnce(t *testing.T) {
+func TestHaltIsCalledOnce(t *testing.T) {
 	node := open(t, quick(t))
 	reason := errors.New("the disk is gone")
 	node.halt(reason)

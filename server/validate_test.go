@@ -135,7 +135,7 @@ func TestInvalidMemoryAndHealth(t *testing.T) {
 	}
 }
 
-func TestInvalidConfigsSayWhatToDo(t *testing.T) {
+func TestInvalidConfigsNameTheRemedy(t *testing.T) {
 	for _, c := range []fault{
 		{"a setting out of its bounds", func(c *Config) { c.Settings.MaxWaitersPerLock = 15 }, "--max-waiters 15: 16 to 16777216"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
@@ -193,7 +193,7 @@ func TestInvalidConfigsSayWhatToDo(t *testing.T) {
 	}
 }
 
-func TestAllFaultsAreSaidAtOnce(t *testing.T) {
+func TestAllFaultsAreReportedTogether(t *testing.T) {
 	cfg := valid()
 	cfg.ID, cfg.Limits.MaxInFlight, cfg.TLS.Cert = "", -1, "c"
 	err := cfg.Validate()
@@ -204,8 +204,8 @@ func TestAllFaultsAreSaidAtOnce(t *testing.T) {
 	}
 }
 
-// TestOneFaultIsSaidOnce verifies that a fault is not reported again as the fault of another field.
-func TestOneFaultIsSaidOnce(t *testing.T) {
+// TestOneFaultIsReportedOnce verifies that a fault is not reported again as the fault of another field.
+func TestOneFaultIsReportedOnce(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no id": func(c *Config) { c.ID, c.Cluster = "", []Peer{{"n1", "a:1"}} },
 		"not in the cluster, advertised": func(c *Config) {

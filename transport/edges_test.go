@@ -130,8 +130,8 @@ func TestBoundsThatANodeAnswers(t *testing.T) {
 	}
 }
 
-// TestWithinSaysWhyItEnded checks that Within returns the error of the function, of its context, or both.
-func TestWithinSaysWhyItEnded(t *testing.T) {
+// TestWithinReportsWhyItEnded checks that Within returns the error of the function, of its context, or both.
+func TestWithinReportsWhyItEnded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		failed := errors.New("failed")
 		for name, c := range map[string]struct {

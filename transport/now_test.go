@@ -91,9 +91,9 @@ func TestFlushHereWritesBeforeItReturns(t *testing.T) {
 	wantRequests(t, stream, 100)
 }
 
-// TestWhatDoesNotFitAtOnceIsLeftToTheWriter checks that the writer writes, in order, what the connection
+// TestWriterSendsWhatDoesNotFit checks that the writer writes, in order, what the connection
 // does not take without waiting.
-func TestWhatDoesNotFitAtOnceIsLeftToTheWriter(t *testing.T) {
+func TestWriterSendsWhatDoesNotFit(t *testing.T) {
 	ours, theirs := connected(t)
 	o := transport.NewOutbox(ours, transport.OutboxConfig{MaxBytes: 64 << 20})
 	var want bytes.Buffer
@@ -135,9 +135,9 @@ func TestWhatDoesNotFitAtOnceIsLeftToTheWriter(t *testing.T) {
 	}
 }
 
-// TestFlushHereCutsThoseWhoDoNotRead checks that a peer that does not read is cut, whether FlushHere or the
+// TestFlushHereCutsSlowReaders checks that a peer that does not read is cut, whether FlushHere or the
 // writer writes first.
-func TestFlushHereCutsThoseWhoDoNotRead(t *testing.T) {
+func TestFlushHereCutsSlowReaders(t *testing.T) {
 	for _, flush := range []func(*transport.Outbox){(*transport.Outbox).FlushHere, (*transport.Outbox).Flush} {
 		ours, _ := connected(t)
 		o := transport.NewOutbox(ours, transport.OutboxConfig{MaxBytes: 64 << 20, WriteTimeout: 10 * time.Millisecond})

@@ -210,7 +210,7 @@ func TestPeerThatDoesNotReadIsCut(t *testing.T) {
 	})
 }
 
-func TestCloseSaysGoodbyeLast(t *testing.T) {
+func TestGoodbyeIsTheLastFrame(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ours, theirs := net.Pipe()
 		o := transport.NewOutbox(ours, transport.OutboxConfig{})

@@ -268,7 +268,7 @@ func othersServed(ctx context.Context, svc service) error {
 		}
 		for _, s := range page.GetSessions() {
 			if s.GetClient().GetName() != benchName {
-				return usagef("the cluster serves others, such as %s, whom this would slow down; give --beside-others to load it all the same",
+				return usagef("the cluster serves other clients, such as %s, which this would slow down; to load it anyway, give --beside-others",
 					owner(s.GetClient(), s.GetSessionId()))
 			}
 		}

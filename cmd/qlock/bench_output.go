@@ -142,7 +142,7 @@ func nodeCosts(n bench.NodeReport) string {
 // grown describes the growth of the nodes' memory.
 func grown(bytes *float64, format string) string {
 	if bytes == nil {
-		return notKnown + ": not every node said that it has grown; start them anew, or load them more"
+		return notKnown + ": not every node reports growth; restart the nodes, or load them more"
 	}
 	return fmt.Sprintf(format, *bytes)
 }

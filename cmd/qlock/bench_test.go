@@ -213,7 +213,7 @@ func TestBenchBesideOthers(t *testing.T) {
 			return page, nil
 		}
 		got := benchLine(t, f, "pairs "+c.flag)
-		if refused := got.code == exitUsage; refused != c.refuse || refused && !strings.Contains(got.err, "web1/7 refund, whom this would slow down; give --beside-others") {
+		if refused := got.code == exitUsage; refused != c.refuse || refused && !strings.Contains(got.err, "web1/7 refund, which this would slow down; to load it anyway, give --beside-others") {
 			t.Errorf("%+v: %+v", c, got)
 		}
 	}

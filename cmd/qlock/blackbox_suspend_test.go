@@ -21,10 +21,10 @@ func state(pid string) string {
 	return string(fields[0])
 }
 
-// TestBinaryStopLeavesTheScriptAlone runs qlock in a script that is not a job of an interactive shell, so
+// TestSuspendedBinaryDoesNotStopItsScript runs qlock in a script that is not a job of an interactive shell, so
 // both share a process group. This is the case under a shell and in a session of its own. SIGTSTP to qlock
 // stops qlock and its command, SIGCONT continues both, and the script keeps running.
-func TestBinaryStopLeavesTheScriptAlone(t *testing.T) {
+func TestSuspendedBinaryDoesNotStopItsScript(t *testing.T) {
 	ep := endpoint(t)
 	for name, attr := range map[string]*syscall.SysProcAttr{"job": {Setpgid: true}, "session": {Setsid: true}} {
 		t.Run(name, func(t *testing.T) {

@@ -64,7 +64,7 @@ func TestTheGracePeriodFitsIntoMaxHold(t *testing.T) {
 	}
 }
 
-func TestSessionsOfAnElectionSayWhoLeads(t *testing.T) {
+func TestElectionSessionsNameTheLeader(t *testing.T) {
 	s := newScene(t, 15*time.Second)
 	if got := execTest(t, s.service.dialer, "elect", "db", "--value", "10.0.0.7:5432", "--", "true"); got.code != 0 {
 		t.Errorf("got %+v", got)

@@ -85,7 +85,7 @@ func TestEveryStatusHasAnExitCode(t *testing.T) {
 	}
 }
 
-func TestErrorsAreOneLineThatSaysWhatToDo(t *testing.T) {
+func TestErrorsAreOneLineWithTheRemedy(t *testing.T) {
 	err := fmt.Errorf("no serving leader at a:1: %w", errors.Join(context.DeadlineExceeded, client.ErrUnavailable))
 	got := explain(err)
 	if strings.Contains(got, "\n") || strings.Contains(got, "quorumlock: ") || !strings.HasSuffix(got, "check --endpoints and qlock status") {

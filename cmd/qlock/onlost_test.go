@@ -39,7 +39,7 @@ func TestAnotherSignalThanTerm(t *testing.T) {
 	s.wantEvents("lock orders/42 -1ns", "unlock", "close") // the session is still alive
 }
 
-func TestKillAsksNobody(t *testing.T) {
+func TestKillNeedsNoLeader(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
 	running := s.taskWith(0, kill, 0, "trap 'echo told > $D/told; exit 0' TERM; "+loop)

@@ -63,7 +63,7 @@ func TestOperatorsHitOneHold(t *testing.T) {
 	}
 }
 
-func TestWhatOperatorsAreTold(t *testing.T) {
+func TestMessagesForOperators(t *testing.T) {
 	f := answering(t)
 	f.force = func(*wire.ForceRelease) (*wire.OperatorResponse, error) { return nil, client.ErrNotHeld }
 	f.skipDelay = func(*wire.SkipDelay) (*wire.OperatorResponse, error) { return nil, client.ErrNotFound }

@@ -209,7 +209,7 @@ func TestWhatIsShown(t *testing.T) {
 	}
 }
 
-func TestEmptyListsSaySo(t *testing.T) {
+func TestEmptyListsAreReported(t *testing.T) {
 	empty := &fakeService{t: t,
 		listLocks: func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error) { return &wire.ListLocksResponse{}, nil },
 		sessions: func(*wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
@@ -283,8 +283,8 @@ func TestStatusWithoutALeader(t *testing.T) {
 	}
 }
 
-// TestStatusInDoubt checks that nodes that differ are reported first, with the consequences for locks.
-func TestStatusInDoubt(t *testing.T) {
+// TestStatusWhileSuspended checks that nodes that differ are reported first, with the consequences for locks.
+func TestStatusWhileSuspended(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
 		s := clusterStatus()
 		s.AgreedIndex, s.DifferingIndex, s.GrantsSuspended = 900, 950, true
@@ -326,7 +326,7 @@ func TestStatusWithAlarms(t *testing.T) {
 	}
 }
 
-func TestStatusOfNobody(t *testing.T) {
+func TestStatusWithoutANode(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return nil, client.ErrUnavailable }}
 	got := execTest(t, f.dialer, "status", "--endpoints", "a:1, b:2")
 	if got.code != exitNoLeader || got.out != "" || !strings.Contains(got.err, "no serving leader at a:1,b:2") {

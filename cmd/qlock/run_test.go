@@ -236,7 +236,7 @@ func TestRunFindsTheProgramBeforeItWaits(t *testing.T) {
 	}
 }
 
-func TestRunWaitsAsTold(t *testing.T) {
+func TestRunHonoursItsTimeout(t *testing.T) {
 	for flags, want := range map[string]string{
 		"":           "lock orders/42 -1ns",
 		"--no-wait":  "lock orders/42 0s",
@@ -250,7 +250,7 @@ func TestRunWaitsAsTold(t *testing.T) {
 	}
 }
 
-func TestRunSaysWhyItDidNotAcquire(t *testing.T) {
+func TestRunReportsWhyItDidNotAcquire(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		want int
@@ -309,13 +309,13 @@ func TestRunWaitsOnInANewSession(t *testing.T) {
 	}
 }
 
-func TestRunSettlesTheGracePeriodByTheTTL(t *testing.T) {
+func TestGracePeriodFollowsFromTheTTL(t *testing.T) {
 	s := newScene(t, 5*time.Second)
 	wantCode(t, s.run([]string{"--grace", "3s"}, "true"), 64, "more than half of the TTL of 5s")
 	s.wantEvents("close")
 }
 
-func TestRunSaysWhatItWaitsFor(t *testing.T) {
+func TestRunReportsWhatItWaitsFor(t *testing.T) {
 	s := newScene(t, 15*time.Second)
 	told := make(chan struct{})
 	s.service.getLock = func(req *wire.GetLockRequest) (*wire.GetLockResponse, error) {

@@ -231,9 +231,9 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 }
 
-// TestUnknownOutcomeOfARestoreIsNoMissingLeader is a regression test: a restore whose connection broke was
+// TestUnknownOutcomeOfARestoreIsReported is a regression test: a restore whose connection broke was
 // reported as one that found no leader.
-func TestUnknownOutcomeOfARestoreIsNoMissingLeader(t *testing.T) {
+func TestUnknownOutcomeOfARestoreIsReported(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "a.snap")
 	if err := os.WriteFile(path, savedState(t), 0o600); err != nil {
 		t.Fatal(err)

@@ -218,9 +218,9 @@ func TestPause(t *testing.T) {
 	}
 }
 
-// TestWhatIsLeftBehindIsEnded checks that processes left behind by the command are asked to end and then
+// TestLeftoverProcessesAreEnded checks that processes left behind by the command are asked to end and then
 // killed, even with --on-lost ignore.
-func TestWhatIsLeftBehindIsEnded(t *testing.T) {
+func TestLeftoverProcessesAreEnded(t *testing.T) {
 	k, _ := watched(time.Hour, time.Hour)
 	k.deadline = 2 * time.Hour
 	k.end(time.Hour)

@@ -8,7 +8,7 @@ import (
 	"testing"
 )
 
-func TestTLSInitSaysWhichFlagsUseTheFiles(t *testing.T) {
+func TestTLSInitNamesTheFlagsForTheFiles(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "certs of prod")
 	words := []string{"tls", "init", "--cluster", "prod", "--node", "n1=10.0.0.1,n1.example", "--node", "n2", "--client", "ops", "--dir", dir}
 	got := execTest(t, nil, words...)

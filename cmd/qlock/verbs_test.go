@@ -347,9 +347,9 @@ func TestShownLines(t *testing.T) {
 	}
 }
 
-// TestWhyWithALockThatIsGone checks that a lock that has become free is not an error for why, and that any
+// TestWhyWithADeletedLock checks that a lock that has become free is not an error for why, and that any
 // other error is.
-func TestWhyWithALockThatIsGone(t *testing.T) {
+func TestWhyWithADeletedLock(t *testing.T) {
 	for want, gone := range map[int]error{exitOK: client.ErrNotFound, exitInternal: client.ErrInternal} {
 		f := failing(t, nil)
 		f.getLock = func(req *wire.GetLockRequest) (*wire.GetLockResponse, error) {

@@ -95,7 +95,7 @@ func TestWatchChooses(t *testing.T) {
 	}
 }
 
-func TestWatchSaysItsLastWord(t *testing.T) {
+func TestWatchSendsItsFinalStatus(t *testing.T) {
 	for _, c := range []struct {
 		err  error
 		code int

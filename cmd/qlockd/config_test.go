@@ -58,9 +58,9 @@ func TestLimitsOfSettings(t *testing.T) {
 	}
 }
 
-// TestNoNumberIsTakenForItsDefault checks that 0 is refused for every number that has a default, in the
+// TestZeroIsNotReplacedByADefault checks that 0 is refused for every number that has a default, in the
 // groups where 0 would mean that default.
-func TestNoNumberIsTakenForItsDefault(t *testing.T) {
+func TestZeroIsNotReplacedByADefault(t *testing.T) {
 	for _, g := range defaults().groups() {
 		for _, s := range g.settings {
 			if _, milli := s.field.(milliseconds); milli {

@@ -62,9 +62,9 @@ func TestLoadsThatEnd(t *testing.T) {
 	look(false, 5, 200)
 }
 
-// TestSpareMemory checks that an idle process gets a lower percentage, and that the old one is restored at
+// TestLimitHeap checks that an idle process gets a lower percentage, and that the old one is restored at
 // the end.
-func TestSpareMemory(t *testing.T) {
+func TestLimitHeap(t *testing.T) {
 	t.Setenv("GOGC", "")
 	percent := func() int {
 		now := debug.SetGCPercent(100)

@@ -323,7 +323,7 @@ func TestDataDirectoryIsGuarded(t *testing.T) {
 	}
 }
 
-func TestPortThatIsTaken(t *testing.T) {
+func TestPortInUse(t *testing.T) {
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

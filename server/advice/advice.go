@@ -86,7 +86,7 @@ func (n Node) Add() string {
 // RolledBack describes a disk that lacks something of which the node called knower knows.
 func (n Node) RolledBack(knower, lacks string) string {
 	return fmt.Sprintf("%s, as node %q knows.\n"+
-		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node vouched for are lost here, so it must not take part. "+
+		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node acknowledged are lost here, so it must not take part. "+
 		"Nothing was changed. Replace it: %s\n"+
 		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, n.Replace("rolled-back"), n.StartOver(nil))
 }

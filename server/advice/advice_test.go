@@ -30,8 +30,8 @@ func TestAdviceFitsTheCluster(t *testing.T) {
 	}
 }
 
-// TestDamageSaysWhatToDo verifies that the message contains the repair commands with the node's own names.
-func TestDamageSaysWhatToDo(t *testing.T) {
+// TestDamageErrorsNameTheRemedy verifies that the message contains the repair commands with the node's own names.
+func TestDamageErrorsNameTheRemedy(t *testing.T) {
 	node := advice.Node{ID: "n2", DataDir: "/data", PeerAddr: "h2:7401"}
 	text := node.Damaged(fmt.Errorf("%w: /data/raft.db", storage.ErrDamaged)).Error()
 	for _, want := range []string{"/data/raft.db", "mv /data /data.damaged", "qlock cluster remove n2", "qlock cluster add n2 h2:7401", "snapshot save --stale"} {

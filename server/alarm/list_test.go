@@ -50,8 +50,8 @@ func (s *store) wantNodes(t *testing.T, l *List, want string) {
 	}
 }
 
-// TestAlarmsStandUntilTheyAreAcknowledged raises alarms before, at and after an acknowledgement.
-func TestAlarmsStandUntilTheyAreAcknowledged(t *testing.T) {
+// TestAlarmsRemainUntilAcknowledged raises alarms before, at and after an acknowledgement.
+func TestAlarmsRemainUntilAcknowledged(t *testing.T) {
 	s := &store{}
 	l := s.loaded(t)
 	raise := func(node string, revision, acknowledged uint64, want bool) {

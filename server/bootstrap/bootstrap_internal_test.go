@@ -147,9 +147,9 @@ func TestAssess(t *testing.T) {
 	}
 }
 
-// TestMeetingTheMembers verifies that recordMembers records the members that know this node, at a revision before
+// TestMembersAreRecorded verifies that recordMembers records the members that know this node, at a revision before
 // theirs.
-func TestMeetingTheMembers(t *testing.T) {
+func TestMembersAreRecorded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := newNode(t, nil)
 		knows := func(id string, revision uint64, change func(*wire.NodeState)) probe.Answer {

@@ -42,7 +42,7 @@ func TestLargestIsCut(t *testing.T) {
 	}
 }
 
-func TestWhoHoldsMostIsRefused(t *testing.T) {
+func TestLargestConsumerIsRefused(t *testing.T) {
 	b := New(100)
 	a, cut := holder(t, b, 60)
 	_, other := holder(t, b, 30)
@@ -61,9 +61,9 @@ func TestWhoHoldsMostIsRefused(t *testing.T) {
 	}
 }
 
-// TestOnlyWhoHoldsMoreIsCut verifies that an account is cut only if it holds more than the requesting one
+// TestOnlyLargerConsumersAreCut verifies that an account is cut only if it holds more than the requesting one
 // would, and that the requesting one is never cut.
-func TestOnlyWhoHoldsMoreIsCut(t *testing.T) {
+func TestOnlyLargerConsumersAreCut(t *testing.T) {
 	b := New(100)
 	asks, asksCut := holder(t, b, 40)
 	_, otherCut := holder(t, b, 50)

@@ -28,9 +28,9 @@ func TestFirstAnnouncementCounts(t *testing.T) {
 	}
 }
 
-// TestWhoWaitsForANodeToCatchUp verifies that waiting ends when the node has caught up, when the caller gives
+// TestCallersThatWaitForCatchUp verifies that waiting ends when the node has caught up, when the caller gives
 // up, after a timeout, and when the node stops.
-func TestWhoWaitsForANodeToCatchUp(t *testing.T) {
+func TestCallersThatWaitForCatchUp(t *testing.T) {
 	for name, c := range map[string]struct {
 		meanwhile func(c *Tracker, stop, giveUp func())
 		want      error

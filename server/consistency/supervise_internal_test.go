@@ -37,9 +37,9 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestDoubtSuspendsGranting verifies that granting is suspended while it is unknown which state is right, and
+// TestDisagreementSuspendsGrants verifies that granting is suspended while it is unknown which state is right, and
 // resumed when a majority agrees on a later state.
-func TestDoubtSuspendsGranting(t *testing.T) {
+func TestDisagreementSuspendsGrants(t *testing.T) {
 	machine, index := fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) }), uint64(0)
 	execute := func(commands ...*wire.Command) error {
 		data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: commands})

@@ -105,9 +105,9 @@ func TestStrangersAreAskedAboutSeldom(t *testing.T) {
 	})
 }
 
-// TestNobodyToAsk verifies that a question without members to ask neither counts towards the limits nor is
+// TestNoMemberToAsk verifies that a question without members to ask neither counts towards the limits nor is
 // cached.
-func TestNobodyToAsk(t *testing.T) {
+func TestNoMemberToAsk(t *testing.T) {
 	v := newInquiries(nil)
 	if got := v.about(t.Context(), caller{"n9", "i9"}, "h", nil); got != wire.Standing_UNKNOWN || v.asked != 0 || len(v.answers) != 0 {
 		t.Errorf("%v after %d questions, %d remembered", got, v.asked, len(v.answers))

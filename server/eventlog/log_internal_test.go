@@ -201,8 +201,8 @@ func TestWatchResumesAnywhere(t *testing.T) {
 	}
 }
 
-// TestKeptEventsSayAll verifies that packing preserves every field of an event.
-func TestKeptEventsSayAll(t *testing.T) {
+// TestKeptEventsAreComplete verifies that packing preserves every field of an event.
+func TestKeptEventsAreComplete(t *testing.T) {
 	all := &wire.Event{Locks: []string{"a", "b"}}
 	fields := all.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {

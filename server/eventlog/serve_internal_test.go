@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestBusyWatchesRest verifies that watches pause in proportion to their number and to the duration of their
+// TestBusyWatchesAreThrottled verifies that watches pause in proportion to their number and to the duration of their
 // answer, within bounds.
-func TestBusyWatchesRest(t *testing.T) {
+func TestBusyWatchesAreThrottled(t *testing.T) {
 	for _, test := range []struct {
 		took time.Duration
 		busy int64
@@ -107,9 +107,9 @@ func TestWhenAWatchSpeaks(t *testing.T) {
 	})
 }
 
-// TestAnswersAreFollowedByARest verifies that a busy watch pauses after an answer, unless its receiver has
+// TestWorkersPauseAfterAnswers verifies that a busy watch pauses after an answer, unless its receiver has
 // failed.
-func TestAnswersAreFollowedByARest(t *testing.T) {
+func TestWorkersPauseAfterAnswers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := New()
 		l.busy.Store(9)

@@ -180,8 +180,8 @@ func TestAnswersToEnds(t *testing.T) {
 	}
 }
 
-// TestOtherEndsAreLeftAlone verifies that the result of an end of another term or generation has no effect.
-func TestOtherEndsAreLeftAlone(t *testing.T) {
+// TestOtherErrorsAreUnchanged verifies that the result of an end of another term or generation has no effect.
+func TestOtherErrorsAreUnchanged(t *testing.T) {
 	for name, c := range map[string]struct {
 		term    uint64
 		of      ending
@@ -209,9 +209,9 @@ func TestOtherEndsAreLeftAlone(t *testing.T) {
 	}
 }
 
-// TestWhatIsForgiven checks a timer that is late by less than a stall, by a stall, and by a stall for the
+// TestExtensionAfterAStall checks a timer that is late by less than a stall, by a stall, and by a stall for the
 // second time.
-func TestWhatIsForgiven(t *testing.T) {
+func TestExtensionAfterAStall(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d, begun := idleDeadlines(), time.Now()
 		d.Observe(opened(1, 8*time.Second))

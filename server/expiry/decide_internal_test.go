@@ -94,9 +94,9 @@ func TestNewGenerationLives(t *testing.T) {
 	})
 }
 
-// TestStallForgives verifies that deadlines which are due after the process stood still are extended a
+// TestStallExtendsDeadlines verifies that deadlines which are due after the process stood still are extended a
 // little, since what the clients sent is still unread.
-func TestStallForgives(t *testing.T) {
+func TestStallExtendsDeadlines(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := &decisions{answer: &wire.Result{Status: wire.Status_OK}}
 		d := newDeadlines(k.expire) // not running, as if the process were stopped
@@ -118,8 +118,8 @@ func TestStallForgives(t *testing.T) {
 	})
 }
 
-// TestStallsForgiveOnce verifies that an end is decided even if every timer fires late.
-func TestStallsForgiveOnce(t *testing.T) {
+// TestStallsExtendDeadlinesOnce verifies that an end is decided even if every timer fires late.
+func TestStallsExtendDeadlinesOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		k := &decisions{answer: &wire.Result{Status: wire.Status_OK}}
 		d := newDeadlines(k.expire)

@@ -136,9 +136,9 @@ func TestTurns(t *testing.T) {
 	}
 }
 
-// TestTurnsOfThoseWhoSaidNothing verifies that silent voters have a turn and absent ones do not, whatever
+// TestTurnsOfSilentVoters verifies that silent voters have a turn and absent ones do not, whatever
 // else their answers contain.
-func TestTurnsOfThoseWhoSaidNothing(t *testing.T) {
+func TestTurnsOfSilentVoters(t *testing.T) {
 	h := poll()
 	h.Self.ID = "n5"
 	h.Voters = []string{"n1", "n2", "n3", "n4", "n5"}

@@ -53,7 +53,7 @@ func TestCallersAreServedInTurn(t *testing.T) {
 	}
 }
 
-func TestFlooderIsRefusedAndNobodyElse(t *testing.T) {
+func TestOnlyTheFlooderIsRefused(t *testing.T) {
 	q, free := blocked(t, Config{Workers: 1, PerCaller: 5, Total: 8})
 	served, refused := map[string]int{}, map[string]int{}
 	submit := func(caller string) {
@@ -154,9 +154,9 @@ func TestLineOutlivesItsJobs(t *testing.T) {
 	})
 }
 
-// TestPlacesAreTakenFromLongerLines verifies that a full queue evicts only from a line that remains at least
+// TestFullQueueTakesPlacesFromTheLongestLine verifies that a full queue evicts only from a line that remains at least
 // as long as the caller's own.
-func TestPlacesAreTakenFromLongerLines(t *testing.T) {
+func TestFullQueueTakesPlacesFromTheLongestLine(t *testing.T) {
 	q, free := blocked(t, Config{Workers: 1, PerCaller: 5, Total: 4})
 	var refused []string
 	submit := func(caller string) error {
@@ -236,9 +236,9 @@ func TestWorkersGoOn(t *testing.T) {
 	})
 }
 
-// TestWorkersRest verifies that a worker rests as long as it worked while others wait, and not if a single
+// TestWorkersPause verifies that a worker rests as long as it worked while others wait, and not if a single
 // caller submits one job after the other.
-func TestWorkersRest(t *testing.T) {
+func TestWorkersPause(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q := New(Config{Workers: 1, PerCaller: 10, Total: 10, Rests: true})
 		defer q.Close()

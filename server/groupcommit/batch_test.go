@@ -110,8 +110,8 @@ func TestWhatAnEntryTakes(t *testing.T) {
 	}
 }
 
-// TestWholeEntriesDoNotGather verifies that a full entry is proposed although more clients are expected.
-func TestWholeEntriesDoNotGather(t *testing.T) {
+// TestFullEntriesDoNotCoalesce verifies that a full entry is proposed although more clients are expected.
+func TestFullEntriesDoNotCoalesce(t *testing.T) {
 	for _, c := range []struct {
 		commands, bytes, work int
 		want                  bool
@@ -255,9 +255,9 @@ func TestLargeCommandsShareEntries(t *testing.T) {
 	}
 }
 
-// TestOversizedCommandsAreTakenAlone verifies that an expiry with more work than an entry may have gets an
+// TestOversizedCommandsGetTheirOwnEntry verifies that an expiry with more work than an entry may have gets an
 // entry of its own.
-func TestOversizedCommandsAreTakenAlone(t *testing.T) {
+func TestOversizedCommandsGetTheirOwnEntry(t *testing.T) {
 	p := queueing()
 	for id := range uint64(3) {
 		it := NewItem(expireSession(id+1), nil)

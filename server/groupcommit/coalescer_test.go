@@ -97,8 +97,8 @@ func (p *packing) sizes() []int {
 	return p.entries
 }
 
-// TestCrowdsComeTogether verifies that clients that started in two groups are soon served by one entry.
-func TestCrowdsComeTogether(t *testing.T) {
+// TestBurstsShareAnEntry verifies that clients that started in two groups are soon served by one entry.
+func TestBurstsShareAnEntry(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		end := time.Now().Add(500 * time.Millisecond)
 		for session := range uint64(16) {
@@ -214,15 +214,15 @@ func TestPairsOfStrangersAreNotExpected(t *testing.T) {
 	})
 }
 
-// TestWhoThinksForLongIsNotExpected verifies that clients that send again late are not waited for.
-func TestWhoThinksForLongIsNotExpected(t *testing.T) {
+// TestSlowClientsAreNotExpected verifies that clients that send again late are not waited for.
+func TestSlowClientsAreNotExpected(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.pairs(t, func(i int) uint64 { return uint64(i%3%2 + 1) }, 2*coalesceTimeout)
 	})
 }
 
-// TestAnotherCrowdIsLearnedAnew verifies that the share of a former crowd is forgotten.
-func TestAnotherCrowdIsLearnedAnew(t *testing.T) {
+// TestChangedLoadIsLearnedAgain verifies that the share of a former crowd is forgotten.
+func TestChangedLoadIsLearnedAgain(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.crowd()
 		for i := range uint64(40) {
@@ -234,9 +234,9 @@ func TestAnotherCrowdIsLearnedAnew(t *testing.T) {
 	})
 }
 
-// TestNobodyWaitsInVainForLong verifies that clients that are expected and do not come delay the others only
+// TestUnlearnedDelaysAreShort verifies that clients that are expected and do not come delay the others only
 // slightly, and only until the share has adapted.
-func TestNobodyWaitsInVainForLong(t *testing.T) {
+func TestUnlearnedDelaysAreShort(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
 		p.crowd()
 		p.again(99, time.Now().Add(100*time.Millisecond))
@@ -282,8 +282,8 @@ func TestCoalescingEndsWithTheLeadership(t *testing.T) {
 	})
 }
 
-// TestWhoIsExpectedAgain verifies which commands count as sent again by clients that the last entry answered.
-func TestWhoIsExpectedAgain(t *testing.T) {
+// TestClientsExpectedAgain verifies which commands count as sent again by clients that the last entry answered.
+func TestClientsExpectedAgain(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		g := &coalescer{}
 		items := make([]Item, 4)

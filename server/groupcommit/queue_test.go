@@ -120,8 +120,8 @@ func lingering(p *Proposer) (waiting, due bool) {
 	return p.timer != nil, p.due
 }
 
-// TestProofsAndHeartbeatsAreBounded fills both queues to their limits.
-func TestProofsAndHeartbeatsAreBounded(t *testing.T) {
+// TestBarriersAndHeartbeatsAreBounded fills both queues to their limits.
+func TestBarriersAndHeartbeatsAreBounded(t *testing.T) {
 	p, answers := queueing(), 0
 	done := func(result *wire.Result) {
 		if answers++; result.GetStatus() != wire.Status_UNAVAILABLE {

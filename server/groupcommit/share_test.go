@@ -68,9 +68,9 @@ func TestWorkOfAnEntryIsBounded(t *testing.T) {
 	}
 }
 
-// TestEndingsAndProofsDoNotWait verifies that only clients' commands wait while the next entry waits for
+// TestExpiriesAndBarriersDoNotWait verifies that only clients' commands wait while the next entry waits for
 // clients that do not come.
-func TestEndingsAndProofsDoNotWait(t *testing.T) {
+func TestExpiriesAndBarriersDoNotWait(t *testing.T) {
 	for name, ask := range map[string]func(*Proposer){
 		"an ending": func(p *Proposer) {
 			p.ProposeUrgent(1, NewItem(expireSession(1), func(*wire.Result) {}))
@@ -381,8 +381,8 @@ func TestFirstCommandsAreKept(t *testing.T) {
 	}
 }
 
-// TestTakenCommandsAreForgotten verifies that a queue does not keep the memory of commands that were taken.
-func TestTakenCommandsAreForgotten(t *testing.T) {
+// TestTakenCommandsAreNotRetained verifies that a queue does not keep the memory of commands that were taken.
+func TestTakenCommandsAreNotRetained(t *testing.T) {
 	queue := func() (queue []Item) {
 		for id := range uint64(3) {
 			queue = append(queue, Item{Command: acquireOf(id+1, 1, 1), Work: MaxEntryWork / 2})

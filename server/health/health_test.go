@@ -100,8 +100,8 @@ func TestListenerAnswersHealthAndNothingElse(t *testing.T) {
 	}
 }
 
-// TestListenerAnswersBesideACrowd verifies that idle connections neither take all places nor stay open.
-func TestListenerAnswersBesideACrowd(t *testing.T) {
+// TestListenerAnswersDuringAFlood verifies that idle connections neither take all places nor stay open.
+func TestListenerAnswersDuringAFlood(t *testing.T) {
 	at := serve(t, &node{leader: "n1", serving: true})
 	for range 200 {
 		conn, err := net.Dial("tcp", at)

@@ -194,9 +194,9 @@ func TestAnswersBelowTheMarkAreAcknowledged(t *testing.T) {
 	})
 }
 
-// TestReadsComeAfterTheirProof verifies that a linearizable read waits for its proof, and that a stale one
+// TestReadsFollowTheirBarrier verifies that a linearizable read waits for its proof, and that a stale one
 // does not.
-func TestReadsComeAfterTheirProof(t *testing.T) {
+func TestReadsFollowTheirBarrier(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if p.first != "Prove" {
 			return

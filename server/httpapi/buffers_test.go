@@ -196,9 +196,9 @@ func TestUnfinishedBodiesAreCounted(t *testing.T) {
 	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 4*listener.ConnBytes })
 }
 
-// TestSmallReadsBesideACrowd verifies that small reads succeed while many connections, each holding little,
+// TestSmallReadsDuringAFlood verifies that small reads succeed while many connections, each holding little,
 // exhaust the budget.
-func TestSmallReadsBesideACrowd(t *testing.T) {
+func TestSmallReadsDuringAFlood(t *testing.T) {
 	_, p, buffers := servesPages(t)
 	const body = 64 << 10
 	head := fmt.Sprintf("POST /quorumlock.v1.LockService/List HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nContent-Length: %d\r\n\r\n", body)

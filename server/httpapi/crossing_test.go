@@ -108,11 +108,11 @@ func with(orders [][]string, what string) (all [][]string) {
 	return all
 }
 
-// TestEveryCrossing inserts a hang-up, a deadline, a stop of the node, and pairs of them at every moment of a
+// TestEveryOrderOfEvents inserts a hang-up, a deadline, a stop of the node, and pairs of them at every moment of a
 // request that waits and is granted: between any two events, and simultaneously with each. A caller that was
 // told of the grant keeps it. A caller that was not leaves nothing behind, neither wait nor hold, and is
 // cleaned up only once. A stop alone keeps the place in the queue.
-func TestEveryCrossing(t *testing.T) {
+func TestEveryOrderOfEvents(t *testing.T) {
 	var orders [][]string
 	for _, what := range []string{"hang-up", "deadline", "stop"} {
 		orders = append(orders, with(grants, what)...)

@@ -281,7 +281,7 @@ func TestElectedNodeWaitsUntilItServes(t *testing.T) {
 	soon(t, answered).ok()
 }
 
-func TestCallerOfAFollowerGoesAway(t *testing.T) {
+func TestCallerOfAFollowerHangsUp(t *testing.T) {
 	c := newCluster(t)
 	start(t, c, "n1")
 	follower := start(t, c, "n2")

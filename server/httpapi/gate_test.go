@@ -19,7 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-func TestAnswersThatSayWhatToDo(t *testing.T) {
+func TestAnswersNameTheRemedy(t *testing.T) {
 	p := start(t, newCluster(t), "n1", limits(func(l *Limits) { l.MaxBodyBytes = 1 << 10 }))
 	const list = "/quorumlock.v1.LockService/List"
 	for _, test := range []struct {
@@ -222,9 +222,9 @@ func TestConnectionsAreBounded(t *testing.T) {
 	})
 }
 
-// TestHalfMadeConnectionsTakeNoPlaces verifies that connections without a request take no places and that the
+// TestUnfinishedHandshakesTakeNoPlaces verifies that connections without a request take no places and that the
 // oldest of them are cut, so that health and other requests are answered whatever their number.
-func TestHalfMadeConnectionsTakeNoPlaces(t *testing.T) {
+func TestUnfinishedHandshakesTakeNoPlaces(t *testing.T) {
 	dir := authority(t)
 	for _, secure := range []bool{false, true} {
 		var change []func(*Config)

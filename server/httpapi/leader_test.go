@@ -185,9 +185,9 @@ func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 	})
 }
 
-// TestFollowerOfAFollowerAsksNobody verifies that a request is forwarded only once, and that the node that
+// TestForwardedRequestIsNotForwardedAgain verifies that a request is forwarded only once, and that the node that
 // forwarded it learns that nothing was done.
-func TestFollowerOfAFollowerAsksNobody(t *testing.T) {
+func TestForwardedRequestIsNotForwardedAgain(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		st.follow("n2")
 		a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n3") })
@@ -285,9 +285,9 @@ func TestSearchForALeaderEnds(t *testing.T) {
 	}
 }
 
-// TestDoubtStays verifies that a doubt about the first leader stays, even if later leaders certainly did
+// TestSuspensionPersists verifies that a doubt about the first leader stays, even if later leaders certainly did
 // nothing.
-func TestDoubtStays(t *testing.T) {
+func TestSuspensionPersists(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		if p.repeats != showsTheFirst {
 			return

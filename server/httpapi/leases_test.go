@@ -92,7 +92,7 @@ func TestLeaseWaitsAndFollowsTheLeader(t *testing.T) {
 	}
 }
 
-func TestLeaseWhoseCallerGoesAway(t *testing.T) {
+func TestLeaseWhoseCallerHangsUp(t *testing.T) {
 	x := contend(t)
 	carol := x.p.tenant("carol")
 	carol.abandon(t, leaseForever, func() { x.c.queued("a", 1) })
@@ -110,7 +110,7 @@ func TestLeaseWhoseCallerGoesAway(t *testing.T) {
 	eventually(t, "the lock is free", func() bool { return len(x.c.lock("a").GetHolders()) == 0 })
 }
 
-func TestLeaseWhoseCallerComesBack(t *testing.T) {
+func TestLeaseWithARepeatedCall(t *testing.T) {
 	x := contend(t, longGrace)
 	carol := x.p.tenant("carol")
 	carol.abandon(t, leaseForever, func() { x.c.queued("a", 1) })

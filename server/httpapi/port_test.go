@@ -283,9 +283,9 @@ func loggerTo(book *logbook) hclog.Logger {
 	return hclog.New(&hclog.LoggerOptions{Output: book, Level: hclog.Debug})
 }
 
-// TestCloseSaysThatItCutRequestsOff verifies that Close cuts a request whose body does not arrive, and
+// TestCloseReportsUnansweredRequests verifies that Close cuts a request whose body does not arrive, and
 // returns an error.
-func TestCloseSaysThatItCutRequestsOff(t *testing.T) {
+func TestCloseReportsUnansweredRequests(t *testing.T) {
 	p := start(t, newCluster(t), "n1")
 	conn, err := net.Dial("tcp", p.addr)
 	if err != nil {

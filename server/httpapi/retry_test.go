@@ -326,9 +326,9 @@ func TestRetryAfterTheHoldHasEnded(t *testing.T) {
 	}
 }
 
-// TestStopKeepsThePlacesOfThoseWhoWait verifies that a stopping node keeps the places of waiting requests. A
+// TestStopKeepsPlacesInTheQueue verifies that a stopping node keeps the places of waiting requests. A
 // node that forwarded a request is told to ask the next leader, and a direct caller to ask another node.
-func TestStopKeepsThePlacesOfThoseWhoWait(t *testing.T) {
+func TestStopKeepsPlacesInTheQueue(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
 		x.setUp()
 		sentOn := x.queued(x.begin(func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n2") }))

@@ -43,9 +43,9 @@ func TestReusedSeqWhileTheFirstRequestWaits(t *testing.T) {
 	}
 }
 
-// TestReusedSeqLeavesTheFirstRequestAlone abandons a wait and then sends another request with its sequence
+// TestReusedSeqDoesNotAffectTheFirstRequest abandons a wait and then sends another request with its sequence
 // number. The wait is cancelled as usual, and the end of the second request does not end the first.
-func TestReusedSeqLeavesTheFirstRequestAlone(t *testing.T) {
+func TestReusedSeqDoesNotAffectTheFirstRequest(t *testing.T) {
 	x := contend(t)
 	x.gone(t)
 	reusedFor(t, x.bob.send("LockService/Acquire", `"seq":1,"name":"b"`), "")

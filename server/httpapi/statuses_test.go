@@ -116,9 +116,9 @@ func TestResultsOfAFormerLeader(t *testing.T) {
 	}
 }
 
-// TestFormerLeaderTellsTheNodeThatSentIt is the same for a forwarded request: the forwarding node learns
+// TestFormerLeaderAnswersTheForwardingNode is the same for a forwarded request: the forwarding node learns
 // whether it may ask the next leader.
-func TestFormerLeaderTellsTheNodeThatSentIt(t *testing.T) {
+func TestFormerLeaderAnswersTheForwardingNode(t *testing.T) {
 	for status, says := range map[wire.Status_Code]string{
 		wire.Status_NOT_LEADER: forward.Unchanged, wire.Status_UNAVAILABLE: forward.Unchanged, wire.Status_UNCERTAIN: forward.InDoubt,
 	} {
@@ -240,9 +240,9 @@ func TestMethodsOfTheReplica(t *testing.T) {
 	}
 }
 
-// TestCallerOfAMethodGoesAway verifies that a caller's hang-up ends its call of the replica, and that it gets
+// TestCallerOfAMethodHangsUp verifies that a caller's hang-up ends its call of the replica, and that it gets
 // no response.
-func TestCallerOfAMethodGoesAway(t *testing.T) {
+func TestCallerOfAMethodHangsUp(t *testing.T) {
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		if !p.method {
 			return
@@ -297,9 +297,9 @@ func TestSnapshotThatBreaksOff(t *testing.T) {
 	}
 }
 
-// TestCallerOfACommandGoesAway verifies that a command whose caller hangs up while it is applied is not
+// TestCallerOfACommandHangsUp verifies that a command whose caller hangs up while it is applied is not
 // forwarded.
-func TestCallerOfACommandGoesAway(t *testing.T) {
+func TestCallerOfACommandHangsUp(t *testing.T) {
 	eachOf(t, func(_ string, p probe) bool { return !p.method && p.first != "Prove" }, func(st *stage, procedure string, p probe) {
 		a, _ := st.after(procedure, p)
 		a.hangUp()

@@ -62,7 +62,7 @@ func TestAcquireTriesOnce(t *testing.T) {
 	}
 }
 
-func TestAcquireTimesOutWhenTheLeaderSaysSo(t *testing.T) {
+func TestLeaderDecidesTimeouts(t *testing.T) {
 	x := contend(t)
 	answered := x.bob.later(t.Context(), `"seq":1,"name":"a","waitMs":5000`)
 	x.c.queued("a", 1)
@@ -97,7 +97,7 @@ func (x *contended) gone(t *testing.T) {
 	x.bob.abandon(t, "LockService/Acquire", forever, func() { x.c.queued("a", 1) })
 }
 
-func TestCallerWhoGoesAwayLeavesNoWait(t *testing.T) {
+func TestHangUpCancelsTheWait(t *testing.T) {
 	x := contend(t)
 	x.gone(t)
 	x.c.queued("a", 0)
@@ -110,7 +110,7 @@ func TestCallerWhoGoesAwayLeavesNoWait(t *testing.T) {
 	}
 }
 
-func TestCallerWhoGoesAwayLeavesNoHoldThatWonTheRace(t *testing.T) {
+func TestHangUpReleasesAHoldThatWonTheRace(t *testing.T) {
 	x := contend(t)
 	raced := make(chan struct{})
 	x.c.override(func(cmd *wire.Command) *wire.Result {
@@ -136,7 +136,7 @@ func TestCallerWhoGoesAwayLeavesNoHoldThatWonTheRace(t *testing.T) {
 
 func longGrace(c *Config) { c.Limits.RetryGrace = time.Hour }
 
-func TestCallerWhoComesBackFindsHisPlace(t *testing.T) {
+func TestRepeatedCallKeepsItsPlace(t *testing.T) {
 	x := contend(t, longGrace)
 	carol := x.p.open("carol")
 	x.gone(t)
@@ -154,7 +154,7 @@ func TestCallerWhoComesBackFindsHisPlace(t *testing.T) {
 	soon(t, behind).ok()
 }
 
-func TestCallerWhoComesBackGetsTheGrantOfMeanwhile(t *testing.T) {
+func TestRepeatedCallGetsTheEarlierGrant(t *testing.T) {
 	x := contend(t, longGrace)
 	x.gone(t)
 	eventually(t, "the request has no caller", func() bool { return abandonedRequests(x.p.server) == 1 })
@@ -250,9 +250,9 @@ func leftUnanswered(t *testing.T, a asker, ctx context.Context) {
 	}
 }
 
-// TestToldHoldIsNeverReleasedForItsHolder verifies that a hold whose grant was sent to a caller is not
+// TestAnsweredHoldIsNeverReleased verifies that a hold whose grant was sent to a caller is not
 // released when another caller of the same request leaves.
-func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
+func TestAnsweredHoldIsNeverReleased(t *testing.T) {
 	for kind, newAsker := range askers {
 		for order, tell := range tellings {
 			t.Run(kind+" "+order, func(t *testing.T) {
@@ -270,9 +270,9 @@ func TestToldHoldIsNeverReleasedForItsHolder(t *testing.T) {
 	}
 }
 
-// TestGrantAtOnceToACallerWhoIsGoneIsReleased makes the caller's own deadline pass between the grant and its
+// TestImmediateGrantToADisconnectedCallerIsReleased makes the caller's own deadline pass between the grant and its
 // delivery.
-func TestGrantAtOnceToACallerWhoIsGoneIsReleased(t *testing.T) {
+func TestImmediateGrantToADisconnectedCallerIsReleased(t *testing.T) {
 	c := newCluster(t)
 	s := start(t, c, "n1").server
 	session := credentialsOf(c, "0123456789abcdef")

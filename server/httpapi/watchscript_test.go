@@ -60,9 +60,9 @@ func (w *watching) said(n int, has ...string) {
 	}
 }
 
-// TestWatchSaysEachAnswerAtOnce verifies that each message is a line that is flushed immediately, in order,
+// TestWatchSendsEachAnswerAtOnce verifies that each message is a line that is flushed immediately, in order,
 // and that the last one ends the stream.
-func TestWatchSaysEachAnswerAtOnce(t *testing.T) {
+func TestWatchSendsEachAnswerAtOnce(t *testing.T) {
 	play(t, func(st *stage) {
 		w := st.watching(`{"prefix":"p/","afterRevision":"6","lineage":"first"}`)
 		if got := fmt.Sprint(w.w.request); !strings.Contains(got, "p/") || !strings.Contains(got, "6") || !strings.Contains(got, "first") {

@@ -140,7 +140,7 @@ func TestRepetitionThatCameTooLateIsGivenBack(t *testing.T) {
 	}
 }
 
-func TestCallerWhoGoesAway(t *testing.T) {
+func TestCallerHangsUp(t *testing.T) {
 	for what, n := range map[string]*node{"while it waits": newNode(queued(7)), "without an answer": {machine: fsm.New(fsm.Level), silent: true}} {
 		bubble.Test(t, func(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
@@ -158,9 +158,9 @@ func TestCallerWhoGoesAway(t *testing.T) {
 	}
 }
 
-// TestCallerWhoGoesAwayLate covers callers that leave while they wait for a repetition's answer, or for the
+// TestCallerHangsUpLate covers callers that leave while they wait for a repetition's answer, or for the
 // outcome of a wait that ended before the repetition.
-func TestCallerWhoGoesAwayLate(t *testing.T) {
+func TestCallerHangsUpLate(t *testing.T) {
 	unanswered, tooLate := newNode(queued(7)), newNode(queued(7), queued(8))
 	unanswered.silentAfter = 1
 	for what, n := range map[string]*node{"unanswered": unanswered, "too late": tooLate} {

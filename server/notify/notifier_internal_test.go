@@ -43,8 +43,8 @@ func told(p *wire.Push) string {
 	return "nothing"
 }
 
-// TestEventsAreToldToTheirSession publishes each kind of event to two connected sessions.
-func TestEventsAreToldToTheirSession(t *testing.T) {
+// TestEventsReachTheirSession publishes each kind of event to two connected sessions.
+func TestEventsReachTheirSession(t *testing.T) {
 	for name, c := range map[string]struct {
 		event   *wire.Event
 		push    string // "" means none
@@ -96,9 +96,9 @@ func TestEventsAreToldToTheirSession(t *testing.T) {
 	}
 }
 
-// TestBindingsAreTakenOver verifies that a newer connection takes a session over from an older one, but not
+// TestBindingsMoveToTheNextConnection verifies that a newer connection takes a session over from an older one, but not
 // from itself.
-func TestBindingsAreTakenOver(t *testing.T) {
+func TestBindingsMoveToTheNextConnection(t *testing.T) {
 	h, first, second := openNotifier(), &received{}, &received{}
 	h.Bind(1, first)
 	h.Bind(1, first)

@@ -137,8 +137,8 @@ func TestPageTokensOfOthers(t *testing.T) {
 	}
 }
 
-// TestPageAfterWhatIsGone verifies that the next page can be requested after the last listed item is gone.
-func TestPageAfterWhatIsGone(t *testing.T) {
+// TestPageAfterADeletedItem verifies that the next page can be requested after the last listed item is gone.
+func TestPageAfterADeletedItem(t *testing.T) {
 	s := newSource(t)
 	session := s.open(t, 0, 1)
 	for i, name := range []string{"a", "b", "c"} {

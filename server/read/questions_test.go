@@ -64,7 +64,7 @@ func list(t *testing.T, s *source) *wire.ListLocksResponse {
 	return page
 }
 
-func TestWaiterWhoUpgradesIsFilledIn(t *testing.T) {
+func TestUpgradingWaiterIsFilledIn(t *testing.T) {
 	s := newSource(t)
 	one, other := s.open(t, 0, 1), s.open(t, 0, 2)
 	read := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "l", Mode: wire.Mode_SHARED}}}

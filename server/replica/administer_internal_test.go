@@ -20,8 +20,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoAdministers verifies the answer to an administrative request in each state of a node.
-func TestWhoAdministers(t *testing.T) {
+// TestAdministrators verifies the answer to an administrative request in each state of a node.
+func TestAdministrators(t *testing.T) {
 	for name, c := range map[string]struct {
 		change func(*Replica)
 		want   error

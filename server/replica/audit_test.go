@@ -9,10 +9,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestActsOnTheClusterAreAudited verifies that an operator's action on the cluster is in the audit log, with
+// TestClusterActionsAreAudited verifies that an operator's action on the cluster is in the audit log, with
 // operator and reason, before it happens. When a node stops and hands leadership over, that is no operator's
 // action.
-func TestActsOnTheClusterAreAudited(t *testing.T) {
+func TestClusterActionsAreAudited(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
@@ -68,8 +68,8 @@ func TestActsOnTheClusterAreAudited(t *testing.T) {
 	})
 }
 
-// TestActsOnTheClusterNeedAReason verifies that nothing happens without a reason.
-func TestActsOnTheClusterNeedAReason(t *testing.T) {
+// TestClusterActionsNeedAReason verifies that nothing happens without a reason.
+func TestClusterActionsNeedAReason(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()

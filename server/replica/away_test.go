@@ -5,11 +5,11 @@ import (
 	"time"
 )
 
-// TestNodeThatWasAwayIsNeededAtOnce takes a follower down for longer and longer, and brings it back just
+// TestReturningNodeGetsEntriesAtOnce takes a follower down for longer and longer, and brings it back just
 // before the other follower goes down, so that the leader needs it for the next commit. Raft alone would send
 // it no entries for up to ten seconds after that many failures, although heartbeats get through and the
 // leader keeps leading.
-func TestNodeThatWasAwayIsNeededAtOnce(t *testing.T) {
+func TestReturningNodeGetsEntriesAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()

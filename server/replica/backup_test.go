@@ -76,10 +76,10 @@ func (c *cluster) grants(n uint64) (lowest, highest uint64) {
 	return lowest, highest
 }
 
-// TestRestoredTwiceTokensNeverComeAgain restores one backup into several clusters, while the original ones
+// TestTokensDoNotRepeatAfterTwoRestores restores one backup into several clusters, while the original ones
 // continue, and verifies that no token occurs twice, even if an operator had set the counter far ahead of the
 // clock.
-func TestRestoredTwiceTokensNeverComeAgain(t *testing.T) {
+func TestTokensDoNotRepeatAfterTwoRestores(t *testing.T) {
 	for _, floor := range []uint64{0, 1 << 56} {
 		inVirtualTime(t, func(t *testing.T) {
 			first := newCluster(t, 3)
@@ -111,7 +111,7 @@ func TestRestoredTwiceTokensNeverComeAgain(t *testing.T) {
 	}
 }
 
-func TestRestoreBeginsANewHistory(t *testing.T) {
+func TestRestoreStartsANewLineage(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()

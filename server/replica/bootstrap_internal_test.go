@@ -10,9 +10,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoAnswersIsChecked probes nodes of this cluster and of others, and a node that listens at another's
+// TestAnsweringNodeIsChecked probes nodes of this cluster and of others, and a node that listens at another's
 // address.
-func TestWhoAnswersIsChecked(t *testing.T) {
+func TestAnsweringNodeIsChecked(t *testing.T) {
 	for name, c := range map[string]struct {
 		mine, theirs string
 		is, says     string // the node that listens, and the one that it claims to be

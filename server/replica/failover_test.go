@@ -127,8 +127,8 @@ func TestPartitionedLeaderIsReplacedAndLeavesNothing(t *testing.T) {
 	})
 }
 
-// TestLeaderThatHearsNobodyIsReplaced cuts one direction: the leader's messages arrive, the answers do not.
-func TestLeaderThatHearsNobodyIsReplaced(t *testing.T) {
+// TestLeaderWithoutIncomingMessagesIsReplaced cuts one direction: the leader's messages arrive, the answers do not.
+func TestLeaderWithoutIncomingMessagesIsReplaced(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		old := c.settleIn()

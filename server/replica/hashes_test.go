@@ -146,9 +146,9 @@ func (c *cluster) soundLeads(wrong *node) {
 	})
 }
 
-// TestNothingIsGrantedInDoubt verifies that nothing is granted while two of three nodes are up and differ,
+// TestNothingIsGrantedWhileSuspended verifies that nothing is granted while two of three nodes are up and differ,
 // since it is unknown which one is right, and that everything else continues.
-func TestNothingIsGrantedInDoubt(t *testing.T) {
+func TestNothingIsGrantedWhileSuspended(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, down, _, holder, waiter, held := doubt(t)
 		status := c.statusOf(c.leader())
@@ -183,9 +183,9 @@ func TestNothingIsGrantedInDoubt(t *testing.T) {
 	})
 }
 
-// TestMajorityEndsTheDoubt verifies that the third node, when it returns, makes a majority: the wrong node
+// TestMajorityResumesGrants verifies that the third node, when it returns, makes a majority: the wrong node
 // stops, and a session that waited meanwhile gets its lock.
-func TestMajorityEndsTheDoubt(t *testing.T) {
+func TestMajorityResumesGrants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, down, wrong, holder, waiter, held := doubt(t)
 		c.expect(c.must(releaseCommand(holder, 3, held)), wire.Status_OK)
@@ -199,9 +199,9 @@ func TestMajorityEndsTheDoubt(t *testing.T) {
 	})
 }
 
-// TestReplacingTheWrongNodeEndsTheDoubt verifies that an operator can end the doubt: after removing the lost
+// TestReplacingTheWrongNodeResumesGrants verifies that an operator can end the doubt: after removing the lost
 // node and replacing the wrong one, the remaining node is the majority.
-func TestReplacingTheWrongNodeEndsTheDoubt(t *testing.T) {
+func TestReplacingTheWrongNodeResumesGrants(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, down, wrong, holder, waiter, _ := doubt(t)
 		c.soundLeads(wrong)

@@ -77,9 +77,9 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 	})
 }
 
-// TestProofIsNewerThanTheHeartbeat verifies that an entry that was in flight when the heartbeat arrived does
+// TestBarrierIsNewerThanTheHeartbeat verifies that an entry that was in flight when the heartbeat arrived does
 // not prove it.
-func TestProofIsNewerThanTheHeartbeat(t *testing.T) {
+func TestBarrierIsNewerThanTheHeartbeat(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()

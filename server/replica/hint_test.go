@@ -229,9 +229,9 @@ var harmless = map[string]func(c *cluster, leader *node){
 	"a follower dies": func(c *cluster, leader *node) { c.followers()[0].die()() },
 }
 
-// TestLivingLeaderIsLeftAlone verifies that a live leader is not deposed, whatever happens to its
+// TestLivingLeaderIsNotDeposed verifies that a live leader is not deposed, whatever happens to its
 // connections.
-func TestLivingLeaderIsLeftAlone(t *testing.T) {
+func TestLivingLeaderIsNotDeposed(t *testing.T) {
 	for name, hurt := range harmless {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {

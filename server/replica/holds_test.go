@@ -72,7 +72,7 @@ func (c *cluster) endsIn(begin time.Time, soonest time.Duration, what string, ok
 	}
 }
 
-func TestMaxHoldEndsThatHoldAlone(t *testing.T) {
+func TestMaxHoldEndsOnlyThatHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()
@@ -178,7 +178,7 @@ func TestSkippedDelay(t *testing.T) {
 	})
 }
 
-func TestRevocationIsToldAndForcedAfterItsGrace(t *testing.T) {
+func TestRevocationIsPushedAndForcedAfterItsGrace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()

@@ -17,9 +17,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoIsNamedAsLeader verifies which leader the leader and a follower report, including after they have
+// TestNamedLeader verifies which leader the leader and a follower report, including after they have
 // failed.
-func TestWhoIsNamedAsLeader(t *testing.T) {
+func TestNamedLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		if n := openIdle(t, nil); n.Leader().GetId() != "" || n.LeaderHTTP() != "" {
 			t.Errorf("a node that does not run names %v", n.Leader())
@@ -138,8 +138,8 @@ func TestOnlyThePresentLeadershipServes(t *testing.T) {
 	})
 }
 
-// TestWhoBeginsALeadership verifies that only a leader that is neither stopping nor failed starts a leadership.
-func TestWhoBeginsALeadership(t *testing.T) {
+// TestStartOfALeadership verifies that only a leader that is neither stopping nor failed starts a leadership.
+func TestStartOfALeadership(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, nodes := openTogether(t, 2)
 		leader, follower := nodes[0], nodes[1]
@@ -239,9 +239,9 @@ func TestBeginningOfACluster(t *testing.T) {
 	})
 }
 
-// TestWhoFollowsWhom checks the reports about leading and following of two nodes and of one that does not
+// TestFollowedLeader checks the reports about leading and following of two nodes and of one that does not
 // run.
-func TestWhoFollowsWhom(t *testing.T) {
+func TestFollowedLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		idle := openIdle(t, nil)
 		_, nodes := openTogether(t, 2)
@@ -309,9 +309,9 @@ func TestMajoritiesThatAreLost(t *testing.T) {
 	})
 }
 
-// TestFailureIsToldOnce verifies that a failure is reported to Halt once, before anything is logged about it,
+// TestFailureIsReportedOnce verifies that a failure is reported to Halt once, before anything is logged about it,
 // and that the peer port is closed.
-func TestFailureIsToldOnce(t *testing.T) {
+func TestFailureIsReportedOnce(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 1)
 		r, told := nodes[0], []error(nil)

@@ -36,9 +36,9 @@ func numbers(t *testing.T, registry *prometheus.Registry) map[string]float64 {
 	return all
 }
 
-// TestMetricsAreTakenBackOnce verifies that closing a node again does not unregister the metrics of the next
+// TestMetricsAreUnregisteredOnce verifies that closing a node again does not unregister the metrics of the next
 // one.
-func TestMetricsAreTakenBackOnce(t *testing.T) {
+func TestMetricsAreUnregisteredOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var r *Replica
 	open := func() (*metrics.Metrics, error) {

@@ -159,9 +159,9 @@ func TestStopReturnsItsErrors(t *testing.T) {
 	})
 }
 
-// TestWhoHandsOver verifies that a stopping node hands over if it leads others, has not failed and has the
+// TestNodesThatHandOver verifies that a stopping node hands over if it leads others, has not failed and has the
 // time.
-func TestWhoHandsOver(t *testing.T) {
+func TestNodesThatHandOver(t *testing.T) {
 	stopped, cancel := context.WithCancel(t.Context())
 	cancel()
 	for name, c := range map[string]struct {

@@ -151,9 +151,9 @@ func TestClusterIsNoted(t *testing.T) {
 	})
 }
 
-// TestStrangersAreToldLittle asks a member and a node without a cluster. Only the latter shows its addresses,
+// TestStrangersLearnLittle asks a member and a node without a cluster. Only the latter shows its addresses,
 // since any cluster may add it.
-func TestStrangersAreToldLittle(t *testing.T) {
+func TestStrangersLearnLittle(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		member := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		cfg := lone(t, inMemory(), func(err error) { t.Error(err) })

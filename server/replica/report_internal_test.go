@@ -218,13 +218,13 @@ func TestAnswersToOtherNodes(t *testing.T) {
 			"a report":                 {report("n2"), wire.Status_NOT_LEADER, "lead"},
 			"a report of another node": {report("n3"), wire.Status_INVALID_ARGUMENT, "itself only"},
 			"a campaign":               {campaign, wire.Status_FAILED_PRECONDITION, "does not follow"},
-			"a vouch":                  {&wire.PeerRequest{Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: "n2", Incarnation: "i2"}}}, wire.Status_OK, ""},
+			"a standing":               {&wire.PeerRequest{Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: "n2", Incarnation: "i2"}}}, wire.Status_OK, ""},
 		} {
 			resp := ask(c.req)
 			if resp.GetStatus() != c.want || !strings.Contains(resp.GetMessage(), c.says) || (resp.GetState() != nil) != (name == "a probe") {
 				t.Errorf("%s: %v", name, resp)
 			}
-			if name == "a vouch" && resp.GetStanding() != wire.Standing_MEMBER {
+			if name == "a standing" && resp.GetStanding() != wire.Standing_MEMBER {
 				t.Errorf("%s: %v", name, resp)
 			}
 		}
@@ -234,9 +234,9 @@ func TestAnswersToOtherNodes(t *testing.T) {
 	})
 }
 
-// TestWhatANodeSaysOfItself checks a node's state for each combination of term and log that raft can have,
+// TestNodeState checks a node's state for each combination of term and log that raft can have,
 // and for callers of each standing.
-func TestWhatANodeSaysOfItself(t *testing.T) {
+func TestNodeState(t *testing.T) {
 	for _, c := range []struct {
 		term, last uint64
 		empty      bool
@@ -292,9 +292,9 @@ func (r *Replica) recordAs(ctx context.Context, m *wire.Member) error {
 	return r.serveReport(ctx, &wire.PeerHello{Id: m.Id, Incarnation: m.Incarnation}, m)
 }
 
-// TestNodesAreRecordedAsTheySay reports nodes to the only node of a cluster. n2 is recorded, n3 is
+// TestReportedAddressesAreRecorded reports nodes to the only node of a cluster. n2 is recorded, n3 is
 // configured, and n4 is neither.
-func TestNodesAreRecordedAsTheySay(t *testing.T) {
+func TestReportedAddressesAreRecorded(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		if err := r.do(t.Context(), r.current(), membership.Put(someMember("n2")), 0); err != nil {

@@ -9,9 +9,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestWhoTakesPart verifies that a node answers neither about its leader nor when asked to call an election if it is
+// TestParticipants verifies that a node answers neither about its leader nor when asked to call an election if it is
 // configured not to take part, has failed, or does not run yet.
-func TestWhoTakesPart(t *testing.T) {
+func TestParticipants(t *testing.T) {
 	takesPart := func(r *Replica) (answers, stands bool) {
 		resp, err := r.serveCampaign(t.Context(), "n2", &wire.CampaignRequest{})
 		return r.answerLoss(&wire.LeaderLossRequest{}) != nil, resp != nil || err != nil

@@ -239,8 +239,8 @@ func TestCampaignWithoutVotes(t *testing.T) {
 	})
 }
 
-// TestOnlyVotersStand asks a non-voter, and a node that is not in raft's configuration.
-func TestOnlyVotersStand(t *testing.T) {
+// TestOnlyVotersCampaign asks a non-voter, and a node that is not in raft's configuration.
+func TestOnlyVotersCampaign(t *testing.T) {
 	for _, wholly := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T) {
 			c := newCluster(t, 4).startAll()
@@ -260,8 +260,8 @@ func TestOnlyVotersStand(t *testing.T) {
 	}
 }
 
-// TestHandOversRest verifies that a leader that has handed over recently stays, however slow its disk is.
-func TestHandOversRest(t *testing.T) {
+// TestHandOversAreRateLimited verifies that a leader that has handed over recently stays, however slow its disk is.
+func TestHandOversAreRateLimited(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()

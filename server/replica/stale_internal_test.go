@@ -24,9 +24,9 @@ func survivor(t *testing.T) (*Replica, *raft.InmemStore) {
 	return r, log
 }
 
-// TestStaleBackupSaysWhatIsCommitted verifies that what a node has applied counts as committed, although raft
+// TestStaleBackupReportsWhatIsCommitted verifies that what a node has applied counts as committed, although raft
 // does not know that yet.
-func TestStaleBackupSaysWhatIsCommitted(t *testing.T) {
+func TestStaleBackupReportsWhatIsCommitted(t *testing.T) {
 	r, log := survivor(t)
 	if err := log.StoreLogs([]*raft.Log{{Index: 2, Term: 1, Type: raft.LogNoop}, {Index: 3, Term: 1, Type: raft.LogNoop}}); err != nil {
 		t.Fatal(err)

@@ -83,8 +83,8 @@ func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 	})
 }
 
-// TestStatusWithoutAProof verifies that a lost proof is status.ErrUnavailable, since no change was requested.
-func TestStatusWithoutAProof(t *testing.T) {
+// TestStatusWithoutABarrier verifies that a lost proof is status.ErrUnavailable, since no change was requested.
+func TestStatusWithoutABarrier(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		for _, c := range []struct{ end, want error }{{nil, status.ErrUnavailable}, {status.ErrUncertain, status.ErrUnavailable}, {status.ErrNotLeader, status.ErrNotLeader}} {
 			r := &Replica{Processor: &command.Processor{Proposer: queueing()}, machine: fsm.NewReplicated(1, nil)}

@@ -45,10 +45,10 @@ func (c *cluster) hand(id string) {
 	c.eventually(id+" leads", func() bool { return c.leader().id == id })
 }
 
-// TestNodeThatWasAwayHearsOfItsLeaderFromAMember replaces all other members but one while a node is away.
+// TestReturningNodeLearnsItsLeaderFromAMember replaces all other members but one while a node is away.
 // When the node returns, it knows neither the leader nor most members, and learns of them from the one that
 // it knows.
-func TestNodeThatWasAwayHearsOfItsLeaderFromAMember(t *testing.T) {
+func TestReturningNodeLearnsItsLeaderFromAMember(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		c.settleIn()
@@ -67,9 +67,9 @@ func TestNodeThatWasAwayHearsOfItsLeaderFromAMember(t *testing.T) {
 	})
 }
 
-// TestNodeThatKnowsNobodyAnyMoreBelievesNobody verifies that a node that knows no current member refuses all
+// TestNodeWithReplacedMembersTrustsNone verifies that a node that knows no current member refuses all
 // callers and takes no part.
-func TestNodeThatKnowsNobodyAnyMoreBelievesNobody(t *testing.T) {
+func TestNodeWithReplacedMembersTrustsNone(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		c.settleIn()

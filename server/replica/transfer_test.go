@@ -9,10 +9,10 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestTransferLeavesNobodyInDoubt proposes commands during leadership transfers. Each command must have its
+// TestTransferLeavesNoOutcomeUncertain proposes commands during leadership transfers. Each command must have its
 // result, or certainly not be executed because this node does not lead any more. None may be UNCERTAIN, and
 // none may be refused by a node that still claims to lead.
-func TestTransferLeavesNobodyInDoubt(t *testing.T) {
+func TestTransferLeavesNoOutcomeUncertain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		for round := range 5 {
@@ -74,9 +74,9 @@ func (a *answers) only(t *testing.T, want ...wire.Status_Code) {
 	}
 }
 
-// TestFailedTransferRefusesNobody verifies that commands that waited during a failed transfer are executed
+// TestFailedTransferRefusesNoRequest verifies that commands that waited during a failed transfer are executed
 // after it.
-func TestFailedTransferRefusesNobody(t *testing.T) {
+func TestFailedTransferRefusesNoRequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		leader := c.settleIn()

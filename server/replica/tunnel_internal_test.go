@@ -23,8 +23,8 @@ func TestTunnelsToNoLeader(t *testing.T) {
 	}
 }
 
-// TestWhoTakesTunnels asks a leader without and with a handler for tunnels, and a node that does not lead.
-func TestWhoTakesTunnels(t *testing.T) {
+// TestNodesThatAcceptTunnels asks a leader without and with a handler for tunnels, and a node that does not lead.
+func TestNodesThatAcceptTunnels(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		leader := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
 		follower := begun(t)

@@ -27,10 +27,10 @@ func (c *cluster) wellSaid(request func(leader *node) error, words ...string) {
 	}
 }
 
-// TestNodesThatDoNotAnswer verifies that a change that needs a node which does not answer reports that,
+// TestUnansweredMembershipChanges verifies that a change that needs a node which does not answer reports that,
 // changes nothing, and takes less than 2 s, however the node fails to answer. A member that is gone is
 // removed without being asked.
-func TestNodesThatDoNotAnswer(t *testing.T) {
+func TestUnansweredMembershipChanges(t *testing.T) {
 	for name, silence := range map[string]func(c *cluster, n *node){
 		"nobody listens": func(_ *cluster, n *node) { n.crash() },
 		"cut off":        func(c *cluster, n *node) { c.net.Isolate(n.id, c.except(n)...) },

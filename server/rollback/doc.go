@@ -1,5 +1,5 @@
 // Package rollback detects that the disk of a node was rolled back, that is, that an old copy of its data
-// directory was restored. Such a node has forgotten votes and entries that it vouched for, although its disk
+// directory was restored. Such a node has forgotten votes and entries that it acknowledged, although its disk
 // is consistent.
 //
 // The other nodes remember what the node must have (Memory): its term, the term of its last vote, the last
@@ -12,8 +12,8 @@
 //     vote before it answers, a follower syncs entries before it acknowledges them, and a leader announces as
 //     committed only what is on its own disk. Of the log only committed entries count, since uncommitted ones
 //     may legitimately be truncated. Terms of pre-votes do not count.
-//   - None of these values ever falls on a healthy disk, so a start finds at least what any earlier start has
-//     vouched for.
+//   - None of these values ever falls on a healthy disk, so a start finds at least what any earlier start
+//     acknowledged.
 //   - What is remembered of the current start is kept separately and not compared. It may be newer than what
 //     the start found, but a disk cannot be rolled back without another start.
 //   - The node itself compares. While it runs, no other process has its data directory open, so a later

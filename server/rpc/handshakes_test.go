@@ -14,9 +14,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// TestHalfMadeConnectionsTakeNoPlaces verifies that connections without a hello take no places and that the
+// TestUnfinishedHandshakesTakeNoPlaces verifies that connections without a hello take no places and that the
 // oldest of them are cut.
-func TestHalfMadeConnectionsTakeNoPlaces(t *testing.T) {
+func TestUnfinishedHandshakesTakeNoPlaces(t *testing.T) {
 	for _, secure := range []bool{false, true} {
 		p := serve(t, func(c *Config) {
 			c.Limits.MaxConnections, c.Limits.MaxHandshakes = 4, 40

@@ -24,7 +24,7 @@ func unhurt(t *testing.T, p *port) {
 	c.expect(wire.Status_OK, &wire.Request{SessionId: session, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
 }
 
-func TestGarbageIsToldAndClosed(t *testing.T) {
+func TestGarbageIsReportedAndClosed(t *testing.T) {
 	p := serve(t, nil)
 	for _, garbage := range []string{"GET / HTTP/1.1\r\n\r\n", "\x16\x03\x01\x02\x00\x01\x00", strings.Repeat("\x00", 64<<10)} {
 		conn := dial(t, p)
@@ -41,7 +41,7 @@ func TestGarbageIsToldAndClosed(t *testing.T) {
 	unhurt(t, p)
 }
 
-func TestBadFramesAreToldAndClosed(t *testing.T) {
+func TestBadFramesAreReportedAndClosed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		bytes []byte
@@ -80,7 +80,7 @@ func mustFrame(t *testing.T, frame *wire.ClientFrame) []byte {
 	return b
 }
 
-func TestVersionIsRefusedInWords(t *testing.T) {
+func TestVersionIsRefusedWithAMessage(t *testing.T) {
 	p := serve(t, nil)
 	conn := dial(t, p)
 	if err := transport.NewFrameWriter(conn, 4096).WriteFirst(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{}}}); err != nil {
@@ -100,7 +100,7 @@ func closedByNode(t *testing.T, conn net.Conn) {
 	}
 }
 
-func TestTooManyConnectionsAreToldSo(t *testing.T) {
+func TestTooManyConnectionsAreReported(t *testing.T) {
 	p := serve(t, func(c *Config) { c.Limits.MaxConnections = 2 })
 	first, _ := connect(t, p), connect(t, p)
 	refused := dial(t, p)

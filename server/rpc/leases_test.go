@@ -76,7 +76,7 @@ func TestLeaseWaitsForItsFinalOutcome(t *testing.T) {
 	}
 }
 
-func TestLeaseWhoseClientOrLeaderGoes(t *testing.T) {
+func TestLeaseWhoseClientOrLeaderDisconnects(t *testing.T) {
 	p := serve(t, nil)
 	c, gone := connect(t, p), connect(t, p)
 	c.expect(wire.Status_GRANTED, acquire(c.open(secret), 1, "l", false))

@@ -100,7 +100,7 @@ func TestReads(t *testing.T) {
 	c.expect(wire.Status_INVALID_ARGUMENT, &wire.Request{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "/"}}})
 }
 
-func TestReadsWaitForTheirProof(t *testing.T) {
+func TestReadsWaitForTheirBarrier(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	p.replica.hold()

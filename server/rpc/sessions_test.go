@@ -6,7 +6,7 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-func TestHelloTellsWhoAnswers(t *testing.T) {
+func TestHelloNamesTheAnsweringNode(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	if c.reply.NodeId != self || c.reply.ClusterId != "c" || c.reply.Leader.GetId() != self ||

@@ -62,7 +62,7 @@ func TestSlowFrameIsCutWhileSilenceWithASessionIsNot(t *testing.T) {
 	})
 }
 
-func TestIdleConnectionIsToldAndClosed(t *testing.T) {
+func TestIdleConnectionIsNotifiedAndClosed(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.IdleTimeout = 2 * time.Second })
 		began := time.Now()
@@ -117,7 +117,7 @@ func (k knowing) ProposeAll(all []command.Proposal) {
 	k.fake.ProposeAll(all)
 }
 
-func TestAnswerTellsWhatIsLeftOfTheSession(t *testing.T) {
+func TestAnswerContainsTheRemainingTTL(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Replica = knowing{c.Replica.(*fake)} })
 		c := connect(t, p)

@@ -181,7 +181,7 @@ func TestNoTunnelThroughATunnel(t *testing.T) {
 	}
 }
 
-func TestTunnelledClientIsToldOfTheEnd(t *testing.T) {
+func TestTunnelledClientIsNotifiedOfTheEnd(t *testing.T) {
 	for name, c := range map[string]struct {
 		happens func(leader, follower *port)
 		code    wire.Goodbye_Code

@@ -12,8 +12,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestLastWordOfAWatch checks the final message of a watch for each way it can end.
-func TestLastWordOfAWatch(t *testing.T) {
+// TestFinalStatusOfAWatch checks the final message of a watch for each way it can end.
+func TestFinalStatusOfAWatch(t *testing.T) {
 	broken := errors.New("the history is gone")
 	again := errors.New("the watch ended: watch again, after the last revision")
 	none := errors.New("")

@@ -17,7 +17,7 @@ var (
 	// ErrDiverged is passed to Halt when most of the voters are in another state than this node, and returned
 	// at every later start. The message contains the commands that replace the node.
 	ErrDiverged = errors.New("this node's state is not that of the majority")
-	// ErrRolledBack is passed to Halt when this node's disk lacks something that the node has vouched for,
+	// ErrRolledBack is passed to Halt when this node's disk lacks something that the node has acknowledged,
 	// and returned at every later start. The message contains the commands that replace the node.
 	ErrRolledBack = errors.New("the data directory was rolled back")
 	// ErrForked is passed to Halt when the logs of most voters continue differently from an earlier point of

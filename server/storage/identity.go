@@ -104,7 +104,7 @@ func readIdentity(path string) (*nodeFile, error) {
 // directory has been checked before.
 func damagedIdentity(path string, why error) error {
 	return fmt.Errorf("%w: %s: %w\nNothing was changed, and nothing else is damaged: the log has this node's identity, too. "+
-		"Remove the file, which the node then writes anew: run\n  rm %s\nand start this node again", ErrIdentityFile, path, why, path)
+		"Remove the file, and the node writes it again: run\n  rm %s\nand start this node again", ErrIdentityFile, path, why, path)
 }
 
 // writeIdentity replaces the file atomically.

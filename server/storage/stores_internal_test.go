@@ -169,9 +169,9 @@ func TestDamageThatIsReadStopsTheNode(t *testing.T) {
 // advisedCommand matches the command in a message to operators.
 var advisedCommand = regexp.MustCompile(`(?m)^  (rm .*)$`)
 
-// TestDamagedIdentityFileIsMendedByTheAdvice damages the identity file in many ways and runs, literally, the
+// TestDamagedIdentityFileIsRepairedByTheAdvice damages the identity file in many ways and runs, literally, the
 // command that the node prints. Since the log has the identity too, that always repairs it.
-func TestDamagedIdentityFileIsMendedByTheAdvice(t *testing.T) {
+func TestDamagedIdentityFileIsRepairedByTheAdvice(t *testing.T) {
 	o := options(filepath.Join(t.TempDir(), "n1"))
 	s := reopen(t, o)
 	defer s.Close()
@@ -360,9 +360,9 @@ func TestStoresAreClosedAsTheyAre(t *testing.T) {
 	}
 }
 
-// TestSnapshotMeetsTheLog verifies that no entry may be missing between the newest snapshot and the first
+// TestSnapshotAdjoinsTheLog verifies that no entry may be missing between the newest snapshot and the first
 // entry of the log.
-func TestSnapshotMeetsTheLog(t *testing.T) {
+func TestSnapshotAdjoinsTheLog(t *testing.T) {
 	for first, want := range map[uint64]error{1: nil, 2: ErrDamaged, 6: nil, 7: ErrDamaged} {
 		memory := raft.NewInmemStore()
 		if err := memory.StoreLogs(entriesOf(first, first+1)); err != nil {

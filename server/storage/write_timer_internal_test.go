@@ -52,8 +52,8 @@ func TestWriteTimerOutlastsAPause(t *testing.T) {
 	timer.stop()
 }
 
-// TestStoppedWriteTimerSaysNothing verifies that a step that ends while the timer is stopped has no effect.
-func TestStoppedWriteTimerSaysNothing(t *testing.T) {
+// TestStoppedWriteTimerIsSilent verifies that a step that ends while the timer is stopped has no effect.
+func TestStoppedWriteTimerIsSilent(t *testing.T) {
 	told := 0
 	timer := startWriteTimer(7*time.Hour, func(int) { told++ }, func() { told++ })
 	timer.stop()

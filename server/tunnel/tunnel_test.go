@@ -65,9 +65,9 @@ func counts(t *testing.T, registry prometheus.Gatherer, want map[string]float64)
 	}
 }
 
-// TestClientThatHasSaidAllIsAnswered verifies that a client that has closed its sending side still gets
+// TestHalfClosedClientIsAnswered verifies that a client that has closed its sending side still gets
 // answers for a moment.
-func TestClientThatHasSaidAllIsAnswered(t *testing.T) {
+func TestHalfClosedClientIsAnswered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		e := r.connect("10.0.0.1")
@@ -83,9 +83,9 @@ func TestClientThatHasSaidAllIsAnswered(t *testing.T) {
 	})
 }
 
-// TestLeadersLastWordArrives verifies that the leader's last frame arrives before the end, even while the
+// TestLeadersLastFrameArrives verifies that the leader's last frame arrives before the end, even while the
 // client keeps sending.
-func TestLeadersLastWordArrives(t *testing.T) {
+func TestLeadersLastFrameArrives(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, nil)
 		e := r.connect("10.0.0.1")
@@ -101,7 +101,7 @@ func TestLeadersLastWordArrives(t *testing.T) {
 	})
 }
 
-func TestWhoGetsNoTunnel(t *testing.T) {
+func TestRefusedTunnels(t *testing.T) {
 	moved := errors.New("moved")
 	for name, c := range map[string]struct {
 		prepare func(*rig)
@@ -198,9 +198,9 @@ func TestMetricsOfTwoRelays(t *testing.T) {
 	}
 }
 
-// TestClientThatIsGone verifies that the tunnel of a disconnected client ends without waiting for either
+// TestDisconnectedClient verifies that the tunnel of a disconnected client ends without waiting for either
 // side.
-func TestClientThatIsGone(t *testing.T) {
+func TestDisconnectedClient(t *testing.T) {
 	hidden := func(c *Config) {
 		dial := c.Dial
 		c.Dial = func(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {

@@ -119,7 +119,7 @@ func play(t *testing.T) *scene {
 	return s
 }
 
-func TestTapBooksWhatTheWireSaid(t *testing.T) {
+func TestRecorderRecordsTheFrames(t *testing.T) {
 	h := play(t).log.History()
 	ops := h.Ops()
 	if len(ops) != 4 || len(h.Faults()) != 0 {

@@ -116,7 +116,7 @@ func intruders(t *testing.T, c *cluster) []*intruder {
 }
 
 // testIntruders expects that no intruder reaches raft: each is refused, logged and counted, and neither term
-// nor log changes. TestStrangersAreNotHeard verifies that these checks would detect it.
+// nor log changes. TestStrangersAreRefused verifies that these checks would detect it.
 func testIntruders(t *testing.T, c *cluster) {
 	state := func() string {
 		m := c.leader.metrics()

@@ -94,10 +94,10 @@ func requests(id string) map[byte]any {
 	}
 }
 
-// TestStrangersAreNotHeard verifies that raft does not hear strangers, removed nodes and members that pretend
+// TestStrangersAreRefused verifies that raft does not hear strangers, removed nodes and members that pretend
 // to be others, and that strangers do not learn what would make them members. A member in its own name is
 // heard, which shows that the check would detect the others.
-func TestStrangersAreNotHeard(t *testing.T) {
+func TestStrangersAreRefused(t *testing.T) {
 	c := startCluster(t, 3, false)
 	var followers []*node
 	for _, n := range c.nodes {
@@ -158,7 +158,7 @@ func (c *cluster) saysLittle(t *testing.T, of *node, i impostor) {
 	}
 	member := c.member(of)
 	for name, req := range map[string]*wire.PeerRequest{
-		"vouch":       {Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: member.id, Incarnation: member.incarnation}}},
+		"standing":    {Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: member.id, Incarnation: member.incarnation}}},
 		"hashes":      {Body: &wire.PeerRequest_Hashes{Hashes: &wire.HashesRequest{}}},
 		"leader loss": {Body: &wire.PeerRequest_LeaderLoss{LeaderLoss: &wire.LeaderLossRequest{LeaderId: c.leader.id, Term: 2}}},
 		"report":      {Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: i.id, Incarnation: i.incarnation}}}},
@@ -169,9 +169,9 @@ func (c *cluster) saysLittle(t *testing.T, of *node, i impostor) {
 	}
 }
 
-// TestRemovedNodeIsNotHeard verifies that a removed node that keeps running is notified of its removal,
+// TestRemovedNodeIsRefused verifies that a removed node that keeps running is notified of its removal,
 // disturbs no other node and waits.
-func TestRemovedNodeIsNotHeard(t *testing.T) {
+func TestRemovedNodeIsRefused(t *testing.T) {
 	c := startCluster(t, 3, false)
 	at := slices.IndexFunc(c.nodes, func(n *node) bool { return n != c.leader })
 	gone, insider := c.nodes[at], c.member(c.nodes[at])

@@ -204,7 +204,7 @@ func (s *stage) lease(ends time.Duration) {
 	s.expire(r.SessionId)
 }
 
-func TestLeasesAreToldTheTruth(t *testing.T) {
+func TestLeaseAnswersAreCorrect(t *testing.T) {
 	s := newStage(t)
 	s.lease(5 * time.Second)
 	s.accepted()

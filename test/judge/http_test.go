@@ -92,8 +92,8 @@ func TestForgedAnswersOverHTTP(t *testing.T) {
 	}
 }
 
-// TestCallThatFailedProvesNothing verifies that a failed call is accepted whether or not it was executed.
-func TestCallThatFailedProvesNothing(t *testing.T) {
+// TestFailedCallIsNoEvidence verifies that a failed call is accepted whether or not it was executed.
+func TestFailedCallIsNoEvidence(t *testing.T) {
 	s := tenants(t)
 	for _, op := range s.ops("release_lease") {
 		op.Outcome, op.Return, op.Response = history.Unknown, history.Never, nil

@@ -175,9 +175,9 @@ func TestForcedHoldIsExcused(t *testing.T) {
 	s.refused("by the log it is")
 }
 
-// TestSeveralTellingsOfOneOutcome verifies that a retry, an attach and a push may all contain the same
+// TestOutcomePushedSeveralTimes verifies that a retry, an attach and a push may all contain the same
 // outcome.
-func TestSeveralTellingsOfOneOutcome(t *testing.T) {
+func TestOutcomePushedSeveralTimes(t *testing.T) {
 	s := newStage(t)
 	a, b := s.open(ttl), s.open(ttl)
 	first := s.lock(a, "x")
@@ -200,9 +200,9 @@ func (s *stage) attach(session uint64) {
 		&wire.Command{SessionId: session, Op: &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: view.SecretHash, Address: "here"}}})
 }
 
-// TestGrantsThatTellAnEarlierRevision verifies that a second acquire of an own hold, and an upgrade of an
+// TestGrantsWithAnEarlierRevision verifies that a second acquire of an own hold, and an upgrade of an
 // exclusive hold, may return the revision of the grant.
-func TestGrantsThatTellAnEarlierRevision(t *testing.T) {
+func TestGrantsWithAnEarlierRevision(t *testing.T) {
 	s := newStage(t)
 	a := s.open(ttl)
 	op := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, Reentrant: true}

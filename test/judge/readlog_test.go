@@ -101,9 +101,9 @@ func wantEntries(t *testing.T, got []Entry, want []*raft.Log) {
 	}
 }
 
-// TestLaterTermThatWasNeverCommittedIsLeftOut: the leader of term 3 appended an entry only to its own log.
+// TestUncommittedLaterTermIsIgnored: the leader of term 3 appended an entry only to its own log.
 // The leader of term 2 replaced it in term 4 and committed its own old entries.
-func TestLaterTermThatWasNeverCommittedIsLeftOut(t *testing.T) {
+func TestUncommittedLaterTermIsIgnored(t *testing.T) {
 	winner := logged(1, 1, 2, 2, 4)
 	dirs := []string{dataDir(t, winner), dataDir(t, winner), dataDir(t, logged(1, 1, 3))}
 	for range len(dirs) {
@@ -116,9 +116,9 @@ func TestLaterTermThatWasNeverCommittedIsLeftOut(t *testing.T) {
 	}
 }
 
-// TestRemainsBelowAGapAreLeftOut verifies that what a follower had before it installed a snapshot is ignored,
+// TestEntriesBelowAGapAreIgnored verifies that what a follower had before it installed a snapshot is ignored,
 // since it was never committed.
-func TestRemainsBelowAGapAreLeftOut(t *testing.T) {
+func TestEntriesBelowAGapAreIgnored(t *testing.T) {
 	stale := append(logged(1, 1, 1, 2, 2), logged(7, 3, 3)...)
 	whole := logged(1, 1, 1, 1, 3, 3, 3, 3, 3)
 	for _, order := range [][]*raft.Log{stale, whole} {

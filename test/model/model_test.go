@@ -59,8 +59,8 @@ func (x *driver) release(c *Claim) *wire.Result {
 	return x.request(c.Session, &wire.Command{Op: &wire.Command_Release{Release: &wire.Release{HoldId: c.ID, Token: c.Token}}})
 }
 
-// TestCompareTells verifies that Compare considers every part of an answer and of the events.
-func TestCompareTells(t *testing.T) {
+// TestCompareReportsDifferences verifies that Compare considers every part of an answer and of the events.
+func TestCompareReportsDifferences(t *testing.T) {
 	x := bootstrapped(t)
 	s := x.open(1)
 	cmd := &wire.Command{SessionId: s, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}}}}

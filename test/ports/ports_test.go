@@ -17,7 +17,7 @@ func TestBlocksAreApart(t *testing.T) {
 	}
 }
 
-func TestBlockPassesOverWhatIsTaken(t *testing.T) {
+func TestBlockSkipsPortsInUse(t *testing.T) {
 	b, err := Reserve()
 	if err != nil {
 		t.Fatal(err)

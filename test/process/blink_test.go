@@ -7,9 +7,9 @@ import (
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// TestLeaderGoesOnAfterABriefFreeze freezes the leader for less than its followers' timeout. It continues to
+// TestLeaderContinuesAfterABriefPause freezes the leader for less than its followers' timeout. It continues to
 // lead: no session is lost, no deadline is enforced early, and no answer is stale.
-func TestLeaderGoesOnAfterABriefFreeze(t *testing.T) {
+func TestLeaderContinuesAfterABriefPause(t *testing.T) {
 	if !full {
 		t.Skip("the long version has this, with QUORUMLOCK_CHECK=1")
 	}

@@ -83,11 +83,11 @@ func (i *issued) must(t *testing.T, c *process.Cluster, count int) (lowest uint6
 	return lowest
 }
 
-// TestNobodyReachableKnows restores an old copy when no running node can detect it. n2 is copied and
+// TestRollbackUnknownToReachablePeers restores an old copy when no running node can detect it. n2 is copied and
 // continues; n1 stops, and n2 and n3 commit; n2 gets its old copy back while n3 is down; n1 and n2 continue.
 // No token is granted twice, and n3 ends after its restart before it truncates what it committed. If n1 leads
 // at first, both histories may have leaders in the same term.
-func TestNobodyReachableKnows(t *testing.T) {
+func TestRollbackUnknownToReachablePeers(t *testing.T) {
 	beside(t)
 	for _, leader := range []string{"n1", "n3"} {
 		t.Run(leader+" leads at first", func(t *testing.T) {
@@ -178,9 +178,9 @@ func sameEntry(a, b raft.Log) bool {
 	return a.Index == b.Index && a.Term == b.Term && a.Type == b.Type && bytes.Equal(a.Data, b.Data)
 }
 
-// TestMostDisksWentBack restores old copies of two of three disks, and the third node knows better. No node
+// TestMostDisksRolledBack restores old copies of two of three disks, and the third node knows better. No node
 // serves. Their advice leads to a new cluster with the third node's data.
-func TestMostDisksWentBack(t *testing.T) {
+func TestMostDisksRolledBack(t *testing.T) {
 	beside(t)
 	c := process.Start(t, programs, 3)
 	last := c.Leader()

@@ -18,7 +18,7 @@ import (
 // frozenFor is much longer than an election, and shorter than the load's TTL.
 const frozenFor = 4 * time.Second
 
-func TestFrozenLeaderIsReplacedAndStepsDown(t *testing.T) {
+func TestPausedLeaderIsReplacedAndStepsDown(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	l := startLoad(t, c)
 	old := c.Leader()
@@ -55,9 +55,9 @@ func TestFrozenLeaderIsReplacedAndStepsDown(t *testing.T) {
 	l.finish()
 }
 
-// TestFrozenLeaderAnswersNothingOld freezes a leader until it has been replaced, with a read waiting in its
+// TestPausedLeaderAnswersNoStaleRead freezes a leader until it has been replaced, with a read waiting in its
 // socket. When it resumes, it must not answer from its stale state.
-func TestFrozenLeaderAnswersNothingOld(t *testing.T) {
+func TestPausedLeaderAnswersNoStaleRead(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	s := open(t, c.NewClient(), loadTTL)
 	ctx, cancel := context.WithTimeout(t.Context(), process.WaitTimeout)

@@ -134,7 +134,7 @@ func TestCloseResetAndRefusal(t *testing.T) {
 	})
 }
 
-func TestWriteBlocksWhenNobodyReads(t *testing.T) {
+func TestWriteBlocksWithoutAReader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		near, far := connected(t, simnet.New(1))
 		_ = near.SetWriteDeadline(time.Now().Add(time.Second))

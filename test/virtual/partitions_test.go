@@ -39,8 +39,8 @@ func TestBridge(t *testing.T) {
 	}}.tellEach(t, 10, usualLeast(0))
 }
 
-// TestRestlessPartition isolates one node after the other, for times about as long as an election.
-func TestRestlessPartition(t *testing.T) {
+// TestMovingPartition isolates one node after the other, for times about as long as an election.
+func TestMovingPartition(t *testing.T) {
 	story{rounds: 1, fault: func(c *cluster, _ *node) {
 		defer c.effect("segments held back", c.held)()
 		for range 10 {

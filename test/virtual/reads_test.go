@@ -23,10 +23,10 @@ func stubborn(i int, cfg *server.Config) {
 	}
 }
 
-// TestStubbornLeader isolates a leader together with clients that reach only it, until the others elect a new
+// TestPartitionedLeaderServesNoStaleReads isolates a leader together with clients that reach only it, until the others elect a new
 // one while it still serves. Its answers must not be older than what the new leader has acknowledged, and it
 // must not prolong a session that the new leader lets expire.
-func TestStubbornLeader(t *testing.T) {
+func TestPartitionedLeaderServesNoStaleReads(t *testing.T) {
 	total := eachSeed(t, 6, stubbornLeader)
 	enough(t, total, counts{expiries: 1, leaderChanges: 2})
 }

@@ -138,9 +138,9 @@ func TestRolledBackNodeIsStopped(t *testing.T) {
 	}
 }
 
-// TestRestartedWithAnOldDiskAgainAndAgain restarts a node with an old disk while the others are down, until
+// TestRepeatedRestartsWithAnOldDisk restarts a node with an old disk while the others are down, until
 // it has started more often than they remember. It must still end when they are back.
-func TestRestartedWithAnOldDiskAgainAndAgain(t *testing.T) {
+func TestRepeatedRestartsWithAnOldDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		in2026()
 		c := newCluster(t, 1, 3, nil)
@@ -170,10 +170,10 @@ func TestRestartedWithAnOldDiskAgainAndAgain(t *testing.T) {
 	})
 }
 
-// TestLogOfTwoCourses restores an old disk when no running node can detect it. n2 is copied and continues; n1
+// TestForkedLog restores an old disk when no running node can detect it. n2 is copied and continues; n1
 // stops, and n2 and n3 commit; n2 gets its old copy back while n3 is down; n1 and n2 continue. No token is
 // granted twice, and n3 ends after its restart instead of truncating what it committed.
-func TestLogOfTwoCourses(t *testing.T) {
+func TestForkedLog(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		in2026()
 		c := newCluster(t, 1, 3, nil)
@@ -259,9 +259,9 @@ func (c *cluster) acknowledged(nodes ...*node) {
 	}
 }
 
-// TestDisksThatGoBackInAnyOrder copies, kills, starts and restores nodes in random order. No token is granted
+// TestDisksRolledBackInAnyOrder copies, kills, starts and restores nodes in random order. No token is granted
 // twice, and no node ends without a reason.
-func TestDisksThatGoBackInAnyOrder(t *testing.T) {
+func TestDisksRolledBackInAnyOrder(t *testing.T) {
 	did := eachSeed(t, 20, func(t *testing.T, seed uint64) counts {
 		in2026()
 		c := newCluster(t, seed, 3+2*int(seed%2), func(_ int, cfg *server.Config) {

@@ -220,9 +220,9 @@ func (c *cluster) sessions() []workload.Life {
 	return all
 }
 
-// TestEntryBehindASnapshotIsNotTakenForCommitted: n3 alone had an entry of a later term that was never
+// TestEntryBehindASnapshotIsNotCommitted: n3 alone had an entry of a later term that was never
 // committed, then got a snapshot, and never learned the committed entry.
-func TestEntryBehindASnapshotIsNotTakenForCommitted(t *testing.T) {
+func TestEntryBehindASnapshotIsNotCommitted(t *testing.T) {
 	c := &cluster{t: t}
 	for id, terms := range map[string][]uint64{"n1": {1, 2, 4}, "n2": {1, 2, 4}, "n3": {1, 3, 4}} {
 		n := &node{c: c, id: id, disk: newDisk()}

@@ -12,8 +12,8 @@ import (
 // aWhile is how long a load runs in these tests.
 const aWhile = 1500 * time.Millisecond
 
-// TestLoadThatNobodyHurts verifies that a load without faults finds nothing, and exercises everything.
-func TestLoadThatNobodyHurts(t *testing.T) {
+// TestLoadWithoutFaults verifies that a load without faults finds nothing, and exercises everything.
+func TestLoadWithoutFaults(t *testing.T) {
 	inWorld(t, Options{}, func(w *world) {
 		w.pass(aWhile)
 		w.run.Check("nothing")

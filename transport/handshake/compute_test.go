@@ -54,7 +54,7 @@ func TestSourcesComputeInTurnAndTheNewestFirst(t *testing.T) {
 	})
 }
 
-func TestWhoLeavesTheLineKeepsNoSlot(t *testing.T) {
+func TestCancelledCallerKeepsNoSlot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		l := New(Config{Max: 3, PerSource: 3, Compute: 1})
 		got := make(chan string, 10)
@@ -92,8 +92,8 @@ func certificate(t *testing.T) tls.Certificate {
 	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
 }
 
-// TestHalfMadeTLSTakesNoSlot checks that a caller that sends nothing, or stops half-way, holds no slot.
-func TestHalfMadeTLSTakesNoSlot(t *testing.T) {
+// TestUnfinishedTLSTakesNoSlot checks that a caller that sends nothing, or stops half-way, holds no slot.
+func TestUnfinishedTLSTakesNoSlot(t *testing.T) {
 	l := New(Config{Compute: 1})
 	config := &tls.Config{Certificates: []tls.Certificate{certificate(t)}}
 	secure := func(client func(net.Conn)) (*Handshake, chan error) {

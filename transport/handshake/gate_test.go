@@ -63,8 +63,8 @@ func TestHandshakeWaitsForASlot(t *testing.T) {
 	})
 }
 
-// TestHandshakeSaysThatItWasCut checks that a failed handshake reports that it was cut only if it was.
-func TestHandshakeSaysThatItWasCut(t *testing.T) {
+// TestHandshakeReportsThatItWasCut checks that a failed handshake reports that it was cut only if it was.
+func TestHandshakeReportsThatItWasCut(t *testing.T) {
 	for name, cut := range map[string]bool{"closed by the caller": false, "cut": true} {
 		l := New(Config{Max: 1, Compute: 1})
 		near, far := net.Pipe()

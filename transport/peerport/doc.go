@@ -15,7 +15,7 @@
 //   - it names the same cluster, if both sides know theirs already (before bootstrap they do not);
 //   - it means this node: target id, and target incarnation if it knows one;
 //   - it is a member under its id and incarnation, as far as this node knows, or a member known to this
-//     node vouches for it (see [Identity]). A node that lost its disk must not take part under its old
+//     node confirms it (see [Identity]). A node that lost its disk must not take part under its old
 //     name, because it would vote without remembering its earlier votes, and neither may a node that was
 //     removed or never added. Such callers may only probe, to learn their own status (see
 //     [wire.NodeState]), and report themselves if they may be added;

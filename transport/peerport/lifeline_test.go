@@ -108,8 +108,8 @@ func TestLifelineOfALivingNode(t *testing.T) {
 	}
 }
 
-// TestLifelineThatSaysNothingOfTheNode checks that only the other end's closing counts as news of the node.
-func TestLifelineThatSaysNothingOfTheNode(t *testing.T) {
+// TestWatchedConnectionToAnotherNode checks that only the other end's closing counts as news of the node.
+func TestWatchedConnectionToAnotherNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m), answering)
@@ -190,8 +190,8 @@ func TestCalledElection(t *testing.T) {
 	})
 }
 
-// TestVoteIsAskedOfARestartedNode checks a restarted node whose pooled connections raft still considers open.
-func TestVoteIsAskedOfARestartedNode(t *testing.T) {
+// TestVoteIsRequestedFromARestartedNode checks a restarted node whose pooled connections raft still considers open.
+func TestVoteIsRequestedFromARestartedNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		asking := peerport.NewTransport(start(t, knows("n1", "n2"), on(m)), peerport.TransportConfig{})

@@ -105,10 +105,10 @@ type identity struct {
 	cluster  string
 	recorded map[string]string
 	removed  map[string]bool // incarnations
-	// strict makes every node without a record a stranger, unless vouch is set.
+	// strict makes every node without a record a stranger, unless answer is set.
 	strict bool
-	// vouch is the members' answer; said is set to it once they are asked.
-	vouch, said  wire.Standing
+	// answer is the members' answer; said is set to it once they are asked.
+	answer, said wire.Standing
 	observed     []*wire.PeerHello
 	met          []met
 	foreign      map[string]error // error of CheckState, by id
@@ -165,7 +165,7 @@ func (k *identity) Standing(id, incarnation string) wire.Standing {
 
 func (k *identity) AskMembers(_ context.Context, caller *wire.PeerHello, _ string) wire.Standing {
 	k.mu.Lock()
-	k.said = k.vouch
+	k.said = k.answer
 	k.mu.Unlock()
 	return k.Standing(caller.Id, caller.Incarnation)
 }

@@ -16,8 +16,8 @@ var (
 	heartbeat   = &raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1}
 )
 
-// TestEntriesWaitForANodeThatIsAway ends the wait in each possible way.
-func TestEntriesWaitForANodeThatIsAway(t *testing.T) {
+// TestEntriesWaitForADisconnectedNode ends the wait in each possible way.
+func TestEntriesWaitForADisconnectedNode(t *testing.T) {
 	for name, end := range map[string]func(t *testing.T, m *memory, from *peerport.Transport, awaited *atomic.Bool){
 		"it is back": func(t *testing.T, m *memory, _ *peerport.Transport, _ *atomic.Bool) {
 			b := start(t, knows("b", "a"), on(m))

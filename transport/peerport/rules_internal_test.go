@@ -79,7 +79,7 @@ type known struct {
 	cluster  string
 	recorded string // incarnation of every other node
 	standing wire.Standing
-	vouched  wire.Standing
+	answer   wire.Standing
 	asked    int
 	met      []string
 }
@@ -98,7 +98,7 @@ func (k *known) CheckState(_, i string, _ *wire.PeerState) error {
 
 func (k *known) AskMembers(context.Context, *wire.PeerHello, string) wire.Standing {
 	k.asked++
-	return k.vouched
+	return k.answer
 }
 
 func layerOf(k *known) *Layer {
@@ -135,11 +135,11 @@ func TestClustersThatAreCompared(t *testing.T) {
 func TestCallersThatMembersAreAskedAbout(t *testing.T) {
 	const raftConn, control, tunnel = wire.PeerHello_RAFT, wire.PeerHello_CONTROL, wire.PeerHello_TUNNEL
 	for _, c := range []struct {
-		purpose           wire.PeerHello_Purpose
-		standing, vouched wire.Standing
-		asked             int
-		refused           Reason
-		stranger          bool
+		purpose          wire.PeerHello_Purpose
+		standing, answer wire.Standing
+		asked            int
+		refused          Reason
+		stranger         bool
 	}{
 		{raftConn, wire.Standing_MEMBER, 0, 0, "", false},
 		{raftConn, wire.Standing_EXPECTED, 0, 0, "", false},
@@ -155,7 +155,7 @@ func TestCallersThatMembersAreAskedAbout(t *testing.T) {
 		{tunnel, wire.Standing_MEMBER, 0, 0, "", false},
 		{tunnel, 0, wire.Standing_MEMBER, 0, ReasonUnknown, false},
 	} {
-		k := &known{standing: c.standing, vouched: c.vouched}
+		k := &known{standing: c.standing, answer: c.answer}
 		near, far := net.Pipe()
 		h := &handshake{layer: layerOf(k), raw: near, hello: helloTo(c.purpose)}
 		err := h.checkStanding(t.Context())
@@ -165,7 +165,7 @@ func TestCallersThatMembersAreAskedAbout(t *testing.T) {
 			reason = r.reason
 		}
 		if reason != c.refused || k.asked != c.asked || (h.stranger != nil) != c.stranger || h.admitted != (c.refused == "" && !c.stranger) {
-			t.Errorf("%v of %v, vouched for as %v: %v, asked %d times, admitted %t", c.purpose, c.standing, c.vouched, err, k.asked, h.admitted)
+			t.Errorf("%v of %v, confirmed as %v: %v, asked %d times, admitted %t", c.purpose, c.standing, c.answer, err, k.asked, h.admitted)
 		}
 	}
 }
@@ -338,7 +338,7 @@ func TestAnswersToHellos(t *testing.T) {
 	}
 }
 
-func TestPipelineToANodeThatIsAway(t *testing.T) {
+func TestPipelineToADisconnectedNode(t *testing.T) {
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

@@ -90,8 +90,8 @@ func TestForeignStatesHaveNoConnection(t *testing.T) {
 	}
 }
 
-// TestStrangersAreToldNoState checks that strangers do not get the state.
-func TestStrangersAreToldNoState(t *testing.T) {
+// TestStrangersLearnNoState checks that strangers do not get the state.
+func TestStrangersLearnNoState(t *testing.T) {
 	m := newMemory()
 	who := knows("n1", "n2")
 	who.strict = true
@@ -130,8 +130,8 @@ func (n *notes) add(format string, args ...any) {
 	}
 }
 
-// TestWhatAnswersAndCallsProve makes n2 call n1, and checks what both conclude about the other's disk.
-func TestWhatAnswersAndCallsProve(t *testing.T) {
+// TestEvidenceOfAnswersAndCalls makes n2 call n1, and checks what both conclude about the other's disk.
+func TestEvidenceOfAnswersAndCalls(t *testing.T) {
 	header := raft.RPCHeader{ProtocolVersion: 3, ID: []byte("n2"), Addr: []byte("n2@n2")}
 	entries := []*raft.Log{{Index: 8, Term: 3}, {Index: 9, Term: 3}}
 	append2 := &raft.AppendEntriesRequest{RPCHeader: header, Term: 3, PrevLogEntry: 7, PrevLogTerm: 2, Entries: entries, LeaderCommitIndex: 6}

@@ -112,25 +112,25 @@ func TestMembersSpeakForThemselves(t *testing.T) {
 }
 
 // TestStrangersNeverReachRaft checks that a caller that is not a member gets no further than the hello,
-// unless a member vouches for it, and can only make the control calls that it needs to join.
+// unless a member confirms it, and can only make the control calls that it needs to join.
 func TestStrangersNeverReachRaft(t *testing.T) {
 	for name, c := range map[string]struct {
-		vouched, removed bool
-		told             string
-		mayReport        bool
+		confirmed, removed bool
+		told               string
+		mayReport          bool
 	}{
-		"unknown":                          {told: "add it to the cluster first", mayReport: true},
-		"unknown, and a member vouches":    {vouched: true, mayReport: true},
-		"removed":                          {removed: true, told: "was removed"},
-		"removed, whatever a member vouch": {removed: true, vouched: true, told: "was removed"},
+		"unknown":                         {told: "add it to the cluster first", mayReport: true},
+		"unknown, and a member confirms":  {confirmed: true, mayReport: true},
+		"removed":                         {removed: true, told: "was removed"},
+		"removed, whatever a member says": {removed: true, confirmed: true, told: "was removed"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
 				m := newMemory()
 				who := knows("n1", "n2")
 				who.strict, who.removed = true, map[string]bool{"n9-1": c.removed}
-				if c.vouched {
-					who.vouch = wire.Standing_MEMBER
+				if c.confirmed {
+					who.answer = wire.Standing_MEMBER
 				}
 				l, other := start(t, who, on(m), answering), start(t, knows("n9", "n1"), on(m))
 				conn, err := other.Dial("n1@n1", time.Second)

@@ -66,8 +66,8 @@ func appendUpTo(index uint64) *raft.AppendEntriesRequest {
 
 func newOwnDisk() *ownDisk { return &ownDisk{moved: make(chan struct{})} }
 
-// TestFollowersWordWaitsForTheLeadersDisk checks calls outside of a pipeline.
-func TestFollowersWordWaitsForTheLeadersDisk(t *testing.T) {
+// TestFollowersAnswerWaitsForTheLeadersDisk checks calls outside of a pipeline.
+func TestFollowersAnswerWaitsForTheLeadersDisk(t *testing.T) {
 	for name, test := range map[string]struct {
 		end func(*ownDisk, *peerport.Transport)
 		ok  bool
@@ -99,9 +99,9 @@ func TestFollowersWordWaitsForTheLeadersDisk(t *testing.T) {
 	}
 }
 
-// TestPipelinedWordWaitsForTheLeadersDisk checks that later answers wait behind the first one, and that
+// TestPipelinedAnswerWaitsForTheLeadersDisk checks that later answers wait behind the first one, and that
 // those without entries do not count against the limit of unread answers.
-func TestPipelinedWordWaitsForTheLeadersDisk(t *testing.T) {
+func TestPipelinedAnswerWaitsForTheLeadersDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		disk := newOwnDisk()
 		from := toAFollower(t, disk, true)
@@ -167,8 +167,8 @@ func TestRefusalsWaitForNoDisk(t *testing.T) {
 	})
 }
 
-// TestMutedNodeSaysNothing checks that a muted node neither answers nor calls.
-func TestMutedNodeSaysNothing(t *testing.T) {
+// TestStoppedNodeSendsNothing checks that a muted node neither answers nor calls.
+func TestStoppedNodeSendsNothing(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
 		b := start(t, knows("b", "a"), on(m))

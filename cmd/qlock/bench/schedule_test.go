@@ -89,9 +89,9 @@ func stallAt(after time.Duration) func(time.Time) time.Time {
 	}
 }
 
-// TestOpenLoopSeesTheWholeStall stalls a cluster for a second. In an open loop all operations due in that
+// TestOpenLoopMeasuresTheWholeStall stalls a cluster for a second. In an open loop all operations due in that
 // second show the stall; in a closed loop only the four in flight do.
-func TestOpenLoopSeesTheWholeStall(t *testing.T) {
+func TestOpenLoopMeasuresTheWholeStall(t *testing.T) {
 	for _, c := range []struct {
 		rate           float64
 		p50Ms, p90Ms   float64

@@ -60,7 +60,7 @@ func nodeReport(before, first, last Node) NodeReport {
 		n.NotKnown = cmp.Or(n.NotKnown, at.Unknown)
 	}
 	if n.NotKnown == "" && before.Started != last.Started {
-		n.NotKnown = "it was started anew meanwhile"
+		n.NotKnown = "it was restarted meanwhile"
 	}
 	if before.Unknown == "" {
 		n.ResidentBytesBefore = known(before.Resident)

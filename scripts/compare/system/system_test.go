@@ -129,7 +129,7 @@ func TestServersAreKilled(t *testing.T) {
 	}
 }
 
-func TestServersThatEndSaySo(t *testing.T) {
+func TestStoppingServersReportIt(t *testing.T) {
 	never := func(context.Context) error { return os.ErrNotExist }
 	commands := []*exec.Cmd{program("exec sleep 600"), program("echo no port is free; exit 3")}
 	_, err := launch(t.Context(), t.TempDir(), commands, nil, never)

@@ -22,7 +22,7 @@ func good() []demo.Entry {
 	}
 }
 
-func TestAuditAcceptsWhatWentWell(t *testing.T) {
+func TestAuditAcceptsCorrectRuns(t *testing.T) {
 	a := examine(good(), asked)
 	if len(a.faults) > 0 {
 		t.Error(a.faults)
@@ -56,7 +56,7 @@ func told() *story {
 	}
 }
 
-func TestJudgeAcceptsATrueStory(t *testing.T) {
+func TestJudgeAcceptsACorrectHistory(t *testing.T) {
 	a := examine(good(), asked)
 	a.judge(told())
 	if err := a.verdict(); err != nil {
@@ -64,7 +64,7 @@ func TestJudgeAcceptsATrueStory(t *testing.T) {
 	}
 }
 
-func TestJudgeWantsFaultsThatTookEffect(t *testing.T) {
+func TestJudgeRequiresEffectiveFaults(t *testing.T) {
 	for want, spoil := range map[string]func(*story){
 		"leadership never changed":      func(s *story) { s.crash.changes = 0 },
 		"did not come back":             func(s *story) { s.crash.restarted = false },

@@ -204,8 +204,8 @@ func TestMarkedAtRest(t *testing.T) {
 	}
 }
 
-// TestFailedMarkIsTold verifies that a failed mark at rest, which no caller waits for, is reported.
-func TestFailedMarkIsTold(t *testing.T) {
+// TestFailedMarkIsReported verifies that a failed mark at rest, which no caller waits for, is reported.
+func TestFailedMarkIsReported(t *testing.T) {
 	told := make(chan error, 1)
 	options := small
 	options.Rest, options.Failed = time.Hour, func(err error) { told <- err }
