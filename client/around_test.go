@@ -13,16 +13,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// mute is a clock whose timers never fire.
-type mute struct{ Clock }
+// stoppedClock is a clock whose timers never fire.
+type stoppedClock struct{ Clock }
 
-func (mute) AfterFunc(time.Duration, func()) Timer { return time.NewTimer(never) }
+func (stoppedClock) AfterFunc(time.Duration, func()) Timer { return time.NewTimer(never) }
 
 // still returns a client whose goroutine does not run, with a request to send. It is connected to a node
 // that follows n1 in term 5. Its clock is at 1 s plus the time of the bubble.
 func still(t *testing.T) (*Client, *conn) {
 	cfg := makeFake(3).config()
-	cfg.Clock = mute{cfg.Clock}
+	cfg.Clock = stoppedClock{cfg.Clock}
 	c := newClient(cfg)
 	t.Cleanup(c.cancel)
 	near, far := net.Pipe()

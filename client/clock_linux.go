@@ -75,11 +75,11 @@ func (c *bootClock) Now() time.Duration {
 func (c *bootClock) checkConnection() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	wall, begun := c.read()
+	wall, started := c.read()
 	boot := c.boot()
 	_, mono := c.read()
-	p := &offsets{wall: wall - begun, boot: boot - mono, until: mono}
-	if mono-begun < offsetsOff {
+	p := &offsets{wall: wall - started, boot: boot - mono, until: mono}
+	if mono-started < offsetsOff {
 		p.until += offsetsFor
 	}
 	if last := c.offsets.Load(); last != nil {

@@ -146,7 +146,7 @@ func (c *Client) connect() (*conn, error) {
 	if cn := c.takeMade(); cn != nil {
 		return cn, nil
 	}
-	begun := c.clock.Now()
+	started := c.clock.Now()
 	fallback, tried, failed, err := c.followHints()
 	if fallback != nil && (fallback.leads || c.reroutes()) {
 		return fallback, nil
@@ -183,7 +183,7 @@ func (c *Client) connect() (*conn, error) {
 		return nil, err
 	}
 	if hint := fallback.leader; hint.GetClientAddr() != "" && unreached[hint.GetClientAddr()] {
-		c.unreachable(hint.GetClientAddr(), hint.GetTerm(), begun)
+		c.unreachable(hint.GetClientAddr(), hint.GetTerm(), started)
 	}
 	return fallback, nil
 }
@@ -195,10 +195,10 @@ func (c *Client) followHints() (last *conn, tried map[string]bool, failed string
 	for hop := 0; hop < maxHops && addr != "" && !tried[addr]; hop++ {
 		tried[addr] = true
 		var cn *conn
-		begun := c.clock.Now()
+		started := c.clock.Now()
 		if cn, err = c.dialWithin(c.ctx, addr, c.hintTimeout(term)); err != nil {
 			err = fmt.Errorf("%s: %w", addr, err)
-			c.unreachable(addr, term, begun)
+			c.unreachable(addr, term, started)
 			failed = addr
 			break
 		}
@@ -256,7 +256,7 @@ func (c *Client) firstChoice() (addr string, term uint64) {
 
 // unreachable remembers for a while that a leader does not answer. Nodes not known to lead, with term 0,
 // are not remembered.
-func (c *Client) unreachable(addr string, term uint64, begun time.Duration) {
+func (c *Client) unreachable(addr string, term uint64, started time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.leader.GetClientAddr() == addr {
@@ -267,9 +267,9 @@ func (c *Client) unreachable(addr string, term uint64, begun time.Duration) {
 	}
 	now := c.clock.Now()
 	if c.avoid.addr == addr && now-c.avoid.until < forgetAfter {
-		begun = min(begun, c.avoid.since)
+		started = min(started, c.avoid.since)
 	}
-	c.avoid = avoided{addr, term, begun, now + avoidFor}
+	c.avoid = avoided{addr, term, started, now + avoidFor}
 }
 
 // leaderReport is what one node reports about the leader.

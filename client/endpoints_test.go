@@ -145,8 +145,8 @@ func TestAttachedAnewInALaterTerm(t *testing.T) {
 			s := c.sessions[7]
 			s.conn = cn
 			c.leadsNow(cn, term)
-			if anew := s.attaching != nil; anew != want || anew == (s.conn == cn) || cn.term != max(term, 5) {
-				t.Errorf("term %d: attached anew is %v, term %d", term, anew, cn.term)
+			if again := s.attaching != nil; again != want || again == (s.conn == cn) || cn.term != max(term, 5) {
+				t.Errorf("term %d: attached anew is %v, term %d", term, again, cn.term)
 			}
 		})
 	}
@@ -177,8 +177,8 @@ func TestNotLeader(t *testing.T) {
 	}
 }
 
-// TestChaseEnds checks that a search follows each hint once, and a bounded number of hints.
-func TestChaseEnds(t *testing.T) {
+// TestFollowedHintsEnd checks that a search follows each hint once, and a bounded number of hints.
+func TestFollowedHintsEnd(t *testing.T) {
 	for name, test := range map[string]struct {
 		next  func(n int) int // the node that node n names as leader
 		hops  int
@@ -292,9 +292,9 @@ func TestSurveyEnds(t *testing.T) {
 			}
 			c := newClient(f.config())
 			defer c.cancel()
-			begun := time.Now()
+			started := time.Now()
 			best := c.survey(c.ctx, func(addr string) bool { return addr == "n9:7400" }, func(leaderReport) bool { return test.enough })
-			if took := time.Since(begun); took != test.want || (best == nil) != (len(test.hung) == 3) {
+			if took := time.Since(started); took != test.want || (best == nil) != (len(test.hung) == 3) {
 				t.Errorf("%s: %v after %v, want %v", name, best, took, test.want)
 			}
 			c.wg.Wait()

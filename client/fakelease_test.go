@@ -44,7 +44,7 @@ func (v *service) acquireLease(cn *fakeConn, req *wire.Request) *wire.Response {
 		s.echo(result)
 		s.outcomes[1] = result
 		if result.GetStatus() != wire.Status_QUEUED {
-			v.leaseSettled(s, result)
+			v.answerLease(s, result)
 		}
 	}
 	outcome := proto.CloneOf(s.outcomes[1])
@@ -56,8 +56,8 @@ func (v *service) acquireLease(cn *fakeConn, req *wire.Request) *wire.Response {
 	return nil
 }
 
-// leaseSettled answers all requests that wait for a lease.
-func (v *service) leaseSettled(s *fakeSession, result *wire.Result) {
+// answerLease answers all requests that wait for a lease.
+func (v *service) answerLease(s *fakeSession, result *wire.Result) {
 	if result.GetStatus() == wire.Status_GRANTED {
 		v.leaseBegins(s, s.ttl)
 	} else {

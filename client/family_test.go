@@ -221,20 +221,20 @@ func (v *service) grace(k *claim) {
 
 // timer is one of a hold's own deadlines.
 type timer struct {
-	begun  int
-	endsAt time.Duration // 0 if there is none
+	started int
+	endsAt  time.Duration // 0 if there is none
 }
 
 func (v *service) restart(t *timer, k *claim, ms uint32, reason wire.HoldLost_Reason) {
-	t.begun++
+	t.started++
 	t.endsAt = 0
 	if ms == 0 {
 		return
 	}
 	t.endsAt = time.Since(v.f.start) + time.Duration(ms)*time.Millisecond
-	begun := t.begun
+	started := t.started
 	v.later(ms, func() {
-		if k.held && t.begun == begun {
+		if k.held && t.started == started {
 			v.endHold(k, reason, k.revocation.GetReason())
 		}
 	})
@@ -273,7 +273,7 @@ func (v *service) endHold(k *claim, reason wire.HoldLost_Reason, message string)
 	k.push(&wire.Push{Body: &wire.Push_HoldLost{HoldLost: &wire.HoldLost{
 		HoldId: k.id, Token: k.token, Reason: reason, Message: message,
 	}}})
-	v.settleAll()
+	v.grantAll()
 }
 
 func (k *claim) push(p *wire.Push) {
@@ -287,8 +287,8 @@ func (v *service) remove(k *claim) {
 	v.endUpgrade(k, wire.Status_NOT_HELD)
 	k.held = false
 	delete(v.holds, k.id)
-	k.bound.begun++
-	k.grace.begun++
+	k.bound.started++
+	k.grace.started++
 	is := func(other *claim) bool { return other == k }
 	for _, r := range k.locks {
 		if l := v.locks[r.GetName()]; l != nil {
@@ -299,19 +299,19 @@ func (v *service) remove(k *claim) {
 	}
 }
 
-// settleAll grants to the waiters that are now first, for all changed locks.
-func (v *service) settleAll() {
+// grantAll grants to the waiters that are now first, for all changed locks.
+func (v *service) grantAll() {
 	for len(v.changed) > 0 {
 		name := v.changed[0]
 		v.changed = v.changed[1:]
-		if l := v.locks[name]; l != nil && v.settleLock(name, l) {
+		if l := v.locks[name]; l != nil && v.grantLock(name, l) {
 			v.changed = append(v.changed, name)
 		}
 	}
 	v.changed = nil
 }
 
-func (v *service) settleLock(name string, l *fakeLock) bool {
+func (v *service) grantLock(name string, l *fakeLock) bool {
 	if u := l.upgrader; u != nil {
 		if len(l.holders) > 1 {
 			return false
@@ -319,7 +319,7 @@ func (v *service) settleLock(name string, l *fakeLock) bool {
 		l.upgrader = nil
 		seq := u.upgradeSeq
 		u.upgradeSeq = 0
-		v.settle(u.session, seq, v.promote(u))
+		v.complete(u.session, seq, v.promote(u))
 		return true
 	}
 	if len(l.holders)+len(l.queue) == 0 {
@@ -331,7 +331,7 @@ func (v *service) settleLock(name string, l *fakeLock) bool {
 	}
 	k := l.queue[0]
 	v.remove(k)
-	v.settle(k.session, k.seq, v.grant(k))
+	v.complete(k.session, k.seq, v.grant(k))
 	for _, r := range k.locks {
 		if next := v.locks[r.GetName()]; len(next.queue) > 0 {
 			v.want(next)
@@ -340,12 +340,12 @@ func (v *service) settleLock(name string, l *fakeLock) bool {
 	return true
 }
 
-// settle delivers its outcome to a waiting request.
-func (v *service) settle(s *fakeSession, seq uint64, result *wire.Result) {
+// complete delivers its outcome to a waiting request.
+func (v *service) complete(s *fakeSession, seq uint64, result *wire.Result) {
 	result.Seq, result.Revision = seq, v.revision
 	s.outcomes[seq] = s.echo(result)
 	if s.lease != nil {
-		v.leaseSettled(s, result)
+		v.answerLease(s, result)
 	}
 	if s.conn != nil {
 		s.conn.push(&wire.Push{SessionId: s.id, Body: &wire.Push_Outcome{Outcome: proto.CloneOf(result)}})
@@ -373,14 +373,14 @@ func (v *service) release(s *fakeSession, r *wire.Release) *wire.Result {
 	}
 	v.emit(wire.Event_RELEASED, k)
 	v.remove(k)
-	v.settleAll()
+	v.grantAll()
 	return status(wire.Status_OK)
 }
 
 // drop frees a lock without notifying its holder.
 func (v *service) drop(name string) {
 	v.remove(v.locks[name].holders[0])
-	v.settleAll()
+	v.grantAll()
 }
 
 func (v *service) promote(k *claim) *wire.Result {
@@ -417,7 +417,7 @@ func (v *service) upgrade(s *fakeSession, seq uint64, u *wire.Upgrade) *wire.Res
 		v.later(u.GetWaitMs(), func() {
 			if k.upgradeSeq == seq {
 				v.endUpgrade(k, wire.Status_TIMEOUT)
-				v.settleAll()
+				v.grantAll()
 			}
 		})
 	}
@@ -433,7 +433,7 @@ func (v *service) endUpgrade(k *claim, code wire.Status_Code) {
 	k.upgradeSeq = 0
 	v.lockOf(k.locks[0]).upgrader = nil
 	v.changed = append(v.changed, k.locks[0].GetName())
-	v.settle(k.session, seq, status(code))
+	v.complete(k.session, seq, status(code))
 }
 
 // endWait ends a wait without a grant, if it still waits.
@@ -441,8 +441,8 @@ func (v *service) endWait(k *claim, code wire.Status_Code) {
 	if l := v.locks[k.locks[0].GetName()]; l != nil && slices.Contains(l.queue, k) {
 		v.emit(wire.Event_CANCELLED, k)
 		v.remove(k)
-		v.settle(k.session, k.seq, status(code))
-		v.settleAll()
+		v.complete(k.session, k.seq, status(code))
+		v.grantAll()
 	}
 }
 
@@ -453,7 +453,7 @@ func (v *service) downgrade(s *fakeSession, d *wire.Downgrade) *wire.Result {
 	}
 	k.locks[0].Mode = wire.Mode_SHARED
 	v.changed = append(v.changed, k.locks[0].GetName())
-	v.settleAll()
+	v.grantAll()
 	return status(wire.Status_OK)
 }
 
@@ -479,7 +479,7 @@ func (v *service) cancel(s *fakeSession, seq uint64) *wire.Result {
 		case k.session != s:
 		case k.held && k.upgradeSeq == seq:
 			v.endUpgrade(k, wire.Status_CANCELLED)
-			v.settleAll()
+			v.grantAll()
 			return status(wire.Status_CANCELLED)
 		case !k.held && k.seq == seq:
 			v.endWait(k, wire.Status_CANCELLED)

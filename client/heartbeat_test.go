@@ -42,8 +42,8 @@ func TestSendHeartbeat(t *testing.T) {
 			test.change(c, s)
 			before, sent := s.heartbeat, c.nextCall
 			s.sendHeartbeat()
-			if beats := s.heartbeat != before; beats != test.want || (c.nextCall > sent) != test.want {
-				t.Errorf("%s: a heartbeat is sent: %v", name, beats)
+			if sends := s.heartbeat != before; sends != test.want || (c.nextCall > sent) != test.want {
+				t.Errorf("%s: a heartbeat is sent: %v", name, sends)
 			}
 			if test.want && (s.heartbeat.request.GetHeartbeat() == nil || s.heartbeat.request.SessionId != s.id) {
 				t.Errorf("%s: %v", name, &s.heartbeat.request)
@@ -70,7 +70,7 @@ func TestTick(t *testing.T) {
 	for name, test := range map[string]struct {
 		at    time.Duration // after the last proof
 		state State
-		beats bool
+		sends bool
 	}{
 		"nothing yet":     {ttl/4 - ttl/48, Active, false},
 		"a heartbeat":     {ttl / 3, Active, true},
@@ -85,13 +85,13 @@ func TestTick(t *testing.T) {
 			time.Sleep(test.at)
 			now := c.clock.Now()
 			s.tick(now)
-			if s.state != test.state || (s.heartbeat != nil) != test.beats {
+			if s.state != test.state || (s.heartbeat != nil) != test.sends {
 				t.Errorf("%s: %v, a heartbeat %v", name, s.state, s.heartbeat != nil)
 			}
 			if test.state != Lost && s.wakeAt != s.nextEvent() {
 				t.Errorf("%s: woken at %v, want %v", name, s.wakeAt, s.nextEvent())
 			}
-			if test.beats && (s.heartbeatAt < now+ttl/4 || s.heartbeatAt > now+ttl/3) {
+			if test.sends && (s.heartbeatAt < now+ttl/4 || s.heartbeatAt > now+ttl/3) {
 				t.Errorf("%s: the next one in %v", name, s.heartbeatAt-now)
 			}
 			if (s.place < 0) != (test.state == Lost) {
@@ -126,14 +126,14 @@ func TestDue(t *testing.T) {
 func TestProved(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
-		begun := s.proofAt
+		started := s.proofAt
 		time.Sleep(ttl * 2 / 3)
 		now := c.clock.Now()
 		s.tick(now)
 		sendHeartbeat := s.heartbeatAt
-		s.proved(begun)
-		s.proved(begun - 1)
-		if s.proofAt != begun || s.state != Jeopardy || s.heartbeatAt != sendHeartbeat {
+		s.proved(started)
+		s.proved(started - 1)
+		if s.proofAt != started || s.state != Jeopardy || s.heartbeatAt != sendHeartbeat {
 			t.Errorf("proof at %v, %v", s.proofAt, s.state)
 		}
 		s.proved(now - ttl/2)

@@ -125,13 +125,13 @@ func TestLockerExpires(t *testing.T) {
 		quiet := s.Locker(ctx, "drawer", nil)
 		l.Lock()
 		quiet.Lock()
-		begun := time.Now()
+		started := time.Now()
 		f.set(func() { f.node("n1").down = true })
 		f.cut("n1")
 		waiting := make(chan error, 1)
 		go func() { waiting <- panicked(t, l.Lock) }()
 		wantErr(t, <-lost, ErrExpired)
-		if took := time.Since(begun); took >= 15*time.Second {
+		if took := time.Since(started); took >= 15*time.Second {
 			t.Error("told after", took)
 		}
 		wantErr(t, <-waiting, ErrExpired)

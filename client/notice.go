@@ -62,18 +62,18 @@ func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, un
 		return
 	}
 	r := d.extra()
-	n, anew := r.notice, false
+	n, again := r.notice, false
 	if revocation != nil {
 		n.Revoked, n.Reason, n.Grace = true, revocation.GetReason(), graceOf(revocation)
-		anew = pushed || n != r.notice
+		again = pushed || n != r.notice
 	}
 	if wanted && !n.Wanted {
 		n.Wanted = true
-	} else if !anew {
+	} else if !again {
 		return
 	}
 	r.notice = n
-	if anew {
+	if again {
 		r.revocations++
 		if n.Grace > 0 {
 			d.grace(until(revocation.GetGraceMs()))

@@ -78,12 +78,12 @@ func (o *observer) follow(ctx context.Context) error {
 	w := o.client.Watch(ctx, WatchOptions{Name: o.name})
 	defer w.Close()
 	o.seen = 0 // the lineage may have changed
-	for begun := false; ; begun = true {
+	for started := false; ; started = true {
 		batch, err := w.Next(ctx)
 		if err != nil {
 			return err
 		}
-		if begun && !o.matters(batch.Events) {
+		if started && !o.matters(batch.Events) {
 			continue
 		}
 		// The first batch confirms that the watch is active, so events after this read will be delivered.

@@ -22,7 +22,7 @@ func TestOnceAmongMany(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
 		ctx := context.Background()
-		begun := time.Now()
+		started := time.Now()
 		var (
 			wg   sync.WaitGroup
 			mu   sync.Mutex
@@ -36,13 +36,13 @@ func TestOnceAmongMany(t *testing.T) {
 				time.Sleep(time.Duration(i) * 100 * time.Millisecond) // clock skew of this machine
 				ran, err := s.Once("cron/nightly/2026-11-21", time.Minute).Do(ctx, func(ctx context.Context, token uint64) error {
 					mu.Lock()
-					runs = append(runs, time.Since(begun))
+					runs = append(runs, time.Since(started))
 					mu.Unlock()
 					time.Sleep(2 * time.Second)
 					return ctx.Err()
 				})
 				ok(t, err)
-				if at := time.Since(begun); at < 2*time.Second {
+				if at := time.Since(started); at < 2*time.Second {
 					t.Errorf("machine %d takes it for done after %v, ran: %v", i, at, ran)
 				}
 				ok(t, s.Close(ctx))
@@ -126,11 +126,11 @@ func TestOnceFallsToTheNext(t *testing.T) {
 				ctx := context.Background()
 				s := f.session(f.client())
 				var first, second uint64
-				begun, result := make(chan struct{}), make(chan error, 1)
+				started, result := make(chan struct{}), make(chan error, 1)
 				go func() {
 					ran, err := s.Once("job", time.Minute).tryPanic(ctx, func(_ context.Context, token uint64) error {
 						first = token
-						<-begun
+						<-started
 						return end.fn(f, s)
 					})
 					if !ran {
@@ -142,7 +142,7 @@ func TestOnceFallsToTheNext(t *testing.T) {
 				o := f.session(c).Once("job", time.Minute)
 				_, err := o.TryDo(ctx, done)
 				wantErr(t, err, ErrNotAcquired)
-				close(begun)
+				close(started)
 				ran, err := o.Do(ctx, func(_ context.Context, token uint64) error { second = token; return nil })
 				ok(t, err)
 				if !ran || second <= first {

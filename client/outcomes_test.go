@@ -213,19 +213,19 @@ func TestBackoffOfConnections(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
 		for n := 1; n <= 40; n++ {
-			begun := time.Now()
+			started := time.Now()
 			if !c.awaitNeed() {
 				t.Fatal("it gives up")
 			}
-			took := time.Since(begun)
+			took := time.Since(started)
 			most := min(connectMost, connectFirst<<min(max(n-connectFree, 0), 10)) + time.Microsecond
 			if n <= connectFree && took != 0 || n > connectFree && (took <= 0 || took > most) {
 				t.Errorf("attempt %d after %v, want at most %v", n, took, most)
 			}
 		}
 		c.made = &conn{}
-		begun := time.Now()
-		if !c.awaitNeed() || time.Since(begun) != 0 {
+		started := time.Now()
+		if !c.awaitNeed() || time.Since(started) != 0 {
 			t.Error("a connection that is made is waited for")
 		}
 		c.made = nil

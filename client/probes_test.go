@@ -220,7 +220,7 @@ func TestProbeDuration(t *testing.T) {
 }
 
 // TestScheduleProbe checks that a probe that is due soon is not delayed, and that one that was due in the past is
-// scheduled anew.
+// scheduled again.
 func TestScheduleProbe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)

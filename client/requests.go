@@ -304,6 +304,9 @@ func (c *Client) finish(k *call) {
 	k.finished = true
 	if k.list != nil && k.list != &c.flight {
 		k.list.remove(k)
+		if c.stalled.n == 0 {
+			c.retryAt = 0 // otherwise the next stalled call would be retried too early
+		}
 	}
 	if k.session != nil {
 		k.session.forget(k)

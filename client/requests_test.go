@@ -150,6 +150,25 @@ func TestAgain(t *testing.T) {
 	}
 }
 
+// TestStalledCallThatEnds checks that the retry is cancelled when no stalled call is left, so that the next one waits for
+// its own backoff.
+func TestStalledCallThatEnds(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c, _ := still(t)
+		c.mu.Lock()
+		defer c.unlock()
+		first, second := &call{kind: kindRead}, &call{kind: kindRead}
+		c.again(first)
+		c.again(second)
+		if c.finish(first); c.retryAt == 0 {
+			t.Error("the retry is cancelled although a call is stalled")
+		}
+		if c.finish(second); c.retryAt != 0 {
+			t.Errorf("a retry at %v, and no stalled call", c.retryAt)
+		}
+	})
+}
+
 // TestCutOff checks what happens to calls of each kind when their connection ends.
 func TestCutOff(t *testing.T) {
 	over := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing}

@@ -68,10 +68,10 @@ func TestTunnelForANewClient(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		f.set(func() { f.node("n2").tunnels, f.node("n3").tunnels = true, true })
 		f.block("n1")
-		begun := time.Now()
+		started := time.Now()
 		_, err := c.NewSession(context.Background(), SessionOptions{})
 		ok(t, err)
-		if took := time.Since(begun); took > 2*time.Second {
+		if took := time.Since(started); took > 2*time.Second {
 			t.Errorf("a session after %v", took)
 		}
 		f.set(func() {
@@ -210,8 +210,8 @@ func TestNextLeaderEndsTheDialToTheLast(t *testing.T) {
 			defer c.mu.Unlock()
 			return c.conn != nil && c.conn.node == "n3" && c.reroute.to.GetId() == "n1"
 		}
-		for begun := time.Now(); !dialling(); time.Sleep(time.Millisecond) {
-			if time.Since(begun) > helloTimeout {
+		for started := time.Now(); !dialling(); time.Sleep(time.Millisecond) {
+			if time.Since(started) > helloTimeout {
 				t.Fatal("the client does not dial the leader")
 			}
 		}

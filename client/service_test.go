@@ -244,7 +244,7 @@ func (v *service) end(s *fakeSession) {
 			v.remove(k)
 		}
 	}
-	v.settleAll()
+	v.grantAll()
 }
 
 // held returns the id of the session that holds a lock, or 0.

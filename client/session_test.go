@@ -16,17 +16,17 @@ func TestHeartbeatsComeEveryThirdOfTheTTL(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		time.Sleep(10 * time.Minute)
-		beats := f.all(heartbeats)
-		if len(beats) < 120 || len(beats) > 140 {
-			t.Fatalf("%d heartbeats in 10 minutes", len(beats))
+		received := f.all(heartbeats)
+		if len(received) < 120 || len(received) > 140 {
+			t.Fatalf("%d heartbeats in 10 minutes", len(received))
 		}
 		same := 0
-		for i := 1; i < len(beats); i++ {
-			gap := beats[i].at - beats[i-1].at
+		for i := 1; i < len(received); i++ {
+			gap := received[i].at - received[i-1].at
 			if gap > ttl/3+10*time.Millisecond || gap < ttl/3*7/8-time.Millisecond {
 				t.Fatalf("gap of %v", gap)
 			}
-			if gap == beats[1].at-beats[0].at {
+			if gap == received[1].at-received[0].at {
 				same++
 			}
 		}

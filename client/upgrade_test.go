@@ -109,7 +109,7 @@ func TestUpgradeThatWinsAgainstCancelIsDowngraded(t *testing.T) {
 					f.intercept = nil
 					l := f.service.locks["x"]
 					f.service.remove(l.holders[1])
-					f.service.settleAll()
+					f.service.grantAll()
 				}
 				return false
 			}

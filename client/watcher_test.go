@@ -11,8 +11,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// begun returns an active watch of a client whose goroutine does not run.
-func begun(t *testing.T) (*Client, *Watcher) {
+// started returns an active watch of a client whose goroutine does not run.
+func started(t *testing.T) (*Client, *Watcher) {
 	c, _ := opened(t)
 	w := c.Watch(context.Background(), WatchOptions{Name: "x"})
 	k := w.call
@@ -58,7 +58,7 @@ func TestAppend(t *testing.T) {
 		"part, more of it":     {3, []arrival{{5, []uint64{6}}, {5, []uint64{6}}, {7, []uint64{7}}}, [][]uint64{{6, 6, 7}}, 7, 0},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			_, w := begun(t)
+			_, w := started(t)
 			w.at = Position{"l", test.at}
 			for _, a := range test.arrivals {
 				w.arrived(&wire.WatchResponse{Status: wire.Status_OK, Revision: a.revision, Lineage: "l", Events: eventsAt(a.events...)})
@@ -106,7 +106,7 @@ func TestWatchArrivals(t *testing.T) {
 		"as much as that":   {&wire.WatchResponse{Status: wire.Status_OK, Lineage: "l", Revision: 9, Events: eventsAt(make([]uint64, watchAhead)...)}, nil, false, false},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			c, w := begun(t)
+			c, w := started(t)
 			w.at.Lineage = "l"
 			w.arrived(test.said)
 			ends := c.flight.n
@@ -140,7 +140,7 @@ func TestDetach(t *testing.T) {
 		"closed":             {true, func(c *Client) { c.closed = true }, false},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			c, w := begun(t)
+			c, w := started(t)
 			w.cut = eventsAt(3)
 			cn, id := c.conn, w.id
 			test.change(c)
@@ -193,7 +193,7 @@ func TestWatcherEndsBeforeItsWatch(t *testing.T) {
 // TestRewatch checks that the watches of an ended connection resume where they stopped.
 func TestRewatch(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		c, w := begun(t)
+		c, w := started(t)
 		w.at = Position{"l", 5}
 		c.rewatch(&conn{})
 		if w.conn == nil || w.call != nil {
@@ -213,7 +213,7 @@ func TestRewatch(t *testing.T) {
 // read.
 func TestPausedWatchGoesOn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		c, w := begun(t)
+		c, w := started(t)
 		w.arrived(&wire.WatchResponse{Status: wire.Status_OK, Lineage: "l", Revision: 9, Events: eventsAt(make([]uint64, watchAhead+1)...)})
 		w.batches = append(w.batches, Batch{Position: w.at})
 		if _, ok, err := w.take(); !ok || err != nil || w.call != nil || w.events != 0 {
@@ -263,7 +263,7 @@ func TestObserverPauses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
 		o := &observer{client: c, retries: 20}
-		begun, longest := time.Now(), time.Duration(0)
+		started, longest := time.Now(), time.Duration(0)
 		for range 30 {
 			at := time.Now()
 			if !o.pause(context.Background()) {
@@ -271,7 +271,7 @@ func TestObserverPauses(t *testing.T) {
 			}
 			longest = max(longest, time.Since(at))
 		}
-		if took := time.Since(begun); o.retries != 50 || took < 30*observeMost/4 || longest > observeMost+time.Millisecond {
+		if took := time.Since(started); o.retries != 50 || took < 30*observeMost/4 || longest > observeMost+time.Millisecond {
 			t.Errorf("%d retries in %v", o.retries-20, took)
 		}
 		ended, cancel := context.WithCancel(context.Background())

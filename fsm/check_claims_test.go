@@ -33,7 +33,7 @@ var brokenClaims = []breakage{
 		damage(&m.claims, 7, func(c *claim) { c.one[0].mode = wire.Mode_SHARED })
 	}, ""},
 	{"no owner", func(m *Machine) { m.owners.delete(ownerKey{1, 0, 1}) }, "it has no owner any more"},
-	{"an owner of another claim", putStake(7, 1, 0, 1), "its owner has another claim"},
+	{"an owner of another claim", putOwnerRow(7, 1, 0, 1), "its owner has another claim"},
 	{"a place in the queue of who holds", putPlace(1, 6), "holds \"a\": true, queued: true"},
 	{"no place in the queue", func(m *Machine) { m.queue.delete(place{1, 8}) }, "holds \"a\": false, queued: false"},
 	{"a token and no place", editLock("b", func(l *lock) { l.sole = 0 }), "token 102, holds \"b\": false, queued: false"},
@@ -84,7 +84,7 @@ var brokenFamilyClaims = []breakage{
 	{"permits of what became a lock", editLock("s", func(l *lock) { l.vary().limit = 0 }), "limit 0, order FIFO, in mode PERMITS, permits 2"},
 	{"more held than the limit", editLock("s", func(l *lock) { l.vary().limit = 1 }), ""},
 	{"more wanted than the limit", editClaim(12, func(c *claim) { c.extra().wants[1].permits = 4 }), "limit 3, order FIFO, in mode PERMITS, permits 4"},
-	{"a lock-delay that is owned", putStake(13, 5, 0, 5), "its owner has another claim"},
+	{"a lock-delay that is owned", putOwnerRow(13, 5, 0, 5), "its owner has another claim"},
 	{"a lock-delay of no time", editClaim(13, func(c *claim) { c.vary().lockDelayMs = 0 }), "a lock-delay without a hold before it, or without a time"},
 	{"permits acquired again", editClaim(11, func(c *claim) { c.vary().again = 1 }), "counts 2 acquires"},
 	{"a reader acquired again", editClaim(9, func(c *claim) { c.vary().again = 1 }), ""},

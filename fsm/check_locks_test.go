@@ -129,7 +129,7 @@ var brokenAudits = []breakage{
 	{"imported bad texts", auditOf(2, &wire.AuditRecord{Id: 1, Reason: strings.Repeat("x", 2_000), Imported: &wire.AuditImport{RestoreId: 2}}, &wire.AuditRecord{Id: 2}), "imported audit record 1 of restore 2 of 2"},
 }
 
-func putStake(id, session, owner, lockID uint64) func(*Machine) {
+func putOwnerRow(id, session, owner, lockID uint64) func(*Machine) {
 	return func(m *Machine) {
 		m.owners.put(&ownerRow{id: id, session: session, owner: owner, one: [1]want{{lock: &lock{lockKey: lockKey{id: lockID}}}}})
 	}
@@ -137,11 +137,11 @@ func putStake(id, session, owner, lockID uint64) func(*Machine) {
 
 var brokenOwners = []breakage{
 	{"nothing", func(*Machine) {}, ""},
-	{"a claim that is gone", putStake(99, 4, 1, 4), "has claim 99"},
-	{"a lock-delay", putStake(13, 5, 0, 5), "has claim 13"},
-	{"another session's", putStake(11, 5, 0, 4), "session 5, owner 0 has claim 11"},
-	{"another owner's", putStake(11, 4, 1, 4), "session 4, owner 1 has claim 11"},
-	{"of another lock", putStake(11, 4, 0, 5), "has claim 11 on lock 5"},
+	{"a claim that is gone", putOwnerRow(99, 4, 1, 4), "has claim 99"},
+	{"a lock-delay", putOwnerRow(13, 5, 0, 5), "has claim 13"},
+	{"another session's", putOwnerRow(11, 5, 0, 4), "session 5, owner 0 has claim 11"},
+	{"another owner's", putOwnerRow(11, 4, 1, 4), "session 4, owner 1 has claim 11"},
+	{"of another lock", putOwnerRow(11, 4, 0, 5), "has claim 11 on lock 5"},
 }
 
 func putPlace(lockID, claimID uint64) func(*Machine) {

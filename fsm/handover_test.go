@@ -12,7 +12,7 @@ import (
 func TestHandOverNotifiesOneCaller(t *testing.T) {
 	costs := map[int]float64{}
 	for _, waiters := range []int{10, 10_000} {
-		m := crowded(t, waiters)
+		m := machineWithWaiters(t, waiters)
 		l, _ := m.GetLock(&wire.GetLockRequest{Name: "hot", QueueLimit: 1})
 		h := l.Holders[0]
 		data := entry(t, &wire.Command{SessionId: h.SessionId, Seq: 1 << 40, Op: &wire.Command_Release{Release: &wire.Release{HoldId: h.HoldId, Token: h.Token}}})
@@ -31,8 +31,8 @@ func TestHandOverNotifiesOneCaller(t *testing.T) {
 	}
 }
 
-// crowded returns a machine with some sessions that wait for one lock, many times each.
-func crowded(t *testing.T, waiters int) *Machine {
+// machineWithWaiters returns a machine with some sessions that wait for one lock, many times each.
+func machineWithWaiters(t *testing.T, waiters int) *Machine {
 	m := New(Level)
 	applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: "c"}))
 	var id uint64

@@ -53,7 +53,7 @@ func TestApplyBesideASnapshotOfAMillionLocks(t *testing.T) {
 // persist writes a snapshot as a node does, and returns how long that took.
 func persist(t *testing.T, image raft.FSMSnapshot) time.Duration {
 	defer image.Release()
-	begun := time.Now()
+	started := time.Now()
 	store, err := raft.NewFileSnapshotStoreWithLogger(t.TempDir(), 1, hclog.NewNullLogger())
 	if err == nil {
 		var sink raft.SnapshotSink
@@ -64,7 +64,7 @@ func persist(t *testing.T, image raft.FSMSnapshot) time.Duration {
 	if err != nil {
 		t.Error(err)
 	}
-	return time.Since(begun)
+	return time.Since(started)
 }
 
 // pairing is a session that acquires and releases, each time another lock, while others hold theirs.
@@ -99,9 +99,9 @@ func (p *pairing) apply(longest *time.Duration, cmd *wire.Command) *wire.Result 
 	p.seq++
 	cmd.SessionId, cmd.Seq, cmd.AckedBelow = p.session, p.seq, p.seq
 	log := &raft.Log{Index: p.seq, Data: entry(p.t, cmd)}
-	begun := time.Now()
+	started := time.Now()
 	applied, ok := p.replicated.Apply(log).(*Applied)
-	*longest = max(*longest, time.Since(begun))
+	*longest = max(*longest, time.Since(started))
 	if !ok || applied.Results[0].Status != wire.Status_GRANTED && applied.Results[0].Status != wire.Status_OK {
 		p.t.Fatal(applied)
 	}

@@ -106,13 +106,13 @@ func TestHostileGraphsDoNotCostEachEnqueue(t *testing.T) {
 		c.save()
 		const enqueues = 300
 		sum, most := 0, 0
-		begun := time.Now()
+		started := time.Now()
 		for range enqueues {
 			c.acquire(0, locks...)
 			sum, most = sum+c.m.searched, max(most, c.m.searched)
 			c.cancel()
 		}
-		t.Logf("%s: %d enqueues took %v, %d units, at most %d", graph.name, enqueues, time.Since(begun), sum, most)
+		t.Logf("%s: %d enqueues took %v, %d units, at most %d", graph.name, enqueues, time.Since(started), sum, most)
 		if most < maxSearch/2 || most > maxSearch+overshoot {
 			t.Errorf("%s: %d units for one enqueue", graph.name, most)
 		}

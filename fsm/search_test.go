@@ -147,11 +147,11 @@ func TestSearchIsBounded(t *testing.T) {
 	}
 	wait, _ := c.m.claims.get(r.HoldId)
 	left := maxSearch
-	begun := time.Now()
+	started := time.Now()
 	if path := c.m.cycleOf(wait, &left); path != nil || left > 0 {
 		t.Errorf("found %d nodes with %d steps left", len(path), left)
 	}
-	t.Logf("%d units took %v", maxSearch, time.Since(begun))
+	t.Logf("%d units took %v", maxSearch, time.Since(started))
 	told := c.m.ListDeadlocks(&wire.ListDeadlocksRequest{}).Deadlocks
 	if len(told) != 1 || len(told[0].Cycle) != maxSteps {
 		t.Errorf("listed: %v", told)

@@ -7,7 +7,7 @@ import (
 )
 
 // TestSessionsOfAnEarlierHistory checks that a client from before a restore, or of a cluster that was
-// created anew, never gets another client's session under its own id, and learns why its session ended.
+// created again, never gets another client's session under its own id, and learns why its session ended.
 func TestSessionsOfAnEarlierHistory(t *testing.T) {
 	first := bootstrapped(t)
 	old := openSession(t, first, "old")

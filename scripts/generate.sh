@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Generates the Go code of the schema with pinned tools.
 #
-#   generate.sh           writes it beside the .proto files
+#   generate.sh           writes it to transport/wire
 #   generate.sh --check   compares it with the existing code, and changes nothing
 set -euo pipefail
 cd "$(dirname "$0")/.."

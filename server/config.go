@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -159,17 +160,17 @@ func Defaults() Config {
 }
 
 func (c Config) withDefaults() Config {
-	fill(&c.HeartbeatTimeout, 500*time.Millisecond)
-	fill(&c.ElectionTimeout, 500*time.Millisecond)
-	fill(&c.LeaderLeaseTimeout, min(500*time.Millisecond, c.HeartbeatTimeout))
-	fill(&c.CommitTimeout, 20*time.Millisecond)
-	fill(&c.HashInterval, 10*time.Second)
-	fill(&c.DiskTimeout, 7*time.Second)
-	fill(&c.LogSegmentBytes, 16<<20)
-	fill(&c.ShutdownTimeout, 10*time.Second)
-	fill(&c.Level, fsm.Level)
-	fill(&c.MemoryLimit, 4<<30)
-	fill(&c.MaxBufferBytes, c.MemoryLimit/8)
+	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 500*time.Millisecond)
+	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
+	c.LeaderLeaseTimeout = cmp.Or(c.LeaderLeaseTimeout, min(500*time.Millisecond, c.HeartbeatTimeout))
+	c.CommitTimeout = cmp.Or(c.CommitTimeout, 20*time.Millisecond)
+	c.HashInterval = cmp.Or(c.HashInterval, 10*time.Second)
+	c.DiskTimeout = cmp.Or(c.DiskTimeout, 7*time.Second)
+	c.LogSegmentBytes = cmp.Or(c.LogSegmentBytes, 16<<20)
+	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
+	c.Level = cmp.Or(c.Level, fsm.Level)
+	c.MemoryLimit = cmp.Or(c.MemoryLimit, 4<<30)
+	c.MaxBufferBytes = cmp.Or(c.MaxBufferBytes, c.MemoryLimit/8)
 	c.Limits = c.Limits.WithDefaults()
 	c.Settings = settingsWithDefaults(c.Settings, c.MemoryLimit)
 	if c.Network == nil {
@@ -191,25 +192,17 @@ func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 		return d
 	}
 	s := proto.CloneOf(given)
-	fill(&s.MinTtlMs, d.MinTtlMs)
-	fill(&s.MaxTtlMs, d.MaxTtlMs)
-	fill(&s.DefaultTtlMs, min(max(d.DefaultTtlMs, s.MinTtlMs), s.MaxTtlMs))
-	fill(&s.MaxSessions, d.MaxSessions)
-	fill(&s.MaxLocks, d.MaxLocks)
-	fill(&s.MaxWaitersPerLock, d.MaxWaitersPerLock)
-	fill(&s.MaxClaimsPerSession, d.MaxClaimsPerSession)
-	fill(&s.MaxWindow, d.MaxWindow)
-	fill(&s.MaxValueBytes, d.MaxValueBytes)
-	fill(&s.MaxClientInfoBytes, d.MaxClientInfoBytes)
-	fill(&s.MaxStateBytes, d.MaxStateBytes)
-	fill(&s.MaxSessionBytes, min(d.MaxSessionBytes, s.MaxStateBytes))
+	s.MinTtlMs = cmp.Or(s.MinTtlMs, d.MinTtlMs)
+	s.MaxTtlMs = cmp.Or(s.MaxTtlMs, d.MaxTtlMs)
+	s.DefaultTtlMs = cmp.Or(s.DefaultTtlMs, min(max(d.DefaultTtlMs, s.MinTtlMs), s.MaxTtlMs))
+	s.MaxSessions = cmp.Or(s.MaxSessions, d.MaxSessions)
+	s.MaxLocks = cmp.Or(s.MaxLocks, d.MaxLocks)
+	s.MaxWaitersPerLock = cmp.Or(s.MaxWaitersPerLock, d.MaxWaitersPerLock)
+	s.MaxClaimsPerSession = cmp.Or(s.MaxClaimsPerSession, d.MaxClaimsPerSession)
+	s.MaxWindow = cmp.Or(s.MaxWindow, d.MaxWindow)
+	s.MaxValueBytes = cmp.Or(s.MaxValueBytes, d.MaxValueBytes)
+	s.MaxClientInfoBytes = cmp.Or(s.MaxClientInfoBytes, d.MaxClientInfoBytes)
+	s.MaxStateBytes = cmp.Or(s.MaxStateBytes, d.MaxStateBytes)
+	s.MaxSessionBytes = cmp.Or(s.MaxSessionBytes, min(d.MaxSessionBytes, s.MaxStateBytes))
 	return s
-}
-
-// fill sets a field to its default if it has its zero value.
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }

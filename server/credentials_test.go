@@ -92,7 +92,7 @@ func secretsOf(t *testing.T) (names []string) {
 			names = append(names, string(f.Name()))
 		}
 	}
-	services := wire.File_transport_wire_service_proto.Services()
+	services := wire.File_quorumlock_v1_service_proto.Services()
 	for i := range services.Len() {
 		for j := range services.Get(i).Methods().Len() {
 			if m := services.Get(i).Methods().Get(j); takesSecret(t, m.Input()) {
@@ -116,7 +116,7 @@ type attempt func(secret []byte) (session uint64)
 
 // attempts returns all requests that contain a secret, by name.
 func attempts(t *testing.T, node *Node, at target) map[string]attempt {
-	all := framedAttempts(t, node, at)
+	all := rpcAttempts(t, node, at)
 	url := "http://" + node.Addrs().HTTP
 	maps.Copy(all, sessionAttempts(t, url, at))
 	maps.Copy(all, lockAttempts(t, url, at))
@@ -126,7 +126,7 @@ func attempts(t *testing.T, node *Node, at target) map[string]attempt {
 
 var elsewhere = &wire.Acquire{Locks: []*wire.LockRequest{{Name: "something/else"}}}
 
-func framedAttempts(t *testing.T, node *Node, at target) map[string]attempt {
+func rpcAttempts(t *testing.T, node *Node, at target) map[string]attempt {
 	ask := func(req *wire.Request) uint64 {
 		t.Helper()
 		res := answerOnce(t, node, req).GetResult()
@@ -277,7 +277,7 @@ func TestBackupYieldsNoCredential(t *testing.T) {
 			}
 		}
 	}
-	owner.expect(wire.Status_OK, beat(session)) // no attempt took it over
+	owner.expect(wire.Status_OK, heartbeat(session)) // no attempt took it over
 	owner.expect(wire.Status_OK, release(session, 2, held))
 	owner.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_ReleaseLease{ReleaseLease: &wire.ReleaseLeaseRequest{
 		Secret: []byte("the secret of a lease"), HoldId: leased.GetHoldId(),

@@ -14,10 +14,10 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/budget"
-	"github.com/quorumlock/quorumlock/server/fairqueue"
-	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/httpapi"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/rpc"
 )
@@ -30,10 +30,10 @@ type Node struct {
 	tell   Addresses
 	halted chan error
 
-	replica *replica.Replica
-	rpc     *rpc.Server
-	httpapi *httpapi.Server
-	webDone chan struct{} // closed when httpapi has stopped serving; nil if it is off
+	replica  *replica.Replica
+	rpc      *rpc.Server
+	httpapi  *httpapi.Server
+	httpDone chan struct{} // closed when httpapi has stopped serving; nil if it is off
 
 	queues   *fairqueue.Queues
 	buffers  *budget.Budget
@@ -203,9 +203,9 @@ func (n *Node) startHTTP(l net.Listener) error {
 	if err != nil {
 		return err
 	}
-	n.httpapi, n.webDone = server, make(chan struct{})
+	n.httpapi, n.httpDone = server, make(chan struct{})
 	go func() {
-		defer close(n.webDone)
+		defer close(n.httpDone)
 		if err := server.Serve(l); err != nil {
 			n.halt(fmt.Errorf("the http port stopped serving: %w", err))
 		}
@@ -286,7 +286,7 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.httpapi != nil {
 		errs = append(errs, n.httpapi.Close(ctx))
-		<-n.webDone
+		<-n.httpDone
 	}
 	if n.rpc != nil {
 		errs = append(errs, n.rpc.Close(ctx))

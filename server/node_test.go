@@ -29,7 +29,7 @@ func TestOneNodeServesAndRemembers(t *testing.T) {
 	holder, waiter := c.open("the holder's secret"), c.open("the waiter's secret")
 	held := c.expect(wire.Status_GRANTED, acquire(holder, 1, "orders/1"))
 	c.expect(wire.Status_QUEUED, acquire(waiter, 1, "orders/1"))
-	c.expect(wire.Status_OK, beat(holder))
+	c.expect(wire.Status_OK, heartbeat(holder))
 	c.expect(wire.Status_OK, release(holder, 2, held.Result))
 	granted := c.push().GetOutcome()
 	if granted.GetStatus() != wire.Status_GRANTED || granted.GetToken() <= held.Result.GetToken() {
@@ -43,7 +43,7 @@ func TestOneNodeServesAndRemembers(t *testing.T) {
 	again := open(t, cfg)
 	serving(t, again)
 	c = dial(t, again)
-	c.expect(wire.Status_NOT_ATTACHED, beat(waiter))
+	c.expect(wire.Status_NOT_ATTACHED, heartbeat(waiter))
 	state := c.expect(wire.Status_OK, attach(waiter, "the waiter's secret")).GetResult().GetSession()
 	if len(state.GetHolds()) != 1 || state.GetHolds()[0].GetToken() != granted.GetToken() {
 		t.Errorf("after a restart: %v", state)
@@ -59,14 +59,14 @@ func TestNewerAttachSupersedesOnTheRealNode(t *testing.T) {
 	serving(t, node)
 	old, fresh := dial(t, node), dial(t, node)
 	session, other := old.open("a secret of some length"), old.open("another secret, as long")
-	fresh.expect(wire.Status_NOT_ATTACHED, beat(session))
+	fresh.expect(wire.Status_NOT_ATTACHED, heartbeat(session))
 	fresh.expect(wire.Status_OK, attach(session, "a secret of some length"))
 	if push := old.push(); push.GetSessionId() != session || push.GetLost().GetReason() != wire.SessionLost_SUPERSEDED {
 		t.Errorf("push %v", push)
 	}
-	old.expect(wire.Status_NOT_ATTACHED, beat(session))
-	old.expect(wire.Status_OK, beat(other))
-	fresh.expect(wire.Status_OK, beat(session))
+	old.expect(wire.Status_NOT_ATTACHED, heartbeat(session))
+	old.expect(wire.Status_OK, heartbeat(other))
+	fresh.expect(wire.Status_OK, heartbeat(session))
 }
 
 func TestAddressesOfAllPorts(t *testing.T) {
@@ -160,7 +160,7 @@ func TestCloseBeforeAnybodyLeads(t *testing.T) {
 	cfg.Cluster = []Peer{{"n1", "127.0.0.1:1"}, {"n2", "127.0.0.1:2"}, {"n3", "127.0.0.1:3"}}
 	node := open(t, cfg)
 	c := dial(t, node)
-	c.expect(wire.Status_NOT_LEADER, beat(1))
+	c.expect(wire.Status_NOT_LEADER, heartbeat(1))
 	shut(t, node)
 	c.goodbye()
 	shut(t, node) // a second Close has no effect
@@ -217,7 +217,7 @@ func TestTLSOnEveryPort(t *testing.T) {
 	if c.reply.GetClusterId() != "c1" {
 		t.Errorf("hello %v", c.reply)
 	}
-	c.expect(wire.Status_OK, beat(c.open("a secret of some length")))
+	c.expect(wire.Status_OK, heartbeat(c.open("a secret of some length")))
 
 	nameless, err := transport.TLSFiles{CA: filepath.Join(dir, "ca.crt")}.ClientConfig()
 	if err != nil {

@@ -222,6 +222,6 @@ func release(session, seq uint64, hold *wire.Result) *wire.Request {
 	}}}
 }
 
-func beat(session uint64) *wire.Request {
+func heartbeat(session uint64) *wire.Request {
 	return &wire.Request{SessionId: session, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}}
 }

@@ -382,9 +382,9 @@ type asked struct {
 	rested []bool
 }
 
-func (a *asked) Decode([]byte) error         { return nil }
-func (a *asked) Received() error             { return nil }
-func (a *asked) BeforeRead(begun bool) error { a.rested = append(a.rested, begun); return nil }
+func (a *asked) Decode([]byte) error           { return nil }
+func (a *asked) Received() error               { return nil }
+func (a *asked) BeforeRead(started bool) error { a.rested = append(a.rested, started); return nil }
 
 // TestBeforeReadLearnsOfPartialFrames checks that BeforeRead learns of a partial frame, even of one byte of its length.
 func TestBeforeReadLearnsOfPartialFrames(t *testing.T) {

@@ -115,20 +115,20 @@ func TestFramesAreBounded(t *testing.T) {
 	}); !ok {
 		t.Fatal("a request does not encode itself")
 	}
-	begun := []byte("begun")
+	started := []byte("begun")
 	for name, m := range map[string]proto.Message{"frequent": frequent, "seldom": seldom} {
 		size := proto.Size(m)
 		for max, want := range map[int]error{size - 1: ErrFrameTooLarge, size: nil, size + 1: nil} {
-			b, err := AppendFrame(begun, m, max)
+			b, err := AppendFrame(started, m, max)
 			if !errors.Is(err, want) || (err == nil) != (want == nil) {
 				t.Errorf("%s of %d bytes with %d allowed: %v, want %v", name, size, max, err, want)
 			}
-			if err != nil && string(b) != "begun" || err == nil && len(b) != len(begun)+HeaderSize+size {
+			if err != nil && string(b) != "begun" || err == nil && len(b) != len(started)+HeaderSize+size {
 				t.Errorf("%s: %q was appended", name, b)
 			}
 		}
 	}
-	b, err := AppendFrame(begun, &wire.Hello{Agent: "\xff"}, 100)
+	b, err := AppendFrame(started, &wire.Hello{Agent: "\xff"}, 100)
 	if !errors.Is(err, ErrUnencodable) || string(b) != "begun" {
 		t.Errorf("a text that is not UTF-8: %q, %v", b, err)
 	}

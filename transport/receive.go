@@ -14,7 +14,7 @@ type Receiver interface {
 	Received() error
 	// BeforeRead is called when all frames from a read have been received, before the next read, which may
 	// wait. begun reports whether a part of another frame has arrived. A deadline should be set here.
-	BeforeRead(begun bool) error
+	BeforeRead(started bool) error
 	// Overdue is called when a read deadline has passed. If it returns nil, reading continues with the
 	// deadline that it has set.
 	Overdue() error

@@ -22,7 +22,7 @@ import (
 type inbox struct {
 	got      []*wire.ClientFrame
 	rests    int
-	begun    bool
+	started  bool
 	received func() error
 	rested   func() error
 	overdue  func() error
@@ -35,8 +35,8 @@ func (i *inbox) Decode(b []byte) error {
 
 func (i *inbox) Received() error { return call(i.received) }
 
-func (i *inbox) BeforeRead(begun bool) error {
-	i.rests, i.begun = i.rests+1, begun
+func (i *inbox) BeforeRead(started bool) error {
+	i.rests, i.started = i.rests+1, started
 	return call(i.rested)
 }
 
@@ -125,8 +125,8 @@ func TestReceiveTakesOverFromRead(t *testing.T) {
 		t.Errorf("%v, want ErrUnexpectedEOF", err)
 	}
 	to.want(t, []proto.Message{request(2)})
-	if to.rests != 1 || !to.begun {
-		t.Errorf("%d rests, within a frame: %t", to.rests, to.begun)
+	if to.rests != 1 || !to.started {
+		t.Errorf("%d rests, within a frame: %t", to.rests, to.started)
 	}
 }
 

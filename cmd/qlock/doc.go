@@ -1,7 +1,7 @@
 // Command qlock is the command-line client of a Quorumlock cluster, for people and scripts.
 //
 // Its main verb is run: it acquires a lock, runs a command while the lock is held, and exits with the
-// command's exit code. elect is run for locks that stand for leadership. Scripts that cannot be wrapped use
+// command's exit code. elect is run for leader elections. Scripts that cannot be wrapped use
 // acquire, extend and release. The other verbs inspect (locks, show, why, watch, verify, sessions,
 // deadlocks, status, audit), intervene where an operator has to decide (revoke, force-release, skip-delay,
 // resize), or manage the cluster itself (cluster, snapshot, tls, bench).

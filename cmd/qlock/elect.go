@@ -142,12 +142,12 @@ func observe(c *cli.Context, svc service, name string) error {
 	if err := look(); err != nil {
 		return err
 	}
-	begun := false
+	started := false
 	return follow(c, svc, client.WatchOptions{Name: name}, func(b client.Batch) error {
-		if begun && len(b.Events) == 0 {
+		if started && len(b.Events) == 0 {
 			return nil
 		}
-		begun = true // this look covers the time between the first look and the start of the watch
+		started = true // this look covers the time between the first look and the start of the watch
 		return look()
 	})
 }

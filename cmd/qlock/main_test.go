@@ -32,14 +32,14 @@ var scratch string
 
 func TestMain(m *testing.M) {
 	if file := os.Getenv("TEST_BEAT_FILE"); file != "" {
-		beat(file)
+		writeTicks(file)
 	}
 	heedHangup()
 	os.Exit(testMain(m))
 }
 
 // heedHangup restarts this program if it was started under nohup: qlock would inherit the ignored SIGHUP
-// and rightly ignore it too, and the tests of hangups would wait in vain.
+// and rightly ignore it too, and the tests of hangups would wait until they time out.
 func heedHangup() {
 	if !signal.Ignored(syscall.SIGHUP) {
 		return
@@ -66,10 +66,10 @@ func testMain(m *testing.M) int {
 	return m.Run()
 }
 
-// beat is what this test binary does when a test runs it as a command: it ignores TERM and writes the time
+// writeTicks is what this test binary does when a test runs it as a command: it ignores TERM and writes the time
 // to a file as long as it is alive. TEST_BEAT_FORK names the file of a second such process, in the same
 // process group.
-func beat(file string) {
+func writeTicks(file string) {
 	ignore(syscall.SIGTERM)
 	if second := os.Getenv("TEST_BEAT_FORK"); second != "" {
 		cmd := exec.Command(os.Args[0])

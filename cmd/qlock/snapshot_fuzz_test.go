@@ -51,7 +51,7 @@ func applied(t testing.TB, m *fsm.Machine, cmd *wire.Command) *wire.Result {
 	return done.Results[0]
 }
 
-func begun(t testing.TB) *fsm.Machine {
+func started(t testing.TB) *fsm.Machine {
 	m := fsm.New(fsm.Level)
 	applied(t, m, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Lineage: "first", Settings: fsm.DefaultSettings()}}})
 	return m
@@ -60,7 +60,7 @@ func begun(t testing.TB) *fsm.Machine {
 // fuzzedSnapshot returns a file with an example of everything.
 func fuzzedSnapshot(t testing.TB) []byte {
 	t.Helper()
-	m := begun(t)
+	m := started(t)
 	for i := range byte(3) {
 		hash := sha256.Sum256([]byte{i})
 		session := applied(t, m, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:]}}}).GetSession().GetSessionId()
@@ -132,7 +132,7 @@ func restoreFile(t *testing.T, file []byte) (read bool) {
 	}
 	writeSnapshot(io.Discard, "backup.snap", m)
 	writeSavedLocks(io.Discard, locks)
-	cluster := begun(t)
+	cluster := started(t)
 	applied(t, cluster, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
 		Backup: &wire.Backup{ClusterId: m.ClusterID(), Revision: m.Revision(), Token: m.Token()}, ClusterId: cluster.ClusterID(),
 		Settings: m.Settings(), Audit: fsm.RestorableAudit(auditOf(m)), Lineage: "second", Operator: "ann", Reason: "because",

@@ -85,12 +85,12 @@ func watch(c *cli.Context, svc service, what client.WatchOptions, std console) e
 	if err := leads(c.Context, svc, timeout(c, defaultTimeout)); err != nil {
 		return withEndpoints(c, err)
 	}
-	begun := false
+	started := false
 	return follow(c, svc, what, func(b client.Batch) error {
-		if !begun && what.After.Revision == 0 {
+		if !started && what.After.Revision == 0 {
 			printError(std.err, fmt.Errorf("watching from %s:%d on", printable(b.Position.Lineage), b.Position.Revision))
 		}
-		begun = true
+		started = true
 		for _, e := range b.Events {
 			if err := showLine(c, with{e, map[string]any{"lineage": b.Position.Lineage}}, eventLine(e)); err != nil {
 				return err

@@ -138,9 +138,9 @@ func (p *pace) look() {
 }
 
 // returned records that memory was returned, starting at begun, while the process had that footprint.
-func (p *pace) returned(footprint, allocated uint64, begun time.Time) {
+func (p *pace) returned(footprint, allocated uint64, started time.Time) {
 	p.fastest, p.slow, p.again = allocated, 0, 0
-	p.rest = begun.Add(returnRest * time.Since(begun))
+	p.rest = started.Add(returnRest * time.Since(started))
 	if p.read().footprint < footprint/4*3 {
 		p.again = quietLooks // memory that was still in use may be free by then
 	}

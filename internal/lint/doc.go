@@ -10,7 +10,7 @@
 //   - imports_test.go: which packages may import which, and the SDK's dependencies
 //   - pure_test.go: what the state machine must not use, to stay deterministic
 //   - shape_test.go: sizes, names, package and declaration comments
-//   - schema_test.go: the generated code matches the .proto files beside it
+//   - schema_test.go: the generated code matches the .proto files
 //   - sleep_test.go: tests wait for conditions, not for time to pass
 //   - words_test.go: the vocabulary, and links in documents
 //   - documents_test.go: the Go code in the documents compiles

@@ -3,6 +3,7 @@ package lint
 import (
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -21,17 +22,18 @@ import (
 // schema reads the .proto files by their import paths.
 func schema(t *testing.T) map[string]string {
 	t.Helper()
-	paths, err := filepath.Glob(filepath.Join(root(), "transport", "wire", "*.proto"))
-	if err != nil || len(paths) == 0 {
-		t.Fatalf("no schema: %v", err)
-	}
+	files := os.DirFS(filepath.Join(root(), "transport", "proto"))
 	sources := map[string]string{}
-	for _, path := range paths {
-		src, err := os.ReadFile(path)
-		if err != nil {
-			t.Fatal(err)
+	err := fs.WalkDir(files, ".", func(path string, entry fs.DirEntry, err error) error {
+		if err != nil || entry.IsDir() {
+			return err
 		}
-		sources["transport/wire/"+filepath.Base(path)] = string(src)
+		src, err := fs.ReadFile(files, path)
+		sources[path] = string(src)
+		return err
+	})
+	if err != nil || len(sources) == 0 {
+		t.Fatalf("no schema: %v", err)
 	}
 	return sources
 }
@@ -104,8 +106,8 @@ func TestGeneratedCodeIsCurrent(t *testing.T) {
 
 func TestGeneratedCodeIsCurrentCanFail(t *testing.T) {
 	sources := schema(t)
-	sources["transport/wire/model.proto"] += "\nmessage Forgotten {}\n"
-	sources["transport/wire/forgotten.proto"] = "syntax = \"proto3\";\npackage quorumlock.v1;\n"
+	sources["quorumlock/v1/model.proto"] += "\nmessage Forgotten {}\n"
+	sources["quorumlock/v1/forgotten.proto"] = "syntax = \"proto3\";\npackage quorumlock.v1;\n"
 	findings := stale(t, sources)
 	expect(t, findings, "model.proto is newer than its generated code")
 	expect(t, findings, "forgotten.proto has no generated code")

@@ -61,18 +61,18 @@ func TestOptionsAreRefused(t *testing.T) {
 }
 
 func TestSystemsTakeTurnsToBeFirst(t *testing.T) {
-	c := &comparison{options: parsed(t, "--systems", "etcd,zookeeper", "--workloads", "hot,crowd")}
-	hot, crowd := c.stages[0], c.stages[1]
+	c := &comparison{options: parsed(t, "--systems", "etcd,zookeeper", "--workloads", "hot,long-queue")}
+	hot, sessionSet := c.stages[0], c.stages[1]
 	for round, want := range []string{"quorumlock", "etcd", "zookeeper", "quorumlock"} {
 		got := names(c.taking(hot, round))
 		if got[0] != want || len(got) != 3 {
 			t.Errorf("round %d: %v", round, got)
 		}
-		if got := names(c.taking(crowd, round)); !slices.Equal(got, []string{"quorumlock"}) {
-			t.Errorf("round %d, crowd: %v", round, got)
+		if got := names(c.taking(sessionSet, round)); !slices.Equal(got, []string{"quorumlock"}) {
+			t.Errorf("round %d, long queue: %v", round, got)
 		}
 	}
-	if got := c.turns(); got != 3*len(hot.Workloads)+len(crowd.Workloads) {
+	if got := c.turns(); got != 3*len(hot.Workloads)+len(sessionSet.Workloads) {
 		t.Errorf("%d turns", got)
 	}
 }

@@ -12,7 +12,7 @@ import (
 type progress struct {
 	out      *os.File
 	terminal bool
-	begun    time.Time
+	started  time.Time
 	all      int
 	stop     chan struct{} // ends tick
 	ended    sync.WaitGroup
@@ -24,7 +24,7 @@ type progress struct {
 
 func newProgress(out *os.File, all int) *progress {
 	info, err := out.Stat()
-	p := &progress{out: out, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, begun: time.Now(), all: all, stop: make(chan struct{})}
+	p := &progress{out: out, terminal: err == nil && info.Mode()&os.ModeCharDevice != 0, started: time.Now(), all: all, stop: make(chan struct{})}
 	if p.terminal {
 		p.ended.Go(p.tick)
 	}
@@ -56,7 +56,7 @@ func (p *progress) show(done int, what string) {
 
 // draw prints the line. The caller must hold mu.
 func (p *progress) draw() {
-	line := p.line(time.Since(p.begun))
+	line := p.line(time.Since(p.started))
 	if p.terminal {
 		fmt.Fprintf(p.out, "\r\x1b[K%s", line)
 	} else {

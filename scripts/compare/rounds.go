@@ -154,8 +154,8 @@ func (c *comparison) round(ctx context.Context, round int) error {
 
 // turn starts a system, runs the stage's workloads, and ends it.
 func (c *comparison) turn(ctx context.Context, stage workload.Stage, s system.System, where string) (workload.Figures, error) {
-	begun := c.done
-	defer func() { c.done = begun + len(stage.Workloads) }()
+	started := c.done
+	defer func() { c.done = started + len(stage.Workloads) }()
 	dir, err := os.MkdirTemp(c.temp, stage.Name+"-"+s.Name()+"-")
 	if err != nil {
 		return nil, err

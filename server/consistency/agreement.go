@@ -36,8 +36,8 @@ type agreement struct {
 	differing uint64
 }
 
-// Dissent is a log entry after which a majority of the voters had a different state than this node.
-type Dissent struct {
+// Divergence is a log entry after which a majority of the voters had a different state than this node.
+type Divergence struct {
 	Index uint64
 	// Own is this node's hash, and Theirs that of the majority.
 	Own, Theirs [sha256.Size]byte
@@ -80,7 +80,7 @@ func (a *agreement) hashes() *wire.StateHashes {
 
 // compare compares every point of this node again, among the current voters. It returns a Dissent if there is
 // one, otherwise nil.
-func (a *agreement) compare(voters []string) *Dissent {
+func (a *agreement) compare(voters []string) *Divergence {
 	for id := range a.reports {
 		if !slices.Contains(voters, id) {
 			delete(a.reports, id) // it will be asked again if it comes back
@@ -95,7 +95,7 @@ func (a *agreement) compare(voters []string) *Dissent {
 				a.differing = max(a.differing, p.index)
 			}
 		case sum != p.sum:
-			return &Dissent{Index: p.index, Own: p.sum, Theirs: sum, Majority: majority, Voters: len(voters)}
+			return &Divergence{Index: p.index, Own: p.sum, Theirs: sum, Majority: majority, Voters: len(voters)}
 		case p.index > a.agreed.index:
 			a.agreed = p
 		}

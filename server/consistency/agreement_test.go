@@ -51,32 +51,32 @@ func TestAgreement(t *testing.T) {
 		own               string
 		others            map[string]string
 		agreed, differing uint64
-		// dissents is the index at which this node finds a majority against it, 0 if it does not.
-		dissents uint64
+		// divergences is the index at which this node finds a majority against it, 0 if it does not.
+		divergences uint64
 	}{
 		"alone":                       {voters: nodes(1), own: "ab", agreed: 20},
 		"nobody has answered":         {voters: nodes(3), own: "ab"},
 		"one of two others":           {voters: nodes(3), own: "abc", others: map[string]string{"n2": "ab"}, agreed: 20},
 		"skipped points":              {voters: nodes(3), own: "a.c", others: map[string]string{"n2": ".bc", "n3": "ab"}, agreed: 30},
 		"another is wrong":            {voters: nodes(3), own: "ab", others: map[string]string{"n2": "ab", "n3": "ax"}, agreed: 20},
-		"this node is wrong":          {voters: nodes(3), own: "ax", others: map[string]string{"n2": "ab", "n3": "ab"}, agreed: 10, dissents: 20},
+		"this node is wrong":          {voters: nodes(3), own: "ax", others: map[string]string{"n2": "ab", "n3": "ab"}, agreed: 10, divergences: 20},
 		"two of three differ":         {voters: nodes(3), own: "ab", others: map[string]string{"n2": "ax"}, agreed: 10, differing: 20},
 		"all three differ":            {voters: nodes(3), own: "ab", others: map[string]string{"n2": "ax", "n3": "ay"}, agreed: 10, differing: 20},
 		"they agree again":            {voters: nodes(3), own: "abc", others: map[string]string{"n2": "axc"}, agreed: 30, differing: 20},
 		"two sides of four":           {voters: nodes(4), own: "a", others: map[string]string{"n2": "a", "n3": "x", "n4": "x"}, differing: 10},
 		"two of five are no majority": {voters: nodes(5), own: "a", others: map[string]string{"n2": "x", "n3": "x"}, differing: 10},
-		"three of five":               {voters: nodes(5), own: "a", others: map[string]string{"n2": "x", "n3": "x", "n4": "x"}, dissents: 10},
+		"three of five":               {voters: nodes(5), own: "a", others: map[string]string{"n2": "x", "n3": "x", "n4": "x"}, divergences: 10},
 		"who does not vote":           {voters: nodes(3), own: "a", others: map[string]string{"n2": "a", "n4": "x", "n5": "x"}, agreed: 10},
 		"not voting, right":           {voters: []string{"n2", "n3"}, own: "a", others: map[string]string{"n2": "a", "n3": "a"}, agreed: 10},
-		"not voting, wrong":           {voters: []string{"n2", "n3"}, own: "x", others: map[string]string{"n2": "a", "n3": "a"}, dissents: 10},
+		"not voting, wrong":           {voters: []string{"n2", "n3"}, own: "x", others: map[string]string{"n2": "a", "n3": "a"}, divergences: 10},
 		"not voting, one answered":    {voters: []string{"n2", "n3"}, own: "x", others: map[string]string{"n2": "a"}},
 		"before raft runs":            {own: "a", others: map[string]string{"n2": "x"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			a := heard(c.own, c.others)
 			d := a.compare(c.voters)
-			if (d != nil) != (c.dissents != 0) || d != nil && d.Index != c.dissents {
-				t.Errorf("dissent %+v, want one at %d", d, c.dissents)
+			if (d != nil) != (c.divergences != 0) || d != nil && d.Index != c.divergences {
+				t.Errorf("dissent %+v, want one at %d", d, c.divergences)
 			}
 			if a.agreed.index != c.agreed || a.differing != c.differing {
 				t.Errorf("agreed at %d, differing at %d; want %d, %d", a.agreed.index, a.differing, c.agreed, c.differing)
@@ -88,7 +88,7 @@ func TestAgreement(t *testing.T) {
 	}
 }
 
-func TestDissentNamesTheMajority(t *testing.T) {
+func TestDivergenceNamesTheMajority(t *testing.T) {
 	d := heard("x", map[string]string{"n2": "a", "n3": "a"}).compare(nodes(3))
 	if d == nil || !slices.Equal(d.Majority, []string{"n2", "n3"}) || d.Voters != 3 || d.Theirs != stateOf("a") || d.Own != stateOf("x") {
 		t.Errorf("%+v", d)

@@ -32,9 +32,9 @@ type Config struct {
 	Voters func() []string
 	// Exchange sends the hashes of this node to all others, and records theirs with Checker.Record.
 	Exchange func(ctx context.Context, own *wire.StateHashes)
-	// Dissented is called when a majority of the voters had a different state than this node. It is called
+	// Diverged is called when a majority of the voters had a different state than this node. It is called
 	// again whenever hashes are compared.
-	Dissented func(*Dissent)
+	Diverged func(*Divergence)
 	// Hashed is called after a state was hashed, with the time that it took.
 	Hashed func(took time.Duration)
 	Logger hclog.Logger
@@ -225,6 +225,6 @@ func (c *Checker) compareAll() {
 	}
 	c.mu.Unlock()
 	if d != nil {
-		c.cfg.Dissented(d)
+		c.cfg.Diverged(d)
 	}
 }

@@ -79,8 +79,8 @@ func checker(t *testing.T) (c *Checker, log *bytes.Buffer) {
 	log = &bytes.Buffer{}
 	return New(Config{
 		Self: "n1", Voters: func() []string { return nodes(1) }, Hashed: func(time.Duration) {},
-		Dissented: func(d *Dissent) { t.Errorf("dissent: %+v", d) },
-		Logger:    hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Info}),
+		Diverged: func(d *Divergence) { t.Errorf("dissent: %+v", d) },
+		Logger:   hclog.New(&hclog.LoggerOptions{Output: log, Level: hclog.Info}),
 	}), log
 }
 

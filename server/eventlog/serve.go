@@ -44,14 +44,14 @@ func (l *Log) Serve(ctx context.Context, w *Watch, send func(*wire.WatchResponse
 // respond sends the next response of the watch, unless it is the final one, and then pauses the watch. It
 // sends a response without events only if mark is set.
 func (l *Log) respond(ctx context.Context, w *Watch, mark bool, send func(*wire.WatchResponse) error) (resp *wire.WatchResponse, drained bool, err error) {
-	busy, begun := l.busy.Add(1), time.Now()
+	busy, started := l.busy.Add(1), time.Now()
 	defer l.busy.Add(-1)
 	resp, drained = l.Read(w)
 	if resp.Status != wire.Status_OK || len(resp.Events) == 0 && !(mark && drained) {
 		return resp, drained, nil
 	}
 	if err = send(resp); err == nil {
-		rest(ctx, time.Since(begun), busy)
+		rest(ctx, time.Since(started), busy)
 	}
 	return resp, drained, err
 }

@@ -28,14 +28,14 @@ func TestBusyWatchesAreThrottled(t *testing.T) {
 		{time.Hour, 10_000, maxRest},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			begun := time.Now()
+			started := time.Now()
 			rest(t.Context(), test.took, test.busy)
-			if got := time.Since(begun); got != test.want {
+			if got := time.Since(started); got != test.want {
 				t.Errorf("%d watches that took %v rest %v, want %v", test.busy, test.took, got, test.want)
 			}
 			ended, end := context.WithCancel(t.Context())
 			end()
-			if rest(ended, time.Hour, 2); time.Since(begun) != test.want {
+			if rest(ended, time.Hour, 2); time.Since(started) != test.want {
 				t.Error("a watch that has ended rests")
 			}
 		})
@@ -77,17 +77,17 @@ func TestWhenAWatchSpeaks(t *testing.T) {
 			happen(h, lockEvent("other", 1))
 		}
 		w := begin(t, h, &wire.WatchRequest{Name: "mine", AfterRevision: 1, Lineage: "l"})
-		begun := time.Now()
+		started := time.Now()
 		var spoke []time.Duration
 		var last *wire.WatchResponse
 		ended := make(chan error, 1)
 		go func() {
 			var err error
 			last, err = h.Serve(t.Context(), w, func(*wire.WatchResponse) error {
-				spoke = append(spoke, time.Since(begun))
+				spoke = append(spoke, time.Since(started))
 				return nil
 			})
-			spoke = append(spoke, time.Since(begun))
+			spoke = append(spoke, time.Since(started))
 			ended <- err
 		}()
 		time.Sleep(time.Second)
@@ -114,7 +114,7 @@ func TestWorkersPauseAfterAnswers(t *testing.T) {
 		l := New()
 		l.busy.Store(9)
 		for _, failure := range []error{nil, errors.New("gone")} {
-			begun := time.Now()
+			started := time.Now()
 			_, _, err := l.respond(t.Context(), begin(t, l, &wire.WatchRequest{}), true, func(*wire.WatchResponse) error {
 				time.Sleep(time.Millisecond)
 				return failure
@@ -123,7 +123,7 @@ func TestWorkersPauseAfterAnswers(t *testing.T) {
 			if failure == nil {
 				want += 10 * restFactor * time.Millisecond
 			}
-			if took := time.Since(begun); took != want || err != failure || l.busy.Load() != 9 {
+			if took := time.Since(started); took != want || err != failure || l.busy.Load() != 9 {
 				t.Errorf("answered after %v, want %v: %v", took, want, err)
 			}
 		}

@@ -105,7 +105,7 @@ func TestLeasesAreFixed(t *testing.T) {
 // earlier than another has no effect, and that none moves the end of a lease or of a decided session.
 func TestSignsOfLifeOnlyProlong(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d, begun := idleDeadlines(), time.Now()
+		d, started := idleDeadlines(), time.Now()
 		d.Observe(opened(1, 10*time.Second))
 		d.Observe([]*wire.Event{{Type: wire.Event_SESSION_OPENED, SessionId: 2, TtlMs: 10_000, Leased: true}})
 		want := func(session uint64, left time.Duration) {
@@ -122,9 +122,9 @@ func TestSignsOfLifeOnlyProlong(t *testing.T) {
 		d.Touch(2, time.Now())
 		want(1, 10*time.Second)
 		want(2, 5*time.Second)
-		d.Touch(1, begun.Add(3*time.Second)) // arrived before the last one, processed after it
+		d.Touch(1, started.Add(3*time.Second)) // arrived before the last one, processed after it
 		want(1, 10*time.Second)
-		d.Decide(begun.Add(10 * time.Second)) // the lease's end
+		d.Decide(started.Add(10 * time.Second)) // the lease's end
 		if _, bounded := d.Remaining(Session, 2); bounded {
 			t.Error("a decided end has time left")
 		}
@@ -213,25 +213,25 @@ func TestOtherErrorsAreUnchanged(t *testing.T) {
 // second time.
 func TestExtensionAfterAStall(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		d, begun := idleDeadlines(), time.Now()
+		d, started := idleDeadlines(), time.Now()
 		d.Observe(opened(1, 8*time.Second))
 		d.Observe(opened(2, 20*time.Second))
 		e := d.tables[Session][1]
-		end := begun.Add(8 * time.Second)
+		end := started.Add(8 * time.Second)
 		d.extendAfterStall(end.Add(stall - 1))
 		if e.forgiven || !e.at.Equal(end) {
 			t.Error("forgiven without a stall")
 		}
 		d.extendAfterStall(end.Add(stall))
 		if !e.forgiven || !e.at.Equal(end.Add(2*stall)) {
-			t.Errorf("after a stall it is due at %v", e.at.Sub(begun))
+			t.Errorf("after a stall it is due at %v", e.at.Sub(started))
 		}
 		d.extendAfterStall(end.Add(time.Hour))
 		if !e.at.Equal(end.Add(2 * stall)) {
 			t.Error("forgiven twice")
 		}
 		if other := d.tables[Session][2]; !other.forgiven || !other.at.Equal(end.Add(time.Hour+5*time.Second)) {
-			t.Errorf("a long stall gives %v", other.at.Sub(begun))
+			t.Errorf("a long stall gives %v", other.at.Sub(started))
 		}
 		d.Touch(1, end)
 		if e.forgiven {

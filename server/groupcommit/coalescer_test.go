@@ -79,8 +79,8 @@ func (p *packing) again(session uint64, end time.Time) {
 	})
 }
 
-// crowd makes sixteen sessions ask repeatedly for 100 ms, and returns when they have their last answers.
-func (p *packing) crowd() {
+// askRepeatedly makes sixteen sessions ask repeatedly for 100 ms, and returns when they have their last answers.
+func (p *packing) askRepeatedly() {
 	end := time.Now().Add(100 * time.Millisecond)
 	for session := range uint64(16) {
 		p.again(session+1, end)
@@ -224,7 +224,7 @@ func TestSlowClientsAreNotExpected(t *testing.T) {
 // TestChangedLoadIsLearnedAgain verifies that the share of a former crowd is forgotten.
 func TestChangedLoadIsLearnedAgain(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
-		p.crowd()
+		p.askRepeatedly()
 		for i := range uint64(40) {
 			p.ask(100+2*i, nil)
 			p.ask(101+2*i, nil)
@@ -238,7 +238,7 @@ func TestChangedLoadIsLearnedAgain(t *testing.T) {
 // slightly, and only until the share has adapted.
 func TestUnlearnedDelaysAreShort(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
-		p.crowd()
+		p.askRepeatedly()
 		p.again(99, time.Now().Add(100*time.Millisecond))
 		time.Sleep(110 * time.Millisecond)
 		const undisturbed = int(100 * time.Millisecond / (commitTime + thinkTime))
@@ -251,7 +251,7 @@ func TestUnlearnedDelaysAreShort(t *testing.T) {
 // TestCoalescingIsBounded verifies that an entry waits for at most coalesceTimeout.
 func TestCoalescingIsBounded(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
-		p.crowd()
+		p.askRepeatedly()
 		p.ask(99, nil)
 		synctest.Wait()
 		if p.Queued() == 0 {
@@ -271,7 +271,7 @@ func TestCoalescingIsBounded(t *testing.T) {
 // TestCoalescingEndsWithTheLeadership verifies that commands that wait when a leadership ends are answered then.
 func TestCoalescingEndsWithTheLeadership(t *testing.T) {
 	inVirtualTime(t, func(p *packing) {
-		p.crowd()
+		p.askRepeatedly()
 		answers := 0
 		p.ask(99, func(*wire.Result) { answers++ })
 		synctest.Wait() // until the proposer waits for more commands

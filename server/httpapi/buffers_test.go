@@ -13,9 +13,9 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/budget"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -128,10 +128,10 @@ func TestUnreadListsOfManyConnections(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
 	var all [4]answers
-	var crowd sync.WaitGroup
+	var readers sync.WaitGroup
 	for i := range all {
 		client := p.reluctant()
-		crowd.Go(func() { all[i].begin(ctx, client, p, 40) })
+		readers.Go(func() { all[i].begin(ctx, client, p, 40) })
 	}
 	for range 20 {
 		p.post("LockService/List", `{"pageSize":1}`).ok()
@@ -139,7 +139,7 @@ func TestUnreadListsOfManyConnections(t *testing.T) {
 			t.Errorf("%d bytes are held, the budget has %d", used, smallBudget)
 		}
 	}
-	crowd.Wait()
+	readers.Wait()
 	p.post("LockService/List", `{"pageSize":1000}`).ok()
 	stop()
 	for i := range all {
@@ -152,13 +152,13 @@ func TestUnreadListsOfManyConnections(t *testing.T) {
 func TestUnfinishedBodiesAreCounted(t *testing.T) {
 	_, p, buffers := servesPages(t)
 	var stalled []*io.PipeWriter
-	var crowd sync.WaitGroup
+	var readers sync.WaitGroup
 	var refused answers
 	client := p.reluctant()
 	for range 200 {
 		r, w := io.Pipe()
 		stalled = append(stalled, w)
-		crowd.Go(func() {
+		readers.Go(func() {
 			req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://"+p.addr+"/quorumlock.v1.LockService/List", r)
 			if err != nil {
 				panic(err)
@@ -184,15 +184,15 @@ func TestUnfinishedBodiesAreCounted(t *testing.T) {
 	if used := buffers.Used(); used > smallBudget {
 		t.Errorf("%d bytes are held, the budget has %d", used, smallBudget)
 	}
-	begun := time.Now()
+	started := time.Now()
 	p.post("LockService/List", `{"pageSize":1}`).ok()
-	if took := time.Since(begun); took > time.Second {
+	if took := time.Since(started); took > time.Second {
 		t.Errorf("an honest caller waited %v", took)
 	}
 	for _, w := range stalled {
 		_ = w.CloseWithError(io.ErrUnexpectedEOF)
 	}
-	crowd.Wait()
+	readers.Wait()
 	eventually(t, "the memory to be given back", func() bool { return buffers.Used() <= 4*listener.ConnBytes })
 }
 

@@ -7,10 +7,10 @@ import (
 
 	"connectrpc.com/connect"
 
-	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,8 +12,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/budget"
-	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -160,33 +161,25 @@ func DefaultLimits() Limits {
 
 func (l Limits) withDefaults() Limits {
 	d := DefaultLimits()
-	fill(&l.MaxConnections, d.MaxConnections)
-	fill(&l.MaxHandshakes, d.MaxHandshakes)
-	fill(&l.MaxRequests, d.MaxRequests)
-	fill(&l.MaxBodyBytes, d.MaxBodyBytes)
-	fill(&l.MaxHeaderBytes, d.MaxHeaderBytes)
-	fill(&l.HeaderTimeout, d.HeaderTimeout)
-	fill(&l.BodyTimeout, d.BodyTimeout)
-	fill(&l.WriteTimeout, d.WriteTimeout)
-	fill(&l.IdleTimeout, d.IdleTimeout)
-	fill(&l.MaxWatchesPerConnection, d.MaxWatchesPerConnection)
-	fill(&l.WatchTimeout, d.WatchTimeout)
-	fill(&l.LeaderWait, d.LeaderWait)
-	fill(&l.RetryGrace, d.RetryGrace)
+	l.MaxConnections = cmp.Or(l.MaxConnections, d.MaxConnections)
+	l.MaxHandshakes = cmp.Or(l.MaxHandshakes, d.MaxHandshakes)
+	l.MaxRequests = cmp.Or(l.MaxRequests, d.MaxRequests)
+	l.MaxBodyBytes = cmp.Or(l.MaxBodyBytes, d.MaxBodyBytes)
+	l.MaxHeaderBytes = cmp.Or(l.MaxHeaderBytes, d.MaxHeaderBytes)
+	l.HeaderTimeout = cmp.Or(l.HeaderTimeout, d.HeaderTimeout)
+	l.BodyTimeout = cmp.Or(l.BodyTimeout, d.BodyTimeout)
+	l.WriteTimeout = cmp.Or(l.WriteTimeout, d.WriteTimeout)
+	l.IdleTimeout = cmp.Or(l.IdleTimeout, d.IdleTimeout)
+	l.MaxWatchesPerConnection = cmp.Or(l.MaxWatchesPerConnection, d.MaxWatchesPerConnection)
+	l.WatchTimeout = cmp.Or(l.WatchTimeout, d.WatchTimeout)
+	l.LeaderWait = cmp.Or(l.LeaderWait, d.LeaderWait)
+	l.RetryGrace = cmp.Or(l.RetryGrace, d.RetryGrace)
 	return l
-}
-
-// fill sets a field to its default if it has its zero value.
-func fill[T comparable](field *T, value T) {
-	var zero T
-	if *field == zero {
-		*field = value
-	}
 }
 
 func (c Config) withDefaults() Config {
 	c.Limits = c.Limits.withDefaults()
-	fill(&c.ClientAuth, AuthNone)
+	c.ClientAuth = cmp.Or(c.ClientAuth, AuthNone)
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}

@@ -15,8 +15,11 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/test/watchlog"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
+
+const lineage = watchlog.Lineage
 
 // cluster fakes a replicated state machine: one machine, and nodes of which one leads. What takes time in a
 // real cluster happens here when the test triggers it.
@@ -39,13 +42,13 @@ type cluster struct {
 	came func(*listener.Conn)
 	// changes records the calls of the membership methods.
 	changes []string
-	history *history
+	history *watchlog.Log
 }
 
 func newCluster(t *testing.T) *cluster {
 	c := &cluster{
 		t: t, machine: fsm.New(fsm.Level), serving: true,
-		history: newHistory(), nodes: map[string]*fake{}, waiting: map[pending.Key]map[int]func(*wire.Result){},
+		history: watchlog.New(), nodes: map[string]*fake{}, waiting: map[pending.Key]map[int]func(*wire.Result){},
 	}
 	c.must(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c1", Settings: fsm.DefaultSettings()}}})
 	c.lead("n1")
@@ -109,7 +112,7 @@ func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 		}
 		delete(c.waiting, key)
 	}
-	c.history.add(applied.Events...)
+	c.history.Add(applied.Events...)
 	c.mu.Unlock()
 	for _, call := range calls {
 		call()
@@ -300,13 +303,13 @@ func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Se
 
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
 	// The revision is in the future, or only later than what this node has applied.
-	if present := f.cluster.history.last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
+	if present := f.cluster.history.Last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
 		if !f.leads() {
 			return status.ErrNotLeader
 		}
 		return eventlog.FutureRevision(req.GetAfterRevision(), present)
 	}
-	return f.cluster.history.watch(ctx, req, send)
+	return f.cluster.history.Watch(ctx, req, send)
 }
 
 func (f *fake) SaveSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, w io.Writer) error {

@@ -72,7 +72,7 @@ func (f *filler) value(empty protoreflect.Value, field protoreflect.FieldDescrip
 // methodOf returns a procedure's descriptor in the schema.
 func methodOf(procedure string) protoreflect.MethodDescriptor {
 	service, method, _ := strings.Cut(procedure, "/")
-	return wire.File_transport_wire_service_proto.Services().ByName(protoreflect.Name(service)).Methods().ByName(protoreflect.Name(method))
+	return wire.File_quorumlock_v1_service_proto.Services().ByName(protoreflect.Name(service)).Methods().ByName(protoreflect.Name(method))
 }
 
 // messageOf returns an empty message of a type.

@@ -232,14 +232,14 @@ func TestUnfinishedHandshakesTakeNoPlaces(t *testing.T) {
 			change = append(change, secured(dir, "n1", AuthRequire))
 		}
 		p := start(t, newCluster(t), "n1", append(change, limits(func(l *Limits) { l.MaxConnections, l.MaxHandshakes = 2, 40 }))...)
-		var crowd []net.Conn
+		var flood []net.Conn
 		for range 100 {
 			conn := mustDial(t, p.addr)
 			defer conn.Close()
 			_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
-			crowd = append(crowd, conn)
+			flood = append(flood, conn)
 		}
-		begun := time.Now()
+		started := time.Now()
 		if secure {
 			if status, text := fetch(t, caller(t, dir, ""), p, "/readyz"); status != http.StatusOK {
 				t.Errorf("/readyz: %d %s", status, text)
@@ -247,10 +247,10 @@ func TestUnfinishedHandshakesTakeNoPlaces(t *testing.T) {
 		} else if got := p.get("/readyz"); got.status != http.StatusOK {
 			t.Errorf("/readyz: %d %s", got.status, got.body)
 		}
-		if took := time.Since(begun); took > time.Second {
+		if took := time.Since(started); took > time.Second {
 			t.Errorf("an honest caller waited %v", took)
 		}
-		if _, err := crowd[0].Read(make([]byte, 1)); err == nil {
+		if _, err := flood[0].Read(make([]byte, 1)); err == nil {
 			t.Error("the oldest of the crowd was answered")
 		}
 		if n := p.server.connections.Handshakes(); n > 20 {

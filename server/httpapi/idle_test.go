@@ -84,11 +84,11 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	waiting := bob.later(t.Context(), forever)
 	c.queued("a", 1)
 	raw := p.raw("GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n")
-	begun := time.Now()
+	started := time.Now()
 	if _, err := io.Copy(io.Discard, raw); err != nil {
 		t.Errorf("a connection of HTTP/1.1 without a request: %v", err)
 	}
-	if took := time.Since(begun); took < idle/2 {
+	if took := time.Since(started); took < idle/2 {
 		t.Errorf("closed after %v", took)
 	}
 	conn := last()

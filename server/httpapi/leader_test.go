@@ -129,7 +129,7 @@ func (st *stage) get(path string) string {
 func TestNoNextLeader(t *testing.T) {
 	for _, way := range lost {
 		eachForwarded(t, func(st *stage, procedure string, p probe) {
-			begun := time.Now()
+			started := time.Now()
 			a, sent := st.atFollower(procedure, p)
 			time.Sleep(time.Minute) // the search starts when the leader is lost
 			way.by(sent)
@@ -139,7 +139,7 @@ func TestNoNextLeader(t *testing.T) {
 			st.c.lead("")
 			<-a.done
 			wait := st.s.cfg.Limits.LeaderWait
-			if took := time.Since(begun) - time.Minute; took < wait-pollEvery || took > wait+2*pollEvery {
+			if took := time.Since(started) - time.Minute; took < wait-pollEvery || took > wait+2*pollEvery {
 				t.Errorf("%s: the next leader was waited for for %v", way.name, took)
 			}
 			if way.nothing || p.repeats == changesNothing {
@@ -159,7 +159,7 @@ func TestNoNextLeader(t *testing.T) {
 // loop.
 func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 	play(t, func(st *stage) {
-		begun := time.Now()
+		started := time.Now()
 		a, sent := st.atFollower("LockService/List", probes["LockService/List"])
 		tries := 1
 		for ; ; tries++ {
@@ -175,7 +175,7 @@ func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 			sent = st.sentOn()
 		}
 		wait := st.s.cfg.Limits.LeaderWait
-		if took := time.Since(begun); took < wait-pollEvery || took > wait+2*pollEvery {
+		if took := time.Since(started); took < wait-pollEvery || took > wait+2*pollEvery {
 			t.Errorf("given up after %v", took)
 		}
 		if most := int(wait/pollEvery) + 1; tries > most || tries < most/2 {
@@ -250,7 +250,7 @@ func TestSearchForALeaderEnds(t *testing.T) {
 	for _, how := range []string{"hang-up", "stop", "time", "election"} {
 		eachForwarded(t, func(st *stage, procedure string, p probe) {
 			st.c.lead("")
-			begun := time.Now()
+			started := time.Now()
 			a := st.ask(procedure, p.full(st.open("ann")))
 			a.waits()
 			time.Sleep(st.s.cfg.Limits.LeaderWait / 2)
@@ -269,7 +269,7 @@ func TestSearchForALeaderEnds(t *testing.T) {
 				want += pollEvery
 			}
 			<-a.done
-			if took := time.Since(begun); took != want {
+			if took := time.Since(started); took != want {
 				t.Errorf("%s: ended after %v, want %v", how, took, want)
 			}
 			got := a.reply()

@@ -9,7 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
-	"github.com/quorumlock/quorumlock/server/lease"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -9,9 +9,9 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/budget"
-	"github.com/quorumlock/quorumlock/server/fairqueue"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -38,7 +38,7 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 }
 
 // count counts an answered request. The gate defers it.
-func (m *metrics) count(path string, w *response.Writer, begun time.Time) {
+func (m *metrics) count(path string, w *response.Writer, started time.Time) {
 	if path == "" {
 		path = "other"
 	}
@@ -47,5 +47,5 @@ func (m *metrics) count(path string, w *response.Writer, begun time.Time) {
 		outcome = strconv.Itoa(w.Code)
 	}
 	m.requests.WithLabelValues(path, outcome).Inc()
-	m.seconds.WithLabelValues(path).Observe(time.Since(begun).Seconds())
+	m.seconds.WithLabelValues(path).Observe(time.Since(started).Seconds())
 }

@@ -27,23 +27,23 @@ type port struct {
 	t      *testing.T
 	addr   string
 	server *Server
-	log    *logbook
+	log    *logBuffer
 	client *http.Client
 }
 
-// logbook collects log messages.
-type logbook struct {
+// logBuffer collects log messages.
+type logBuffer struct {
 	mu   sync.Mutex
 	text bytes.Buffer
 }
 
-func (l *logbook) Write(p []byte) (int, error) {
+func (l *logBuffer) Write(p []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.Write(p)
 }
 
-func (l *logbook) String() string {
+func (l *logBuffer) String() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.text.String()
@@ -52,7 +52,7 @@ func (l *logbook) String() string {
 // start runs the port of one node of the cluster until the test ends.
 func start(t *testing.T, c *cluster, id string, change ...func(*Config)) *port {
 	t.Helper()
-	p := &port{t: t, log: &logbook{}, client: &http.Client{Transport: &http.Transport{}}}
+	p := &port{t: t, log: &logBuffer{}, client: &http.Client{Transport: &http.Transport{}}}
 	node := c.node(id)
 	cfg := Config{
 		NodeID: id, Replica: node,
@@ -279,8 +279,8 @@ func (c *cluster) queued(name string, n int) {
 	eventually(c.t, "waiters of "+name, func() bool { return len(c.lock(name).GetQueue()) == n })
 }
 
-func loggerTo(book *logbook) hclog.Logger {
-	return hclog.New(&hclog.LoggerOptions{Output: book, Level: hclog.Debug})
+func loggerTo(output *logBuffer) hclog.Logger {
+	return hclog.New(&hclog.LoggerOptions{Output: output, Level: hclog.Debug})
 }
 
 // TestCloseReportsUnansweredRequests verifies that Close cuts a request whose body does not arrive, and

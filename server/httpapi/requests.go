@@ -7,7 +7,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
-	"github.com/quorumlock/quorumlock/server/lease"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

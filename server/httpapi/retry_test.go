@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// begun sends bob's request and returns when it waits.
-func (x *crossing) begun() *asked {
+// started sends bob's request and returns when it waits.
+func (x *crossing) started() *asked {
 	x.setUp()
 	x.asked = x.begin()
 	return x.queued(x.asked)
@@ -50,7 +50,7 @@ func (x *crossing) endOf() string {
 // and that a caller that comes back in its last millisecond finds its place.
 func TestAbandonedRequestIsKeptForTheGrace(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
-		x.begun().hangUp()
+		x.started().hangUp()
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace - time.Millisecond)
 		x.none()
@@ -75,7 +75,7 @@ func TestAbandonedRequestIsKeptForTheGrace(t *testing.T) {
 // for the outcome.
 func TestRetryWhileItIsGivenUp(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
-		x.begun().hangUp()
+		x.started().hangUp()
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace)
 		ended := x.expect(x.endOf())
@@ -107,7 +107,7 @@ func TestRetryWhileItIsGivenUp(t *testing.T) {
 // forever.
 func TestGivingUpTakesNoLongerThanItMay(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
-		x.begun().hangUp()
+		x.started().hangUp()
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace)
 		x.expect(x.endOf())
@@ -126,7 +126,7 @@ func TestGivingUpTakesNoLongerThanItMay(t *testing.T) {
 // cancelled once after the last caller left.
 func TestSeveralCallersOfOneRequest(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
-		first := x.begun()
+		first := x.started()
 		second := x.queued(x.begin())
 		first.hangUp()
 		first.reply()
@@ -149,7 +149,7 @@ func TestSeveralCallersOfOneRequest(t *testing.T) {
 // cancelled when its own caller leaves.
 func TestRetryThatIsRefused(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
-		first := x.begun()
+		first := x.started()
 		second := x.begin()
 		x.expect(x.kind).is(&wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED})
 		second.reply().refused(http.StatusTooManyRequests, wire.Status_RESOURCE_EXHAUSTED)
@@ -166,7 +166,7 @@ func TestRetriedHoldIsNotReleased(t *testing.T) {
 	for _, moment := range []string{"before it is applied", "before it is answered", "in the instant of the answer"} {
 		t.Run(moment, func(t *testing.T) {
 			eachWaiting(t, func(x *crossing) {
-				x.begun()
+				x.started()
 				x.happen("granted")
 				x.happen("pushed")
 				token := x.asked.reply().ok()["token"]
@@ -217,7 +217,7 @@ func TestOutcomeOfGivingUpIsLogged(t *testing.T) {
 		}[status]
 		play(t, func(st *stage) {
 			x := &crossing{stage: st, kind: "Acquire"}
-			x.begun().hangUp()
+			x.started().hangUp()
 			synctest.Wait()
 			time.Sleep(x.s.cfg.Limits.RetryGrace)
 			x.expect("Cancel").is(&wire.Result{Status: status, HoldId: 5, Token: 6, Message: "why"})
@@ -245,7 +245,7 @@ func TestOutcomeOfGivingUpIsLogged(t *testing.T) {
 func TestGivingUpHasNumbersOfItsOwn(t *testing.T) {
 	play(t, func(st *stage) {
 		x := &crossing{stage: st, kind: "Acquire"}
-		x.begun().hangUp()
+		x.started().hangUp()
 		synctest.Wait()
 		time.Sleep(x.s.cfg.Limits.RetryGrace)
 		cancel := x.expect("Cancel")
@@ -264,7 +264,7 @@ func TestGivingUpHasNumbersOfItsOwn(t *testing.T) {
 func TestWaitGoesOnAtTheNextLeader(t *testing.T) {
 	for _, gone := range []bool{false, true} {
 		eachWaiting(t, func(x *crossing) {
-			x.begun()
+			x.started()
 			x.follow("n2")
 			for _, a := range x.node.subscriptions() {
 				a.told = true
@@ -299,7 +299,7 @@ func TestRetryAfterTheHoldHasEnded(t *testing.T) {
 	for _, kind := range []string{"Acquire", "Upgrade"} {
 		play(t, func(st *stage) {
 			x := &crossing{stage: st, kind: kind}
-			x.begun()
+			x.started()
 			x.happen("granted")
 			x.happen("pushed")
 			var hold, token uint64

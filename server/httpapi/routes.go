@@ -11,8 +11,8 @@ import (
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
+	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -50,7 +50,7 @@ var procedures = listProcedures()
 
 func listProcedures() []string {
 	var paths []string
-	all := wire.File_transport_wire_service_proto.Services()
+	all := wire.File_quorumlock_v1_service_proto.Services()
 	for i := range all.Len() {
 		for j := range all.Get(i).Methods().Len() {
 			paths = append(paths, "/"+string(all.Get(i).FullName())+"/"+string(all.Get(i).Methods().Get(j).Name()))

@@ -15,12 +15,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
-	"github.com/quorumlock/quorumlock/server/fairqueue"
-	"github.com/quorumlock/quorumlock/server/health"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
-	"github.com/quorumlock/quorumlock/server/read"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/health"
+	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/transport"
 )
 

@@ -31,7 +31,7 @@ type stage struct {
 	node   *scripted
 	s      *Server
 	conn   *listener.Conn
-	log    *logbook
+	log    *logBuffer
 	leader *remote
 	closed chan struct{} // closed by stop
 }
@@ -41,7 +41,7 @@ type stage struct {
 func play(t *testing.T, scene func(*stage), change ...func(*Config)) {
 	t.Helper()
 	bubble.Test(t, func(t *testing.T) {
-		st := &stage{t: t, c: newCluster(t), log: &logbook{}, leader: &remote{}}
+		st := &stage{t: t, c: newCluster(t), log: &logBuffer{}, leader: &remote{}}
 		st.node = &scripted{fake: st.c.node("n1")}
 		cfg := Config{NodeID: "n1", Replica: st.node, Logger: loggerTo(st.log)}
 		for _, f := range change {

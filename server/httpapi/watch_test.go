@@ -116,7 +116,7 @@ func TestWatchFromTheFuture(t *testing.T) {
 	for _, p := range []*port{leader, follower} {
 		body := fmt.Sprintf(`{"afterRevision":%d,"lineage":%q}`, present+100, lineage)
 		message := p.post("LockService/Watch", body).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
-		if !strings.Contains(message, fmt.Sprint("the present revision is ", c.history.last())) && !strings.Contains(message, fmt.Sprint("the present revision is ", present)) {
+		if !strings.Contains(message, fmt.Sprint("the present revision is ", c.history.Last())) && !strings.Contains(message, fmt.Sprint("the present revision is ", present)) {
 			t.Errorf("message %q", message)
 		}
 	}
@@ -137,7 +137,7 @@ func TestWatchInEveryProtocol(t *testing.T) {
 		if !stream.Receive() || stream.Msg().GetLineage() != lineage {
 			t.Errorf("%s: first %v, %v", name, stream.Msg(), stream.Err())
 		}
-		c.history.add(&wire.Event{Type: wire.Event_RESIZED, Revision: c.history.last() + 1})
+		c.history.Add(&wire.Event{Type: wire.Event_RESIZED, Revision: c.history.Last() + 1})
 		if !stream.Receive() || len(stream.Msg().GetEvents()) != 1 {
 			t.Errorf("%s: next %v, %v", name, stream.Msg(), stream.Err())
 		}
@@ -178,7 +178,7 @@ func TestWatchEndsWithTheNode(t *testing.T) {
 	v, unread := p.watch(t.Context(), `{}`), p.watch(t.Context(), `{}`)
 	v.next()
 	for range 200 { // more than the connection buffers
-		c.history.add(&wire.Event{Type: wire.Event_FORCED, Revision: c.history.last() + 1, Reason: strings.Repeat("r", 64<<10)})
+		c.history.Add(&wire.Event{Type: wire.Event_FORCED, Revision: c.history.Last() + 1, Reason: strings.Repeat("r", 64<<10)})
 		v.next()
 	}
 	ctx, stop := context.WithTimeout(t.Context(), 10*time.Second)
@@ -197,12 +197,12 @@ func TestWatchEndsWithTheNode(t *testing.T) {
 // finally learns what it has missed.
 func TestWatchThatIsNotReadIsCompacted(t *testing.T) {
 	c := newCluster(t)
-	c.history.bound = 20
+	c.history.Bound = 20
 	p := start(t, c, "n1")
 	v := p.watch(t.Context(), `{}`)
 	v.next()
 	for range 2_000 { // 32 MB
-		c.history.add(&wire.Event{Type: wire.Event_FORCED, Revision: c.history.last() + 1, Reason: strings.Repeat("r", 16<<10)})
+		c.history.Add(&wire.Event{Type: wire.Event_FORCED, Revision: c.history.Last() + 1, Reason: strings.Repeat("r", 16<<10)})
 	}
 	for {
 		got := v.next()

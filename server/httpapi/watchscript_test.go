@@ -330,9 +330,9 @@ func TestWatchOfAFollowerThatStaysBehind(t *testing.T) {
 				time.Sleep(pollEvery)
 				st.expect("Prove").apply().answer()
 			}
-			begun := time.Now()
+			started := time.Now()
 			<-a.done
-			if waited := time.Since(begun); (how == "behind" || how == "no leader") != (waited > st.s.cfg.Limits.LeaderWait/2) || waited > st.s.cfg.Limits.LeaderWait {
+			if waited := time.Since(started); (how == "behind" || how == "no leader") != (waited > st.s.cfg.Limits.LeaderWait/2) || waited > st.s.cfg.Limits.LeaderWait {
 				t.Errorf("%s: waited %v", how, waited)
 			}
 			message := a.reply().refused(httpOf[want], want)

@@ -11,9 +11,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/cluster"
-	"github.com/quorumlock/quorumlock/server/directory"
-	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/server/internal/directory"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )

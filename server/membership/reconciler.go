@@ -8,7 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/cluster"
-	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )

@@ -6,8 +6,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/directory"
-	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/server/internal/directory"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"

@@ -13,8 +13,8 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/membership"
-	"github.com/quorumlock/quorumlock/server/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"

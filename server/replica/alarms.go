@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/alarm"
+	"github.com/quorumlock/quorumlock/server/internal/alarm"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -15,9 +15,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/catchup"
+	"github.com/quorumlock/quorumlock/server/internal/catchup"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/test/scrape"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -72,17 +73,7 @@ func (a *alarming) want(when string, alarms int) {
 	if shown := status.GetNodes()[0].GetAlarms(); len(shown) != alarms || len(a.Alarms()) != alarms {
 		a.t.Errorf("%s: the status shows %v, %v stand, want %d", when, shown, a.Alarms(), alarms)
 	}
-	families, err := a.registry.Gather()
-	if err != nil {
-		a.t.Fatal(err)
-	}
-	shown := -1.0
-	for _, f := range families {
-		if f.GetName() == "quorumlock_alarms" {
-			shown = f.GetMetric()[0].GetGauge().GetValue()
-		}
-	}
-	if shown != float64(alarms) {
+	if shown, ok := scrape.Values(a.t, a.registry)["alarms"]; !ok || shown != float64(alarms) {
 		a.t.Errorf("%s: the metric shows %v, want %d", when, shown, alarms)
 	}
 }
@@ -165,7 +156,7 @@ func TestAlarmsThatAreNotKept(t *testing.T) {
 		"newer than what is known":   {alarms: 1, revision: 1 << 40},
 	} {
 		log, store := &logged{}, &refusing{InmemStore: raft.NewInmemStore()}
-		r := begun(t)
+		r := started(t)
 		r.log, r.stores = hclog.New(&hclog.LoggerOptions{Output: log}), &storage.Stores{Log: store, Values: store, Snapshots: raft.NewInmemSnapshotStore()}
 		r.catchUp, r.alarms = catchup.New(), r.newAlarms()
 		if err := r.openPeers(); err != nil {

@@ -15,7 +15,7 @@ import (
 func TestClusterActionsAreAudited(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		fresh := c.newcomer("n4")
 		leader.mustAdmin(func(n *node) error {
 			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Operator: "ann", Reason: "grow"})
@@ -72,7 +72,7 @@ func TestClusterActionsAreAudited(t *testing.T) {
 func TestClusterActionsNeedAReason(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		for _, reason := range []string{"", " ", "two\nlines"} {
 			_, acknowledged := leader.AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Reason: reason})
 			_, restored := leader.Restore(t.Context(), &wire.RestoreRequest{Reason: reason})

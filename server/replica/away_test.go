@@ -12,7 +12,7 @@ import (
 func TestReturningNodeGetsEntriesAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		away, other := c.followers()[0], c.followers()[1]
 		for _, absence := range []time.Duration{time.Second, time.Minute, 2 * time.Minute} {
 			away.crash()

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/backup"
+	"github.com/quorumlock/quorumlock/server/internal/backup"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"

@@ -11,16 +11,16 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/command"
-	"github.com/quorumlock/quorumlock/server/metrics"
+	"github.com/quorumlock/quorumlock/server/internal/command"
+	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// begun returns a replica without raft that leads in term 1 and whose state machine has a cluster. No
+// started returns a replica without raft that leads in term 1 and whose state machine has a cluster. No
 // proposer runs, so proposed commands stay in the queue.
-func begun(t *testing.T) *Replica {
+func started(t *testing.T) *Replica {
 	t.Helper()
 	r := &Replica{cfg: Config{ID: "n1"}, log: hclog.NewNullLogger(), leadership: &leadership{term: 1, serving: true}}
 	r.leadership.r, r.alarms = r, r.newAlarms()
@@ -73,7 +73,7 @@ func TestActsThatAreNotDone(t *testing.T) {
 		"at the end of the leadership": {"test", true, status.ErrNotLeader},
 	} {
 		bubble.Test(t, func(t *testing.T) {
-			r := begun(t)
+			r := started(t)
 			r.leadership = &leadership{r: r, term: 2, serving: c.serving} // the proposer is not in that term
 			var file bytes.Buffer
 			save := r.SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: c.reason}, &file)
@@ -95,7 +95,7 @@ func TestActsThatAreNotDone(t *testing.T) {
 // TestRestoreThatIsCancelled cancels a restore in the second that it waits before it is proposed.
 func TestRestoreThatIsCancelled(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		r := begun(t)
+		r := started(t)
 		ctx, cancel := context.WithCancel(t.Context())
 		cancel()
 		if _, err := r.Restore(ctx, &wire.RestoreRequest{Reason: "test", Settings: fsm.DefaultSettings(), Backup: &wire.Backup{ClusterId: "c", Revision: 1, Token: 1}}); !errors.Is(err, status.ErrUnavailable) {

@@ -53,7 +53,7 @@ func (c *cluster) backup() (*fsm.Machine, *wire.RestoreRequest) {
 func restoreInto(t *testing.T, req *wire.RestoreRequest) (*cluster, *wire.RestoreResponse) {
 	t.Helper()
 	c := newCluster(t, 3).startAll()
-	c.settleIn()
+	c.waitForReports()
 	resp, err := c.leader().Restore(t.Context(), req)
 	if err != nil {
 		t.Fatal(err)
@@ -87,7 +87,7 @@ func TestTokensDoNotRepeatAfterTwoRestores(t *testing.T) {
 				n.cfg.TokenFloor = floor
 			}
 			first.startAll()
-			first.settleIn()
+			first.waitForReports()
 			_, before := first.grants(3)
 			m, backup := first.backup()
 			if m.Token() != before {
@@ -114,7 +114,7 @@ func TestTokensDoNotRepeatAfterTwoRestores(t *testing.T) {
 func TestRestoreStartsANewLineage(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", 5*time.Minute)
 		_, backup := c.backup()
 		restore := func(n *node) error {
@@ -183,7 +183,7 @@ func TestRestoreStartsANewLineage(t *testing.T) {
 func TestRestoreOverALiveCluster(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		_, backup := c.backup()
 		s, to := c.bound("holder", 5*time.Minute)
 		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{LockDelayMs: 60_000})), wire.Status_GRANTED)
@@ -239,7 +239,7 @@ func (n *node) audit() (records []*wire.AuditRecord) {
 func TestBackupUnderLoad(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		stop := make(chan struct{})
 		var busy sync.WaitGroup
 		end := sync.OnceFunc(func() {

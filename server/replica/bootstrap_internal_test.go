@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )

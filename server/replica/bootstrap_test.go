@@ -29,7 +29,7 @@ func TestMajorityBeginsAndTheLateNodeJoins(t *testing.T) {
 		s := c.openSession("a", time.Minute)
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 		late := c.nodes["n3"].start()
-		c.settleIn()
+		c.waitForReports()
 		c.eventually("the late node follows", func() bool { return late.holder("l") == s })
 		leader.crash()
 		c.within(5*time.Second, "the late node votes", func() bool { return c.serving() != nil })
@@ -49,7 +49,7 @@ func TestSimultaneousBeginningsAreOne(t *testing.T) {
 				c.net.Delay(p.ID, c.peers[(i+1)%5].ID, slow)
 			}
 			c.startAll()
-			c.settleIn()
+			c.waitForReports()
 			ids := map[string]bool{}
 			for _, n := range c.nodes {
 				c.eventually("it knows its cluster", func() bool { return c.statusOf(n).ClusterId != "" })
@@ -78,7 +78,7 @@ func (l slowLog) GetLog(index uint64, entry *raft.Log) error {
 func TestNodeThatOpensItsLogIsNotEmpty(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		for _, n := range c.nodes {
 			n.crash()
 		}
@@ -108,7 +108,7 @@ func TestNodeOfAnotherClusterIsRefused(t *testing.T) {
 			n.cfg.ClusterID = "payments"
 		}
 		c.startAll()
-		c.settleIn()
+		c.waitForReports()
 		if id := c.statusOf(c.leader()).ClusterId; id != "payments" {
 			t.Errorf("the cluster is %q", id)
 		}

@@ -10,7 +10,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/internal/command"
+	"github.com/quorumlock/quorumlock/test/scrape"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -21,7 +22,7 @@ func withBudgets(t *testing.T, session, state uint64) (*cluster, *node) {
 		n.cfg.Registry = prometheus.NewRegistry()
 		n.cfg.Settings = &wire.Settings{MaxSessionBytes: session, MaxStateBytes: state}
 	}
-	return c, c.startAll().settleIn()
+	return c, c.startAll().waitForReports()
 }
 
 // proposeAll proposes acquires of different locks in one call and returns their results.
@@ -79,7 +80,7 @@ func TestFullStateRefusesBeforeTheLog(t *testing.T) {
 		if logged := countCommands(leader) - before; logged != 0 {
 			t.Errorf("%d commands were logged at a full state", logged)
 		}
-		shown := counted(t, leader.cfg.Registry.(*prometheus.Registry))
+		shown := scrape.Values(t, leader.cfg.Registry.(*prometheus.Registry))
 		var units uint64
 		leader.View(func(m *fsm.Machine) { units = m.Units() })
 		if shown["state_units"] != float64(units) || shown["state_units_limit"] != fsm.MinStateBytes {

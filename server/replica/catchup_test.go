@@ -15,7 +15,7 @@ import (
 func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		c.grants(50)
 		lineage, after := c.statusOf(leader).Lineage, leader.revision()-10
 		n := c.followers()[0]
@@ -37,9 +37,9 @@ func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 		if err := n.Watch(soon, req, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a watch that gives up: %v", err)
 		}
-		resumed, begun := n.watch(req, nil), n.watch(&wire.WatchRequest{}, nil)
+		resumed, started := n.watch(req, nil), n.watch(&wire.WatchRequest{}, nil)
 		c.net.Heal()
-		c.eventually("the watches are answered", func() bool { return resumed.last() != nil && begun.last() != nil })
+		c.eventually("the watches are answered", func() bool { return resumed.last() != nil && started.last() != nil })
 		if last := resumed.last(); last.Status != wire.Status_OK {
 			t.Errorf("resumed: %v", last)
 		}
@@ -50,11 +50,11 @@ func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 		if first := resumed.events()[0]; first.Revision != after+1 {
 			t.Errorf("the first event after revision %d has %d", after, first.Revision)
 		}
-		if first := begun.all()[0]; first.Revision < after || len(begun.events()) > 0 {
-			t.Errorf("a watch from now on begins amid the log: %v, %d events", first, len(begun.events()))
+		if first := started.all()[0]; first.Revision < after || len(started.events()) > 0 {
+			t.Errorf("a watch from now on begins amid the log: %v, %d events", first, len(started.events()))
 		}
 		resumed.end(t)
-		begun.end(t)
+		started.end(t)
 	})
 }
 
@@ -64,7 +64,7 @@ func TestStartedNodesCatchUp(t *testing.T) {
 	for _, nodes := range []int{1, 3} {
 		inVirtualTime(t, func(t *testing.T) {
 			c := newCluster(t, nodes).startAll()
-			c.settleIn()
+			c.waitForReports()
 			for range 2 { // the second time after a restart
 				for _, n := range c.nodes {
 					w := n.watch(&wire.WatchRequest{}, nil)
@@ -73,7 +73,7 @@ func TestStartedNodesCatchUp(t *testing.T) {
 				}
 				c.stopAll()
 				c.startAll()
-				c.settleIn()
+				c.waitForReports()
 			}
 		})
 	}

@@ -17,7 +17,7 @@ import (
 func TestRemovedNodeIsNotPromoted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		fresh := c.newcomer("n4")
 		for pause := range 25 {
 			c.net.Delay(leader.id, "n4", 30*time.Millisecond)
@@ -54,7 +54,7 @@ func (c *cluster) newcomer(id string) *node {
 func TestRemovalThatWouldStopTheClusterIsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		dead, alive := c.followers()[0], c.followers()[1]
 		dead.crash()
 		err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: alive.id, Reason: "test"})
@@ -81,18 +81,18 @@ func TestCutBeginningIsForgotten(t *testing.T) {
 		c.startAll()
 		s := c.openSession("a", time.Minute)
 		c.expect(c.must(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
-		c.settleIn()
+		c.waitForReports()
 	})
 }
 
 // slowSnapshots blocks writing a snapshot until done is closed.
 type slowSnapshots struct {
 	*raft.InmemSnapshotStore
-	begun, done chan struct{}
+	started, done chan struct{}
 }
 
 func (s slowSnapshots) Create(version raft.SnapshotVersion, index, term uint64, c raft.Configuration, of uint64, trans raft.Transport) (raft.SnapshotSink, error) {
-	close(s.begun)
+	close(s.started)
 	<-s.done
 	return s.InmemSnapshotStore.Create(version, index, term, c, of, trans)
 }
@@ -108,14 +108,14 @@ func TestMembersAreKeptBesideASlowSnapshot(t *testing.T) {
 		n.cfg.Stores.Snapshots = slow
 		n.cfg.Settings = &wire.Settings{MaxValueBytes: 64 << 10}
 		c.startAll()
-		c.settleIn()
+		c.waitForReports()
 		session := c.openSession("a", time.Minute)
 		hold := c.expect(n.do(acquireCommand(session, 1, "a", 0)), wire.Status_GRANTED)
 		for seq := uint64(2); seq < 1_200; seq++ {
 			set := &wire.SetValue{HoldId: hold.HoldId, Token: hold.Token, Value: make([]byte, 64<<10)}
 			c.expect(n.do(&wire.Command{SessionId: session, Seq: seq, AckedBelow: seq, Op: &wire.Command_SetValue{SetValue: set}}), wire.Status_OK)
 		}
-		<-slow.begun
+		<-slow.started
 		page := func() string {
 			p, err := n.disk.Get([]byte("quorumlock.members"))
 			if err != nil {

@@ -467,8 +467,8 @@ func (s *sink) all() []*wire.Push {
 	return slices.Clone(s.pushes)
 }
 
-// settleIn waits until the members have reported themselves, so that the reconciler adds no entries later.
-func (c *cluster) settleIn() *node {
+// waitForReports waits until the members have reported themselves, so that the reconciler adds no entries later.
+func (c *cluster) waitForReports() *node {
 	c.t.Helper()
 	leader := c.leader()
 	c.eventually("all members recorded", func() bool {

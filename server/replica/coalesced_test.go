@@ -44,7 +44,7 @@ func TestLeadershipRegainedInOneNotice(t *testing.T) {
 		for id, n := range c.nodes {
 			loggers[id] = makeDrowsy(n)
 		}
-		c.startAll().settleIn()
+		c.startAll().waitForReports()
 		old := c.followers()[0]
 		logger := loggers[old.id]
 		wake := sync.OnceFunc(func() { close(logger.wake) })
@@ -69,12 +69,12 @@ func TestLeadershipRegainedInOneNotice(t *testing.T) {
 		}
 		wake()
 		c.within(time.Second, "the leadership begins", old.Serving)
-		begun := time.Now()
+		started := time.Now()
 		if rest, ok := old.Remaining(s); !ok || rest < ttl-100*time.Millisecond {
 			t.Errorf("%v remain after the barrier, want a full TTL", rest)
 		}
 		c.eventually("expired", func() bool { return !old.lives(s) })
-		if took := time.Since(begun); took < ttl-100*time.Millisecond || took > ttl+time.Second {
+		if took := time.Since(started); took < ttl-100*time.Millisecond || took > ttl+time.Second {
 			t.Errorf("expired %v after the barrier, TTL %v", took, ttl)
 		}
 	})

@@ -11,8 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/advice"
-	"github.com/quorumlock/quorumlock/server/directory"
+	"github.com/quorumlock/quorumlock/server/internal/advice"
+	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"

@@ -11,7 +11,7 @@ import (
 func TestLogEntriesOfTheMainPaths(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		a, b := c.openSession("a", time.Minute), c.openSession("b", time.Minute)
 		count := func(what string, want int, f func()) {
 			t.Helper()
@@ -44,7 +44,7 @@ func TestLogEntriesOfTheMainPaths(t *testing.T) {
 func TestGroupCommit(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		for _, o := range c.except(leader) { // so that commits take time
 			c.net.Delay(leader.id, o, time.Millisecond)
 			c.net.Delay(o, leader.id, time.Millisecond)
@@ -84,7 +84,7 @@ func TestGroupCommit(t *testing.T) {
 func TestEntriesAreBounded(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := make([]uint64, 8)
 		for i := range s {
 			s[i] = c.openSession(fmt.Sprint("s", i), time.Minute)

@@ -21,7 +21,7 @@ type client struct {
 	told     bool      // the session was reported lost
 }
 
-func (k *client) beatOn(c *cluster, delay time.Duration) {
+func (k *client) heartbeatAfter(c *cluster, delay time.Duration) {
 	sent := time.Now()
 	time.Sleep(delay) // latency to the leader
 	n := c.servingReplica()
@@ -60,7 +60,7 @@ func TestExpiryIsNeverEarlyAndAlwaysHappens(t *testing.T) {
 
 func expiryUnderFailover(t *testing.T, seed uint64) {
 	c := newCluster(t, 3).startAll()
-	c.settleIn()
+	c.waitForReports()
 	const ttl = 5 * time.Second
 	random := rand.New(rand.NewPCG(seed, 1))
 	var beating sync.WaitGroup
@@ -73,7 +73,7 @@ func expiryUnderFailover(t *testing.T, seed uint64) {
 		heartbeats := random.IntN(20)
 		beating.Go(func() {
 			for range heartbeats {
-				k.beatOn(c, delay)
+				k.heartbeatAfter(c, delay)
 				time.Sleep(every)
 			}
 		})
@@ -169,7 +169,7 @@ func (w *expiryWatch) wait(t *testing.T, ttl time.Duration) {
 func TestTimedWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("holder", time.Minute)
 		hold := c.expect(leader.do(acquireCommand(s, 1, "hot", 0)), wire.Status_GRANTED)
 		waiter := c.openSession("waiter", time.Minute)
@@ -212,7 +212,7 @@ func TestTimedWaits(t *testing.T) {
 func TestSignsOfLife(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const ttl = 5 * time.Second
 		busy, guarded := c.openSession("busy", ttl), c.openSession("guarded", ttl)
 		for seq := range uint64(4) {
@@ -236,7 +236,7 @@ func TestSignsOfLife(t *testing.T) {
 func TestDecidedExpiryIsFinal(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const ttl = 5 * time.Second
 		s := c.openSession("a", ttl)
 		to := &sink{}

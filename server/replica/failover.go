@@ -6,7 +6,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/failover/monitor"
-	"github.com/quorumlock/quorumlock/server/handover"
+	"github.com/quorumlock/quorumlock/server/internal/handover"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -33,7 +33,7 @@ func (c *cluster) keepBeating(session uint64, every time.Duration, stop <-chan s
 func TestLeaderLossKeepsSessionsHoldsAndPlaces(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		old := c.settleIn()
+		old := c.waitForReports()
 		const ttl = 5 * time.Second
 		lost := make(chan time.Time, 1)
 		stop := make(chan struct{})
@@ -100,7 +100,7 @@ func queueOf(n *node, lock string) (sessions []uint64) {
 func TestPartitionedLeaderIsReplacedAndLeavesNothing(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		old := c.settleIn()
+		old := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		c.net.Isolate(old.id, c.except(old)...)
 		answered := make(chan *wire.Result, 1)
@@ -131,7 +131,7 @@ func TestPartitionedLeaderIsReplacedAndLeavesNothing(t *testing.T) {
 func TestLeaderWithoutIncomingMessagesIsReplaced(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		old := c.settleIn()
+		old := c.waitForReports()
 		for _, o := range c.except(old) {
 			c.net.Cut(o, old.id)
 		}
@@ -145,7 +145,7 @@ func TestLeaderWithoutIncomingMessagesIsReplaced(t *testing.T) {
 func TestRestartOfAllKeepsEverything(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s, waiter := c.openSession("a", time.Minute), c.openSession("b", time.Minute)
 		hold := c.expect(leader.do(acquireCommand(s, 1, "state/prod", 0)), wire.Status_GRANTED)
 		c.expect(leader.do(acquireCommand(waiter, 1, "state/prod", forever)), wire.Status_QUEUED)
@@ -179,7 +179,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 func TestRegainedLeadershipRebuildsDeadlines(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const ttl = 10 * time.Second
 		s := c.openSession("a", ttl)
 		to := &sink{}

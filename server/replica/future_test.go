@@ -14,7 +14,7 @@ import (
 func TestWatchFromTheFutureIsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		c.openSession("a", time.Minute)
 		lineage, present := c.statusOf(leader).Lineage, leader.revision()
 		begin := func(n *node, after uint64, lineage string) (*wire.WatchResponse, error) {
@@ -51,7 +51,7 @@ func TestWatchFromTheFutureIsRefused(t *testing.T) {
 			t.Errorf("at a leader without a majority: %v, %v", first, err)
 		}
 		c.net.Heal()
-		c.settleIn()
+		c.waitForReports()
 		for _, n := range c.followers() {
 			if first, err := begin(n, 1<<62, lineage); !errors.Is(err, status.ErrNotLeader) {
 				t.Errorf("at a follower: %v, %v", first, err)

@@ -16,7 +16,7 @@ import (
 func TestHungDiskOfTheLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		old := c.settleIn()
+		old := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		release := sync.OnceFunc(old.disk.hang())
 		defer release()
@@ -44,7 +44,7 @@ func TestHungDiskWithoutWatchdog(t *testing.T) {
 			n.cfg.DiskTimeout, n.cfg.NoFailoverHint = time.Hour, true
 		}
 		c.startAll()
-		old := c.settleIn()
+		old := c.waitForReports()
 		s := c.openSession("a", 10*time.Second)
 		release := sync.OnceFunc(old.disk.hang())
 		defer release()
@@ -62,7 +62,7 @@ func TestHungDiskWithoutWatchdog(t *testing.T) {
 func TestHungDiskOfAFollower(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		victim := c.followers()[0]
 		defer victim.disk.hang()()
@@ -82,7 +82,7 @@ func TestHungDiskOfAFollower(t *testing.T) {
 func TestHungDiskAtAnElection(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		old := c.settleIn()
+		old := c.waitForReports()
 		victim := c.followers()[0]
 		defer victim.disk.hang()()
 		old.crash()
@@ -104,7 +104,7 @@ func TestSlowDiskIsNoHungDisk(t *testing.T) {
 			n.cfg.NoFailoverHint = true // otherwise a healthier node would lead
 		}
 		c.startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		for i, n := range []*node{leader, c.followers()[0]} {
 			n.disk.takeTime(6 * time.Second)

@@ -8,19 +8,19 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/consistency"
-	"github.com/quorumlock/quorumlock/server/probe"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 func (r *Replica) newChecker() *consistency.Checker {
 	return consistency.New(consistency.Config{
-		Self:      r.cfg.ID,
-		Voters:    r.cluster.Voters,
-		Exchange:  r.exchangeHashes,
-		Dissented: r.diverged,
-		Hashed:    func(took time.Duration) { r.metrics.Hashing.Observe(took.Seconds()) },
-		Logger:    r.log,
+		Self:     r.cfg.ID,
+		Voters:   r.cluster.Voters,
+		Exchange: r.exchangeHashes,
+		Diverged: r.diverged,
+		Hashed:   func(took time.Duration) { r.metrics.Hashing.Observe(took.Seconds()) },
+		Logger:   r.log,
 	})
 }
 
@@ -55,7 +55,7 @@ func (r *Replica) serveHashes(from *wire.PeerHello, theirs *wire.StateHashes) *w
 }
 
 // diverged stops this node for good.
-func (r *Replica) diverged(d *consistency.Dissent) {
+func (r *Replica) diverged(d *consistency.Divergence) {
 	message := fmt.Sprintf("after log entry %d it hashes to %.8x, and on %s, %d of %d voters, to %.8x. "+
 		"Please report this, and keep the data directory for it. To replace this node, %s",
 		d.Index, d.Own, strings.Join(d.Majority, " and "), len(d.Majority), d.Voters, d.Theirs, r.advice().Replace("diverged"))

@@ -75,7 +75,7 @@ func TestDivergedNodeStopsItself(t *testing.T) {
 	for _, leads := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T) {
 			c := newCluster(t, 3).startAll()
-			c.settleIn()
+			c.waitForReports()
 			wrong := c.followers()[0]
 			wrong.rot()
 			s := c.openSession("a", 5*time.Minute)
@@ -124,7 +124,7 @@ func TestDivergedNodeStopsItself(t *testing.T) {
 // door, and another one waits for it.
 func doubt(t *testing.T) (c *cluster, down, wrong *node, holder, waiter uint64, held *wire.Result) {
 	c = newCluster(t, 3).startAll()
-	c.settleIn()
+	c.waitForReports()
 	wrong, down = c.followers()[0], c.followers()[1]
 	down.stop()
 	wrong.rot()
@@ -226,7 +226,7 @@ func TestHealthyNodesAgree(t *testing.T) {
 			n.cfg.SnapshotThreshold, n.cfg.TrailingLogs, n.cfg.HashInterval = 32, 4, 500*time.Millisecond
 		}
 		c.startAll()
-		c.settleIn()
+		c.waitForReports()
 		traffic := func(name string) {
 			s := c.openSession(name, 5*time.Minute)
 			for seq := range uint64(60) {
@@ -297,7 +297,7 @@ func TestHashPointsOnlyWhereSomethingMoved(t *testing.T) {
 				n.cfg.HashInterval = 3 * time.Second
 			}
 			c.startAll()
-			leader := c.settleIn()
+			leader := c.waitForReports()
 			time.Sleep(15 * time.Second)
 			idle := leader.hashPoints()
 			time.Sleep(30 * time.Second)

@@ -10,7 +10,7 @@ import (
 func TestPartitionedLeaderAcknowledgesNoHeartbeat(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		c.expect(leader.heartbeat(s), wire.Status_OK)
 		c.net.Isolate(leader.id, c.except(leader)...)
@@ -40,7 +40,7 @@ func TestPartitionedLeaderAcknowledgesNoHeartbeat(t *testing.T) {
 func TestHeartbeatsShareOneEntry(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const clients = 5000
 		sessions := make([]uint64, clients)
 		opened := make(chan *wire.Result, clients)
@@ -82,7 +82,7 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 func TestBarrierIsNewerThanTheHeartbeat(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		const way = 50 * time.Millisecond
 		for _, o := range c.except(leader) {

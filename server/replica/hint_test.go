@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/server/replica"
+	"github.com/quorumlock/quorumlock/test/scrape"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -27,7 +28,7 @@ func watched(t *testing.T, n int, tune func(*replica.Config)) (*cluster, *node) 
 			tune(&m.cfg)
 		}
 	}
-	return c, c.startAll().settleIn()
+	return c, c.startAll().waitForReports()
 }
 
 // count returns the sum of a metric over all nodes since they were started.
@@ -35,7 +36,7 @@ func (c *cluster) count(metric string) (sum float64) {
 	c.t.Helper()
 	for _, n := range c.nodes {
 		if n.up {
-			sum += counted(c.t, n.cfg.Registry.(*prometheus.Registry))[metric]
+			sum += scrape.Values(c.t, n.cfg.Registry.(*prometheus.Registry))[metric]
 		}
 	}
 	return sum
@@ -293,7 +294,7 @@ func TestSilentLeaderIsNotSeenDead(t *testing.T) {
 func TestTheOthersAreAsked(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 4).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		one := c.followers()[0]
 		voters, answered := one.Heard(t.Context(), leader.id)
 		others := slices.DeleteFunc(c.except(one), func(id string) bool { return id == leader.id })
@@ -308,7 +309,7 @@ func TestTheOthersAreAsked(t *testing.T) {
 func TestMembersAnswerForOthers(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		member, about := c.followers()[0].id, c.followers()[1].id
 		for _, q := range []struct {
 			incarnation, its string

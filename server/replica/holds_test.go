@@ -75,7 +75,7 @@ func (c *cluster) endsIn(begin time.Time, soonest time.Duration, what string, ok
 func TestMaxHoldEndsOnlyThatHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s, to := c.bound("holder", 5*time.Minute)
 		waiter, granted := c.bound("waiter", 5*time.Minute)
 		const bound = 3 * time.Second
@@ -106,7 +106,7 @@ func TestMaxHoldEndsOnlyThatHold(t *testing.T) {
 func TestMaxHoldIsExtendedAndStartsAgainUnderANewLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("holder", 5*time.Minute)
 		const bound = 4 * time.Second
 		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{MaxHoldMs: uint32(bound.Milliseconds())})), wire.Status_GRANTED)
@@ -125,7 +125,7 @@ func TestMaxHoldIsExtendedAndStartsAgainUnderANewLeader(t *testing.T) {
 func TestLockDelayKeepsTheLockClosed(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const delay = 4 * time.Second
 		delayed := func() *wire.Acquire {
 			return &wire.Acquire{LockDelayMs: uint32(delay.Milliseconds()), WaitForever: true}
@@ -164,7 +164,7 @@ func TestLockDelayKeepsTheLockClosed(t *testing.T) {
 func TestSkippedDelay(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("holder", 5*time.Minute)
 		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{LockDelayMs: 60_000})), wire.Status_GRANTED)
 		c.expect(leader.do(forceCommand(hold, "stuck")), wire.Status_OK)
@@ -181,7 +181,7 @@ func TestSkippedDelay(t *testing.T) {
 func TestRevocationIsPushedAndForcedAfterItsGrace(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s, to := c.bound("holder", 5*time.Minute)
 		hold := c.expect(leader.do(acquire(s, 1, "a", &wire.Acquire{MaxHoldMs: 60_000})), wire.Status_GRANTED)
 		c.expect(leader.do(revokeCommand(hold, "please", 0)), wire.Status_OK)
@@ -220,7 +220,7 @@ func TestRevocationIsPushedAndForcedAfterItsGrace(t *testing.T) {
 func TestGraceDoesNotProlongAHold(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s, to := c.bound("holder", 5*time.Minute)
 		const bound = 3 * time.Second
 		begin := time.Now()
@@ -251,7 +251,7 @@ func TestGraceDoesNotProlongAHold(t *testing.T) {
 func TestUpgradeWhoseHoldEnds(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s, to := c.bound("upgrader", 5*time.Minute)
 		reader := c.openSession("reader", 5*time.Minute)
 		c.expect(leader.do(acquire(reader, 1, "a", shared(&wire.Acquire{}))), wire.Status_GRANTED)
@@ -286,7 +286,7 @@ func TestUpgradeWhoseHoldEnds(t *testing.T) {
 func TestUpgradeThatWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s, to := c.bound("upgrader", 5*time.Minute)
 		reader := c.openSession("reader", 5*time.Minute)
 		hold := c.expect(leader.do(acquire(s, 1, "a", shared(&wire.Acquire{MaxHoldMs: 60_000}))), wire.Status_GRANTED)
@@ -346,7 +346,7 @@ func countOf(pushes []*wire.Push, what func(*wire.Push) bool) (n int) {
 func TestOneNoticePerRelease(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		holder, told := c.bound("holder", 10*time.Minute)
 		hold := c.expect(leader.do(acquire(holder, 1, "hot", &wire.Acquire{Notify: true})), wire.Status_GRANTED)
 		const sessions, each = 20, 500

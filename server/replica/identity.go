@@ -4,8 +4,8 @@ import (
 	"context"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/directory"
-	"github.com/quorumlock/quorumlock/server/peers"
+	"github.com/quorumlock/quorumlock/server/internal/directory"
+	"github.com/quorumlock/quorumlock/server/internal/peers"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )

@@ -115,9 +115,9 @@ func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 		r.retryBarrier(lead, result)
 		return
 	}
-	begun := false
-	r.machine.View(func(m *fsm.Machine) { begun = m.ClusterID() != "" })
-	if begun {
+	started := false
+	r.machine.View(func(m *fsm.Machine) { started = m.ClusterID() != "" })
+	if started {
 		r.serve(lead)
 		return
 	}

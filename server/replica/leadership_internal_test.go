@@ -10,8 +10,8 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"

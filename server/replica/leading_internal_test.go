@@ -9,9 +9,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/eventlog"
-	"github.com/quorumlock/quorumlock/server/metrics"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

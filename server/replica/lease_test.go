@@ -25,7 +25,7 @@ func extendLeaseCommand(name string, of *wire.Result) *wire.Command {
 func TestLeaseExpiresItsTTLAfterTheGrant(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const ttl = 6 * time.Second
 		lease := func() *wire.Command { return leaseCommand("curl", ttl, "a", &wire.Acquire{}) }
 		begin := time.Now()
@@ -70,7 +70,7 @@ func TestLeaseExpiresItsTTLAfterTheGrant(t *testing.T) {
 func TestLeaseThatWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const ttl = 6 * time.Second
 		lease := func() *wire.Command { return leaseCommand("curl", ttl, "a", &wire.Acquire{WaitForever: true}) }
 		s := c.openSession("holder", 5*time.Minute)
@@ -117,7 +117,7 @@ func TestLeaseThatWaits(t *testing.T) {
 func TestLeaseThatTimesOut(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("holder", 5*time.Minute)
 		c.expect(leader.do(acquireCommand(s, 1, "a", 0)), wire.Status_GRANTED)
 		begin := time.Now()

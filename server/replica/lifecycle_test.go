@@ -19,7 +19,7 @@ func TestGracefulStopHandsLeadershipOver(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		for range 3 {
-			leader := c.settleIn()
+			leader := c.waitForReports()
 			begin := time.Now()
 			leader.stop()
 			c.leader()
@@ -34,7 +34,7 @@ func TestGracefulStopHandsLeadershipOver(t *testing.T) {
 func TestEverythingIsAnsweredAtTheStop(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 		to := &sink{}
@@ -70,7 +70,7 @@ func TestStoreFailureHalts(t *testing.T) {
 		t.Run(what, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {
 				c := newCluster(t, 3).startAll()
-				leader := c.settleIn()
+				leader := c.waitForReports()
 				s := c.openSession("a", time.Minute)
 				victim := leader
 				if what == "follower" {

@@ -50,7 +50,7 @@ func TestWipedVoterIsRefusedAndReplaced(t *testing.T) {
 	for _, wiped := range []int{1, 2} {
 		inVirtualTime(t, func(t *testing.T) {
 			c := newCluster(t, 3).startAll()
-			leader := c.settleIn()
+			leader := c.waitForReports()
 			s := c.openSession("a", time.Minute)
 			hold := c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 			victims := c.followers()[:wiped]
@@ -105,7 +105,7 @@ func (n *node) mustAdmin(request func(*node) error) {
 func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		for _, n := range c.nodes {
 			n.crash()
 		}
@@ -134,7 +134,7 @@ func TestWipedVoterWithoutPeersWaits(t *testing.T) {
 func TestReplacedNodeWithItsOldDiskStops(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		v := c.followers()[0]
 		v.crash()
 		old := v.cfg.Stores
@@ -169,7 +169,7 @@ func TestReplacedNodeWithItsOldDiskStops(t *testing.T) {
 func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		c.expect(leader.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 
@@ -235,7 +235,7 @@ func TestMembersAreAddedPromotedMovedAndRemoved(t *testing.T) {
 func TestNodeWithoutAVoteIsRemovedAtOnce(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		fresh := c.machine("n4")
 		fresh.cfg.Cluster = append(c.peers, replica.Peer{ID: "n4", Addr: "n4:7401"})
 		fresh.start()
@@ -259,7 +259,7 @@ func TestNodeWithoutAVoteIsRemovedAtOnce(t *testing.T) {
 func TestAdministrationNeedsTheLeader(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		f := c.followers()[0]
 		_, acknowledged := f.AcknowledgeAlarms(t.Context(), &wire.AcknowledgeAlarmsRequest{Reason: "test"})
 		for what, err := range map[string]error{
@@ -299,7 +299,7 @@ func TestNodeOfALowerLevelStops(t *testing.T) {
 		old := c.nodes["n3"]
 		old.cfg.Level = 1
 		c.startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		if level := c.statusOf(leader).Level; level != 1 {
 			t.Fatalf("level %d although a member has 1", level)
 		}

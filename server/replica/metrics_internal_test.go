@@ -7,7 +7,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/server/eventlog"
-	"github.com/quorumlock/quorumlock/server/metrics"
+	"github.com/quorumlock/quorumlock/server/internal/metrics"
+	"github.com/quorumlock/quorumlock/test/scrape"
 )
 
 // newMetrics registers the metrics of a node.
@@ -16,33 +17,13 @@ func newMetrics(r *Replica) (*metrics.Metrics, error) {
 	return m, m.Register(r.gauges()...)
 }
 
-// numbers returns the values in the registry, by name and label values.
-func numbers(t *testing.T, registry *prometheus.Registry) map[string]float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	all := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			key := f.GetName()
-			for _, l := range m.GetLabel() {
-				key += " " + l.GetValue()
-			}
-			all[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
-	return all
-}
-
 // TestMetricsAreUnregisteredOnce verifies that closing a node again does not unregister the metrics of the next
 // one.
 func TestMetricsAreUnregisteredOnce(t *testing.T) {
 	registry := prometheus.NewRegistry()
 	var r *Replica
 	open := func() (*metrics.Metrics, error) {
-		r = begun(t)
+		r = started(t)
 		r.cfg.Registry, r.eventLog, r.checker = registry, eventlog.New(), r.newChecker()
 		return newMetrics(r)
 	}
@@ -57,7 +38,7 @@ func TestMetricsAreUnregisteredOnce(t *testing.T) {
 		t.Error("the peer port is shown twice")
 	}
 	first.Close()
-	if left := numbers(t, registry); len(left) != 0 {
+	if left := scrape.Values(t, registry); len(left) != 0 {
 		t.Errorf("left of the first: %v", left)
 	}
 	second, err := open()
@@ -65,11 +46,11 @@ func TestMetricsAreUnregisteredOnce(t *testing.T) {
 		t.Fatal(err)
 	}
 	first.Close()
-	if shown := numbers(t, registry); shown["quorumlock_applied_index"] != 1 || shown["quorumlock_term"] != 0 || shown["quorumlock_is_leader"] != 1 {
+	if shown := scrape.Values(t, registry); shown["applied_index"] != 1 || shown["term"] != 0 || shown["is_leader"] != 1 {
 		t.Errorf("of the second: %v", shown)
 	}
 	r.leadership = nil
-	if numbers(t, registry)["quorumlock_is_leader"] != 0 {
+	if scrape.Values(t, registry)["is_leader"] != 0 {
 		t.Error("a node that does not serve leads")
 	}
 	second.Close()

@@ -1,34 +1,14 @@
 package replica_test
 
 import (
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/test/scrape"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// counted returns the metrics by name, without the prefix quorumlock_, and label values.
-func counted(t *testing.T, registry *prometheus.Registry) map[string]float64 {
-	t.Helper()
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	values := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			key := strings.TrimPrefix(f.GetName(), "quorumlock_")
-			for _, l := range m.GetLabel() {
-				key += " " + l.GetValue()
-			}
-			values[key] = m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
-	return values
-}
 
 func TestWhatBecomesOfHoldsIsCounted(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
@@ -36,7 +16,7 @@ func TestWhatBecomesOfHoldsIsCounted(t *testing.T) {
 		registry := prometheus.NewRegistry()
 		c.nodes["n1"].cfg.Registry = registry
 		c.startAll()
-		n := c.settleIn()
+		n := c.waitForReports()
 		s, other := c.openSession("a", 5*time.Minute), c.openSession("b", 5*time.Second)
 		held := c.expect(n.do(acquire(s, 1, "a", &wire.Acquire{Notify: true})), wire.Status_GRANTED)
 		c.expect(n.do(acquire(other, 1, "a", &wire.Acquire{WaitForever: true})), wire.Status_QUEUED)
@@ -51,7 +31,7 @@ func TestWhatBecomesOfHoldsIsCounted(t *testing.T) {
 		c.eventually("it watches", func() bool { return w.last() != nil })
 		gone := n.watch(&wire.WatchRequest{AfterRevision: 1, Lineage: "another"}, nil)
 		<-gone.ended
-		got := counted(t, registry)
+		got := scrape.Values(t, registry)
 		for key, want := range map[string]float64{
 			"commands_total force_release OK": 1,
 			"grants_total exclusive false":    2,

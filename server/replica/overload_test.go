@@ -14,7 +14,7 @@ import (
 func TestExpiryUnderOverload(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const ttl = 5 * time.Second
 		busy, silent := c.openSession("busy", time.Minute), c.openSession("silent", ttl)
 		begin := time.Now()
@@ -52,7 +52,7 @@ func TestExpiryUnderOverload(t *testing.T) {
 func TestExpirySurvivesAFailedTransfer(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const ttl = 5 * time.Second
 		s := c.openSession("a", ttl)
 		target := c.followers()[0]
@@ -80,7 +80,7 @@ func TestExpirySurvivesAFailedTransfer(t *testing.T) {
 func TestNoLostWakeUp(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		const clients, rounds = 32, 20
 		var all sync.WaitGroup
 		for i := range clients {
@@ -129,7 +129,7 @@ func lockAndRelease(t *testing.T, n *node, session, seq uint64, lock string) {
 func TestNewerBindingSupersedes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		older, newer := &sink{}, &sink{}
 		leader.Bind(s, older)

@@ -7,8 +7,8 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/internal/catchup"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -11,8 +11,8 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/catchup"
 	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/internal/catchup"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

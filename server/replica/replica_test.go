@@ -12,7 +12,7 @@ func TestThreeNodesElectAndServe(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		begin := time.Now()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		t.Logf("settled after %v", time.Since(begin))
 		s := c.openSession("a", 5*time.Second)
 		c.expect(leader.do(acquireCommand(s, 1, "orders/42", 0)), wire.Status_GRANTED)

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/peers"
-	"github.com/quorumlock/quorumlock/server/retired"
+	"github.com/quorumlock/quorumlock/server/internal/peers"
+	"github.com/quorumlock/quorumlock/server/internal/retired"
 	"github.com/quorumlock/quorumlock/server/status"
 )
 

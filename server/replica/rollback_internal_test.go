@@ -11,7 +11,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/quorumlock/quorumlock/server/retired"
+	"github.com/quorumlock/quorumlock/server/internal/retired"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"

@@ -15,10 +15,10 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/catchup"
-	"github.com/quorumlock/quorumlock/server/cluster"
 	"github.com/quorumlock/quorumlock/server/eventlog"
-	"github.com/quorumlock/quorumlock/server/metrics"
+	"github.com/quorumlock/quorumlock/server/internal/catchup"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"

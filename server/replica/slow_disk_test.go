@@ -77,7 +77,7 @@ func hangUnder(t *testing.T, nodes int, overlap bool) {
 	for _, n := range c.nodes {
 		n.cfg.NoOverlap = !overlap
 	}
-	old := c.startAll().settleIn()
+	old := c.startAll().waitForReports()
 	var sessions []uint64
 	for i := range 8 {
 		s := c.openSession(fmt.Sprint(i), ttl)
@@ -125,7 +125,7 @@ func TestSlowDisksDoNotMoveLeadership(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {
 				c := newCluster(t, 3).startAll()
-				old := c.settleIn()
+				old := c.waitForReports()
 				s := c.openSession("a", time.Minute)
 				term := c.statusOf(old).Term
 				for _, n := range test.slow(c, old) {
@@ -145,7 +145,7 @@ func TestSlowDisksDoNotMoveLeadership(t *testing.T) {
 					}
 					n.disk.takeTime(0) // a graceful stop waits for raft's transfer, which waits for the disk
 				}
-				c.settleIn()
+				c.waitForReports()
 			})
 		})
 	}
@@ -156,7 +156,7 @@ func TestSlowDisksDoNotMoveLeadership(t *testing.T) {
 func TestSlowInTurn(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		old := c.settleIn()
+		old := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		term := c.statusOf(old).Term
 		end := c.follow([]uint64{s}, time.Minute)
@@ -180,7 +180,7 @@ func TestSlowInTurn(t *testing.T) {
 func TestOnlyTheLeaderCanAskForACampaign(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		term := c.statusOf(leader).Term
 		a, b := c.followers()[0], c.followers()[1]
 		for name, ask := range map[string]func() error{
@@ -214,7 +214,7 @@ func TestOnlyTheLeaderCanAskForACampaign(t *testing.T) {
 func TestCampaignWithoutAnElection(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		term := c.statusOf(leader).Term
 		if err := c.followers()[0].CampaignCutOff(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) {
 			t.Errorf("asked to call an election: %v", err)
@@ -229,7 +229,7 @@ func TestCampaignWithoutAnElection(t *testing.T) {
 func TestCampaignWithoutVotes(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		a, term := c.followers()[0], c.statusOf(leader).Term
 		c.net.Isolate(a.id, c.except(a)...)
 		if err := a.Campaign(t.Context(), leader.id, term); !errors.Is(err, status.ErrUnavailable) || !mentions(err, "not won in time") {
@@ -244,7 +244,7 @@ func TestOnlyVotersCampaign(t *testing.T) {
 	for _, wholly := range []bool{false, true} {
 		inVirtualTime(t, func(t *testing.T) {
 			c := newCluster(t, 4).startAll()
-			leader := c.settleIn()
+			leader := c.waitForReports()
 			term := c.statusOf(leader).Term
 			a := c.followers()[0]
 			if err := a.MayCampaign(leader.id, term); err != nil {
@@ -264,14 +264,14 @@ func TestOnlyVotersCampaign(t *testing.T) {
 func TestHandOversAreRateLimited(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		term := c.statusOf(leader).Term
 		leader.HasHandedOver()
 		leader.disk.takeTime(1500 * time.Millisecond)
 		c.openSession("a", time.Minute)
 		time.Sleep(5 * time.Second)
 		leader.disk.takeTime(0) // a graceful stop waits for raft's transfer, which waits for the disk
-		c.settleIn()
+		c.waitForReports()
 		if c.serving() != leader || c.statusOf(leader).Term != term {
 			t.Error("leadership has moved")
 		}

@@ -8,7 +8,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/backup"
+	"github.com/quorumlock/quorumlock/server/internal/backup"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -18,7 +18,7 @@ import (
 // what is committed.
 func survivor(t *testing.T) (*Replica, *raft.InmemStore) {
 	t.Helper()
-	r, log := begun(t), raft.NewInmemStore()
+	r, log := started(t), raft.NewInmemStore()
 	r.stores = &storage.Stores{Log: log}
 	r.cluster.Run(new(raft.Raft))
 	return r, log

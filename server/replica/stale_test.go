@@ -44,7 +44,7 @@ func (n *node) stale(t *testing.T) (*fsm.Machine, *wire.StaleSnapshot) {
 func TestStaleBackupOfTheSurvivor(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		last := c.settleIn()
+		last := c.waitForReports()
 		s := c.openSession("a", time.Minute)
 		c.expect(last.do(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
 		follower := c.followers()[0]
@@ -105,7 +105,7 @@ func TestAdviceFitsTheCase(t *testing.T) {
 	const remove, start = "qlock cluster remove", "snapshot save --stale"
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		wiped := c.followers()
 		advice := func(n *node, what string, want, not []string) {
 			t.Helper()

@@ -51,16 +51,16 @@ func (c *cluster) hand(id string) {
 func TestReturningNodeLearnsItsLeaderFromAMember(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		away, keep := c.followers()[0], c.followers()[1]
 		away.crash()
 		c.replaceAllBut(keep, away)
 		s := c.openSession("a", time.Minute)
 		hold := c.expect(c.must(acquireCommand(s, 1, "l", 0)), wire.Status_GRANTED)
-		begun := time.Now()
+		started := time.Now()
 		away.start()
 		c.eventually("it has the state", func() bool { return away.holder("l") == s })
-		t.Logf("it took %v", time.Since(begun))
+		t.Logf("it took %v", time.Since(started))
 		// It votes with the others: without it there is no majority.
 		keep.crash()
 		c.expect(c.must(releaseCommand(s, 2, hold)), wire.Status_OK)
@@ -72,7 +72,7 @@ func TestReturningNodeLearnsItsLeaderFromAMember(t *testing.T) {
 func TestNodeWithReplacedMembersTrustsNone(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		away := c.followers()[0]
 		away.crash()
 		c.replaceAllBut(nil, away)
@@ -94,7 +94,7 @@ func TestNodeWithReplacedMembersTrustsNone(t *testing.T) {
 func TestRemovedIncarnationDoesNotComeBack(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		c.settleIn()
+		c.waitForReports()
 		gone := c.followers()[0]
 		c.leader().mustAdmin(func(n *node) error {
 			return n.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})

@@ -34,7 +34,7 @@ func TestClusterOverTLS(t *testing.T) {
 			secure(n, payments)
 		}
 		c.startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		if id := c.statusOf(leader).ClusterId; id != "payments" {
 			t.Errorf("the cluster is %q", id)
 		}

@@ -16,7 +16,7 @@ func TestTransferLeavesNoOutcomeUncertain(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		for round := range 5 {
-			leader := c.settleIn()
+			leader := c.waitForReports()
 			for _, other := range c.followers() { // so that entries are in flight
 				c.net.Delay(leader.id, other.id, 3*time.Millisecond)
 				c.net.Delay(other.id, leader.id, 3*time.Millisecond)
@@ -79,7 +79,7 @@ func (a *answers) only(t *testing.T, want ...wire.Status_Code) {
 func TestFailedTransferRefusesNoRequest(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		target := c.followers()[0]
 		const way = 10 * time.Millisecond // as in TestExpirySurvivesAFailedTransfer
 		c.net.Delay(leader.id, target.id, way)

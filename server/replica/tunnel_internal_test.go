@@ -27,7 +27,7 @@ func TestTunnelsToNoLeader(t *testing.T) {
 func TestNodesThatAcceptTunnels(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		leader := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		follower := begun(t)
+		follower := started(t)
 		ask := func(r *Replica, address string, want wire.Status_Code) (accept func(net.Conn)) {
 			t.Helper()
 			resp, accept := r.tunnelAsked(nil, &wire.TunnelRequest{Address: address})

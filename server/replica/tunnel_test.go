@@ -37,7 +37,7 @@ func TestTunnelsReachTheLeader(t *testing.T) {
 			for _, n := range c.nodes {
 				n.cfg.NoTunnels = off
 			}
-			leader := c.startAll().settleIn()
+			leader := c.startAll().waitForReports()
 			accepted := make(chan string, 10)
 			cancel := leader.OnTunnel(func(conn net.Conn, address string) {
 				accepted <- address

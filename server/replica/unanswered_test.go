@@ -14,9 +14,9 @@ func (c *cluster) wellSaid(request func(leader *node) error, words ...string) {
 	c.t.Helper()
 	leader := c.leader()
 	term, members := c.statusOf(leader).Term, len(c.statusOf(leader).Nodes)
-	begun := time.Now()
+	started := time.Now()
 	err := request(leader)
-	if took := time.Since(begun); took >= 2*time.Second {
+	if took := time.Since(started); took >= 2*time.Second {
 		c.t.Errorf("it took %v", took)
 	}
 	if status.Code(err) != wire.Status_FAILED_PRECONDITION || !mentions(err, append(words, "nothing was changed")...) || mentions(err, "no leader") {
@@ -43,7 +43,7 @@ func TestUnansweredMembershipChanges(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			inVirtualTime(t, func(t *testing.T) {
 				c := newCluster(t, 3).startAll()
-				c.settleIn()
+				c.waitForReports()
 				fresh := c.newcomer("n4")
 				silence(c, fresh)
 				c.wellSaid(func(n *node) error {
@@ -57,9 +57,9 @@ func TestUnansweredMembershipChanges(t *testing.T) {
 				c.wellSaid(func(n *node) error {
 					return n.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: gone.id, Reason: "test"})
 				}, gone.id, "does not answer")
-				leader, begun := c.leader(), time.Now()
+				leader, started := c.leader(), time.Now()
 				err := leader.RemoveMember(t.Context(), &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})
-				if took := time.Since(begun); err != nil || took >= 2*time.Second || len(c.statusOf(leader).Nodes) != 2 {
+				if took := time.Since(started); err != nil || took >= 2*time.Second || len(c.statusOf(leader).Nodes) != 2 {
 					t.Errorf("removed after %v: %v", took, err)
 				}
 			})

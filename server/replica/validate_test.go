@@ -13,7 +13,7 @@ import (
 func TestInvalidCommandsAreNotLogged(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		session := c.openSession("a", time.Minute)
 		long, kilobytes := strings.Repeat("x", 60_000), make([]byte, 60_000)
 		hash := kilobytes[:32]

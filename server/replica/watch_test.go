@@ -198,7 +198,7 @@ func TestWatchHasNoGapsAcrossNodesAndLeaders(t *testing.T) {
 
 func wandering(t *testing.T, seed uint64) {
 	c := newCluster(t, 3).startAll()
-	leader := c.settleIn()
+	leader := c.waitForReports()
 	random := rand.New(rand.NewPCG(seed, 9))
 	s := c.openSession("busy", 10*time.Minute)
 	first := leader.revision()
@@ -251,7 +251,7 @@ func wandering(t *testing.T, seed uint64) {
 func TestWatchMarksItsProgress(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", 10*time.Minute)
 		begin := time.Now()
 		w := leader.watch(&wire.WatchRequest{Name: "orders/1"}, nil)
@@ -296,7 +296,7 @@ func (n *node) acquireMany(session uint64, locks int) {
 func TestSlowWatchFallsOut(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		gate := make(chan struct{})
 		began := false
 		slow := leader.watch(&wire.WatchRequest{}, func() {
@@ -368,7 +368,7 @@ func TestSnapshotResetsTheEventLog(t *testing.T) {
 			n.cfg.SnapshotThreshold, n.cfg.TrailingLogs = 100, 1
 		}
 		c.startAll()
-		leader := c.settleIn()
+		leader := c.waitForReports()
 		s := c.openSession("a", 10*time.Minute)
 		before := leader.revision()
 		lineage := c.statusOf(leader).Lineage

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/command"
-	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/internal/command"
+	"github.com/quorumlock/quorumlock/server/internal/notify"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -41,7 +41,7 @@ func TestUnfinishedFramesAreCounted(t *testing.T) {
 	if used := buffers.Used(); used > limit {
 		t.Errorf("%d bytes are held, the bound is %d", used, limit)
 	}
-	honest.expect(wire.Status_OK, beat(session))
+	honest.expect(wire.Status_OK, heartbeat(session))
 }
 
 // TestUnreadAnswersAreCounted verifies that unread answers are counted, and released with their connection.
@@ -63,5 +63,5 @@ func TestUnreadAnswersAreCounted(t *testing.T) {
 	}
 	eventually(t, "the greedy one to be cut", func() bool { return p.log.count("RESOURCE_EXHAUSTED") > 0 })
 	eventually(t, "its memory to be given back", func() bool { return buffers.Used() < 4*connBytes })
-	honest.expect(wire.Status_OK, beat(session))
+	honest.expect(wire.Status_OK, heartbeat(session))
 }

@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"net"
@@ -9,12 +10,12 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/quorumlock/quorumlock/server/budget"
-	"github.com/quorumlock/quorumlock/server/command"
-	"github.com/quorumlock/quorumlock/server/fairqueue"
-	"github.com/quorumlock/quorumlock/server/lease"
-	"github.com/quorumlock/quorumlock/server/notify"
-	"github.com/quorumlock/quorumlock/server/read"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/server/internal/command"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
+	"github.com/quorumlock/quorumlock/server/internal/notify"
+	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -125,24 +126,17 @@ func DefaultLimits() Limits {
 // WithDefaults returns l with its zero fields filled in.
 func (l Limits) WithDefaults() Limits {
 	d := DefaultLimits()
-	fill(&l.MaxConnections, d.MaxConnections)
-	fill(&l.MaxHandshakes, d.MaxHandshakes)
-	fill(&l.MaxTunnels, min(d.MaxTunnels, l.MaxConnections))
-	fill(&l.MaxInFlight, d.MaxInFlight)
-	fill(&l.MaxFrameBytes, d.MaxFrameBytes)
-	fill(&l.MaxOutboxBytes, max(d.MaxOutboxBytes, 4*l.MaxFrameBytes))
-	fill(&l.MaxWatchesPerConnection, d.MaxWatchesPerConnection)
-	fill(&l.MaxLeaseWaits, d.MaxLeaseWaits)
-	fill(&l.HandshakeTimeout, d.HandshakeTimeout)
-	fill(&l.FrameTimeout, d.FrameTimeout)
-	fill(&l.IdleTimeout, d.IdleTimeout)
-	fill(&l.AdminTimeout, d.AdminTimeout)
+	l.MaxConnections = cmp.Or(l.MaxConnections, d.MaxConnections)
+	l.MaxHandshakes = cmp.Or(l.MaxHandshakes, d.MaxHandshakes)
+	l.MaxTunnels = cmp.Or(l.MaxTunnels, min(d.MaxTunnels, l.MaxConnections))
+	l.MaxInFlight = cmp.Or(l.MaxInFlight, d.MaxInFlight)
+	l.MaxFrameBytes = cmp.Or(l.MaxFrameBytes, d.MaxFrameBytes)
+	l.MaxOutboxBytes = cmp.Or(l.MaxOutboxBytes, max(d.MaxOutboxBytes, 4*l.MaxFrameBytes))
+	l.MaxWatchesPerConnection = cmp.Or(l.MaxWatchesPerConnection, d.MaxWatchesPerConnection)
+	l.MaxLeaseWaits = cmp.Or(l.MaxLeaseWaits, d.MaxLeaseWaits)
+	l.HandshakeTimeout = cmp.Or(l.HandshakeTimeout, d.HandshakeTimeout)
+	l.FrameTimeout = cmp.Or(l.FrameTimeout, d.FrameTimeout)
+	l.IdleTimeout = cmp.Or(l.IdleTimeout, d.IdleTimeout)
+	l.AdminTimeout = cmp.Or(l.AdminTimeout, d.AdminTimeout)
 	return l
-}
-
-// fill sets a field to its default if it is zero.
-func fill[T int | time.Duration](field *T, value T) {
-	if *field == 0 {
-		*field = value
-	}
 }

@@ -10,8 +10,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/budget"
-	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -162,9 +162,9 @@ func (c *conn) propose() {
 }
 
 // BeforeRead is called before the reader blocks.
-func (c *conn) BeforeRead(begun bool) error {
+func (c *conn) BeforeRead(started bool) error {
 	c.propose()
-	return c.link.rest(begun)
+	return c.link.rest(started)
 }
 
 // Overdue is called when the read deadline has passed.

@@ -6,7 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )

@@ -4,7 +4,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

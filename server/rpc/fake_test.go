@@ -10,12 +10,15 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/command"
 	"github.com/quorumlock/quorumlock/server/eventlog"
-	"github.com/quorumlock/quorumlock/server/notify"
+	"github.com/quorumlock/quorumlock/server/internal/command"
+	"github.com/quorumlock/quorumlock/server/internal/notify"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/test/watchlog"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
+
+const lineage = watchlog.Lineage
 
 const (
 	self  = "n1"
@@ -38,7 +41,7 @@ type fake struct {
 	opened     []*wire.OpenSession
 	awaits     map[*await]struct{}
 	restored   *wire.RestoreRequest
-	history    *history
+	history    *watchlog.Log
 	onAnswered func()
 	forks      int
 }
@@ -51,7 +54,7 @@ func newFake(t *testing.T) *fake {
 		leader:   &wire.LeaderHint{Id: self, ClientAddr: "here:7400", Term: 1},
 		watchers: map[int]func(*wire.LeaderHint){},
 		awaits:   map[*await]struct{}{},
-		history:  newHistory(),
+		history:  watchlog.New(),
 	}
 	f.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
 	f.apply(&wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: self}}})
@@ -161,7 +164,7 @@ func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 		}
 		applied := f.apply(cmd)
 		f.mu.Unlock()
-		f.history.add(applied.Events...) // a watch that starts after the answer does not include these events
+		f.history.Add(applied.Events...) // a watch that starts after the answer does not include these events
 		done(applied.Results[0])
 		f.publish(applied.Events)
 		f.answered()
@@ -244,10 +247,10 @@ func (f *fake) View(look func(*fsm.Machine)) {
 }
 
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
-	if present := f.history.last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
+	if present := f.history.Last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
 		return eventlog.FutureRevision(req.GetAfterRevision(), present)
 	}
-	return f.history.watch(ctx, req, send)
+	return f.history.Watch(ctx, req, send)
 }
 
 func (f *fake) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {

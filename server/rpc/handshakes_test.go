@@ -32,14 +32,14 @@ func TestUnfinishedHandshakesTakeNoPlaces(t *testing.T) {
 			}
 		}
 		early := connect(t, p)
-		var crowd []net.Conn
+		var flood []net.Conn
 		for range 100 {
 			conn, err := net.Dial("tcp", p.Addr().String())
 			if err != nil {
 				t.Fatal(err)
 			}
 			_ = conn.SetDeadline(time.Now().Add(testTimeout))
-			crowd = append(crowd, conn)
+			flood = append(flood, conn)
 			defer conn.Close()
 		}
 		began := time.Now()
@@ -49,7 +49,7 @@ func TestUnfinishedHandshakesTakeNoPlaces(t *testing.T) {
 		}
 		early.open(secret)
 		late.open([]byte("another-secret-of-its-own"))
-		closedByNode(t, crowd[0])
+		closedByNode(t, flood[0])
 		if n := p.handshakes.Len(); n > 20 {
 			t.Errorf("%d connections of one address are half-made, its share is 20", n)
 		}

@@ -5,7 +5,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/lease"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -51,7 +51,7 @@ func TestLifeOfALease(t *testing.T) {
 		t.Errorf("sessions: %v", sessions)
 	}
 	c.expect(wire.Status_INVALID_ARGUMENT, attach(hold.GetSessionId(), oneKey))
-	c.expect(wire.Status_NOT_ATTACHED, beat(hold.GetSessionId()))
+	c.expect(wire.Status_NOT_ATTACHED, heartbeat(hold.GetSessionId()))
 	elsewhere.expect(wire.Status_OK, releaseLease(oneKey, hold.GetHoldId())) // a lease belongs to no connection
 	c.expect(wire.Status_NOT_HELD, releaseLease(oneKey, hold.GetHoldId()))
 }
@@ -64,7 +64,7 @@ func TestLeaseWaitsForItsFinalOutcome(t *testing.T) {
 	first, again := c.send(leaseOf(oneKey, "l", true)), c.send(leaseOf(oneKey, "l", true))
 	cancelled := c.send(leaseOf(otherKey, "l", true))
 	eventually(t, "all of them wait", func() bool { return p.replica.awaited() == 3 })
-	c.expect(wire.Status_OK, beat(session)) // not blocked by the waits
+	c.expect(wire.Status_OK, heartbeat(session)) // not blocked by the waits
 	c.expect(wire.Status_OK, releaseLease(otherKey, 0))
 	if got := c.await(cancelled).GetResult(); got.GetStatus() != wire.Status_CANCELLED {
 		t.Errorf("cancelled: %v", got)

@@ -6,11 +6,13 @@ import (
 	"io"
 	"net"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/test/scrape"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -22,7 +24,7 @@ func TestReaderStopsAtTheBoundOfRequestsInFlight(t *testing.T) {
 	p.replica.hold()
 	var ids []uint64
 	for range 10 * bound {
-		ids = append(ids, c.send(beat(session)))
+		ids = append(ids, c.send(heartbeat(session)))
 	}
 	eventually(t, "the bound to be reached", func() bool { return p.replica.heldBack() == bound })
 	if other := connect(t, p); other.reply.NodeId != self {
@@ -44,7 +46,7 @@ func TestGracefulCloseAnswersWhatIsUnderWay(t *testing.T) {
 	c, idle := connect(t, p), connect(t, p)
 	session := c.open(secret)
 	p.replica.hold()
-	id := c.send(beat(session))
+	id := c.send(heartbeat(session))
 	eventually(t, "the request to be under way", func() bool { return p.replica.heldBack() == 1 })
 
 	closed := make(chan error, 1)
@@ -155,21 +157,18 @@ func TestMetrics(t *testing.T) {
 	_, _ = io.WriteString(conn, "garbage!")
 	closedByNode(t, conn)
 	eventually(t, "the connection to be counted out", func() bool { return p.Connections() == 1 })
-	families, err := registry.Gather()
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := map[string]float64{}
-	for _, f := range families {
-		for _, m := range f.GetMetric() {
-			got[f.GetName()] += m.GetCounter().GetValue() + m.GetGauge().GetValue()
-		}
-	}
+	got := scrape.Values(t, registry)
 	for name, want := range map[string]float64{
-		"quorumlock_client_connections": 1, "quorumlock_client_connections_refused_total": 1, "quorumlock_client_requests_total": 1,
+		"client_connections": 1, "client_connections_refused_total": 1, "client_requests_total": 1,
 	} {
-		if got[name] != want {
-			t.Errorf("%s is %v, want %v", name, got[name], want)
+		sum := 0.0
+		for key, value := range got {
+			if of, _, _ := strings.Cut(key, " "); of == name {
+				sum += value
+			}
+		}
+		if sum != want {
+			t.Errorf("%s is %v, want %v", name, sum, want)
 		}
 	}
 }
@@ -184,7 +183,7 @@ func TestAdministrationIsBounded(t *testing.T) {
 		ids = append(ids, c.send(&wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}}))
 	}
 	session := c.open(secret) // queued after all of them, but not delayed by them
-	c.expect(wire.Status_OK, beat(session))
+	c.expect(wire.Status_OK, heartbeat(session))
 	close(free)
 	refused := 0
 	for _, id := range ids {

@@ -8,7 +8,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/tunnel"
+	"github.com/quorumlock/quorumlock/server/internal/tunnel"
 )
 
 var (
@@ -63,18 +63,18 @@ func (l *link) cutShort() {
 
 // rest sets the deadline for the next read after data has arrived. begun is true if a frame has arrived in
 // part.
-func (l *link) rest(begun bool) error {
+func (l *link) rest(started bool) error {
 	l.heard = time.Now()
-	return l.arm(begun, l.heard)
+	return l.arm(started, l.heard)
 }
 
 // arm sets the deadline, but not for every frame: while frames arrive in quick succession it keeps an idle
 // deadline that is up to half the idle timeout old, and silence checks again when that has passed.
-func (l *link) arm(begun bool, now time.Time) error {
+func (l *link) arm(started bool, now time.Time) error {
 	switch {
-	case begun && !l.within:
+	case started && !l.within:
 		l.within, l.deadline = true, now.Add(l.frame)
-	case !begun && l.deadline.Sub(now) < l.idle/2:
+	case !started && l.deadline.Sub(now) < l.idle/2:
 		l.deadline = now.Add(l.idle)
 	default:
 		return l.ended()

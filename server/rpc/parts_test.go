@@ -11,7 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -196,9 +196,9 @@ func TestDeadlines(t *testing.T) {
 	_, far := net.Pipe()
 	l := newLink(far, Limits{IdleTimeout: idle, FrameTimeout: frame})
 	start := time.Now().Add(time.Hour) // none of these deadlines passes during the test
-	at := func(after time.Duration, begun bool, within bool, deadline time.Duration) {
+	at := func(after time.Duration, started bool, within bool, deadline time.Duration) {
 		t.Helper()
-		if err := l.arm(begun, start.Add(after)); err != nil || l.within != within || l.deadline.Sub(start) != deadline {
+		if err := l.arm(started, start.Add(after)); err != nil || l.within != within || l.deadline.Sub(start) != deadline {
 			t.Errorf("after %v: within %v, deadline after %v, %v", after, l.within, l.deadline.Sub(start), err)
 		}
 	}

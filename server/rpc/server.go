@@ -11,9 +11,9 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
-	"github.com/quorumlock/quorumlock/server/fairqueue"
-	"github.com/quorumlock/quorumlock/server/read"
-	"github.com/quorumlock/quorumlock/server/tunnel"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/read"
+	"github.com/quorumlock/quorumlock/server/internal/tunnel"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -184,7 +184,7 @@ func (s *Server) admit(raw net.Conn) {
 }
 
 // track registers a connection and its goroutine, so that Close waits for it. It returns false if Close has
-// begun.
+// started.
 func (s *Server) track(raw net.Conn, serve func()) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

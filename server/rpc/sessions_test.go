@@ -45,7 +45,7 @@ func TestCancelCloseAndHeartbeat(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	first, second := c.open([]byte("a-secret-of-sixteen")), c.open(secret)
-	if resp := c.expect(wire.Status_OK, beat(first)); resp.RemainingTtlMs != 9000 {
+	if resp := c.expect(wire.Status_OK, heartbeat(first)); resp.RemainingTtlMs != 9000 {
 		t.Errorf("heartbeat: %v", resp)
 	}
 	c.expect(wire.Status_GRANTED, acquire(first, 1, "l", true))
@@ -56,8 +56,8 @@ func TestCancelCloseAndHeartbeat(t *testing.T) {
 	if push := c.push(); push.SessionId != first || push.GetLost().GetReason() != wire.SessionLost_CLOSED {
 		t.Errorf("push: %v", push)
 	}
-	c.expect(wire.Status_NOT_ATTACHED, beat(first))
-	c.expect(wire.Status_OK, beat(second))
+	c.expect(wire.Status_NOT_ATTACHED, heartbeat(first))
+	c.expect(wire.Status_OK, heartbeat(second))
 }
 
 func TestServerRecordsTheAddressItSaw(t *testing.T) {
@@ -81,7 +81,7 @@ func TestOnlyTheSessionsConnectionMayAsk(t *testing.T) {
 	for _, req := range []*wire.Request{
 		acquire(session, 2, "m", true),
 		release(session, 2, held.Result),
-		beat(session),
+		heartbeat(session),
 		{SessionId: session, Seq: 2, Body: &wire.Request_Cancel{Cancel: &wire.Cancel{AcquireSeq: 1}}},
 		{SessionId: session, Seq: 2, Body: &wire.Request_SetValue{SetValue: &wire.SetValue{}}},
 		{SessionId: session, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}},
@@ -90,7 +90,7 @@ func TestOnlyTheSessionsConnectionMayAsk(t *testing.T) {
 		stranger.expect(wire.Status_NOT_ATTACHED, req)
 	}
 	stranger.expect(wire.Status_PERMISSION_DENIED, attach(session, []byte("another-secret-16")))
-	stranger.expect(wire.Status_NOT_ATTACHED, beat(session))
+	stranger.expect(wire.Status_NOT_ATTACHED, heartbeat(session))
 	owner.expect(wire.Status_OK, release(session, 2, held.Result))
 }
 
@@ -109,8 +109,8 @@ func TestNewerAttachTakesOneSessionOnly(t *testing.T) {
 	if push := old.push(); push.SessionId != taken || push.GetLost().GetReason() != wire.SessionLost_SUPERSEDED {
 		t.Errorf("push: %v", push)
 	}
-	old.expect(wire.Status_NOT_ATTACHED, beat(taken))
-	old.expect(wire.Status_OK, beat(kept))
+	old.expect(wire.Status_NOT_ATTACHED, heartbeat(taken))
+	old.expect(wire.Status_OK, heartbeat(kept))
 	old.expect(wire.Status_OK, &wire.Request{SessionId: kept, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
 	if push := fresh.push(); push.SessionId != taken || push.GetOutcome().GetStatus() != wire.Status_GRANTED {
 		t.Errorf("push: %v", push)
@@ -122,7 +122,7 @@ func TestAttachAgainOnTheSameConnection(t *testing.T) {
 	c := connect(t, p)
 	session := c.open(secret)
 	c.expect(wire.Status_OK, attach(session, secret))
-	c.expect(wire.Status_OK, beat(session))
+	c.expect(wire.Status_OK, heartbeat(session))
 	if len(c.pushes) != 0 {
 		t.Errorf("pushes: %v", c.pushes)
 	}
@@ -139,7 +139,7 @@ func TestNotLeaderCarriesTheHint(t *testing.T) {
 		t.Errorf("push: %v", push)
 	}
 	for _, req := range []*wire.Request{
-		beat(session), acquire(session, 1, "l", true), attach(session, secret),
+		heartbeat(session), acquire(session, 1, "l", true), attach(session, secret),
 		{Body: &wire.Request_OpenSession{OpenSession: &wire.OpenRequest{Secret: secret}}},
 		{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "l"}}},
 		{Body: &wire.Request_RemoveMember{RemoveMember: &wire.RemoveMemberRequest{Reason: "test"}}},
@@ -154,9 +154,9 @@ func TestNotLeaderCarriesTheHint(t *testing.T) {
 	if push := c.push(); push.GetLeader().GetTerm() != 3 {
 		t.Errorf("push: %v", push)
 	}
-	c.expect(wire.Status_NOT_ATTACHED, beat(session)) // in a new term, pushes may have been missed
+	c.expect(wire.Status_NOT_ATTACHED, heartbeat(session)) // in a new term, pushes may have been missed
 	c.expect(wire.Status_OK, attach(session, secret))
-	c.expect(wire.Status_OK, beat(session))
+	c.expect(wire.Status_OK, heartbeat(session))
 }
 
 func TestLostSessionIsLetGo(t *testing.T) {
@@ -170,7 +170,7 @@ func TestLostSessionIsLetGo(t *testing.T) {
 	if push := c.push(); push.GetLost().GetReason() != wire.SessionLost_EXPIRED {
 		t.Errorf("push: %v", push)
 	}
-	c.expect(wire.Status_NOT_ATTACHED, beat(session))
+	c.expect(wire.Status_NOT_ATTACHED, heartbeat(session))
 	c.expect(wire.Status_SESSION_LOST, attach(session, secret))
 }
 
@@ -187,5 +187,5 @@ func TestUnknownRequest(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	c.expect(wire.Status_UNSUPPORTED, &wire.Request{})
-	c.expect(wire.Status_NOT_ATTACHED, beat(0))
+	c.expect(wire.Status_NOT_ATTACHED, heartbeat(0))
 }

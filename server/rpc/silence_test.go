@@ -7,7 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/command"
+	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -40,8 +40,8 @@ func TestHalfOpenHandshakesAreCut(t *testing.T) {
 func TestSlowFrameIsCutWhileSilenceWithASessionIsNot(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		p := serveInMemory(t, func(c *Config) { c.Limits.FrameTimeout, c.Limits.IdleTimeout = 3*time.Second, time.Second })
-		patient, loris := connect(t, p), connect(t, p)
-		session := patient.open(secret)
+		regular, loris := connect(t, p), connect(t, p)
+		session := regular.open(secret)
 		loris.open([]byte("a-secret-of-sixteen"))
 		began := time.Now()
 		var dripping sync.WaitGroup
@@ -58,7 +58,7 @@ func TestSlowFrameIsCutWhileSilenceWithASessionIsNot(t *testing.T) {
 			t.Errorf("cut after %v", took)
 		}
 		dripping.Wait()
-		patient.expect(wire.Status_OK, beat(session))
+		regular.expect(wire.Status_OK, heartbeat(session))
 	})
 }
 
@@ -129,7 +129,7 @@ func TestAnswerContainsTheRemainingTTL(t *testing.T) {
 		if left := c.await(id).RemainingTtlMs; left != 3000 {
 			t.Errorf("%d ms of what was known when it was proposed, want 3000", left)
 		}
-		if left := c.expect(wire.Status_OK, beat(session)).RemainingTtlMs; left != 9000 {
+		if left := c.expect(wire.Status_OK, heartbeat(session)).RemainingTtlMs; left != 9000 {
 			t.Errorf("%d ms after a heartbeat, want 9000", left)
 		}
 	})

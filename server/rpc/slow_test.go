@@ -82,6 +82,6 @@ func TestPagesDoNotCostASlowReaderItsConnection(t *testing.T) {
 		if n := p.replica.gathered(); n != pages {
 			t.Errorf("%d pages were gathered, %d were sent", n, pages)
 		}
-		c.expect(wire.Status_OK, beat(session))
+		c.expect(wire.Status_OK, heartbeat(session))
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"net"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/tunnel"
+	"github.com/quorumlock/quorumlock/server/internal/tunnel"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )

@@ -100,7 +100,7 @@ func TestLeaderServesClientsThroughFollowers(t *testing.T) {
 	}
 	session := c.open(secret)
 	c.expect(wire.Status_GRANTED, acquire(session, 1, "a", false))
-	c.expect(wire.Status_OK, beat(session))
+	c.expect(wire.Status_OK, heartbeat(session))
 	leader.replica.mu.Lock()
 	opened := leader.replica.opened[0].GetClient().GetAddress()
 	leader.replica.mu.Unlock()

@@ -5,7 +5,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/server/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -37,9 +37,9 @@ func TestWatchUntilItIsEnded(t *testing.T) {
 	c, busy := connect(t, p), connect(t, p)
 	session := busy.open(secret)
 	id := c.send(watchAll(0))
-	begun := c.await(id)
-	if w := begun.GetWatch(); begun.GetResult().GetStatus() != wire.Status_OK || w.GetLineage() != lineage || w.GetStatus() != wire.Status_OK {
-		t.Fatalf("begun: %v", begun)
+	started := c.await(id)
+	if w := started.GetWatch(); started.GetResult().GetStatus() != wire.Status_OK || w.GetLineage() != lineage || w.GetStatus() != wire.Status_OK {
+		t.Fatalf("begun: %v", started)
 	}
 	c.expect(wire.Status_INVALID_ARGUMENT, func() *wire.Request { c.nextID = id - 1; return watchAll(0) }())
 	c.nextID = id
@@ -47,9 +47,9 @@ func TestWatchUntilItIsEnded(t *testing.T) {
 	if got := c.seen(id); len(got.GetEvents()) != 1 || got.GetEvents()[0].GetType() != wire.Event_GRANTED || got.GetRevision() != got.GetEvents()[0].GetRevision() {
 		t.Errorf("seen: %v", got)
 	}
-	resumed := c.call(watchAll(begun.GetWatch().GetRevision()))
+	resumed := c.call(watchAll(started.GetWatch().GetRevision()))
 	if got := c.seen(resumed.GetId()); len(got.GetEvents()) != 1 {
-		t.Errorf("after %d: %v", begun.GetWatch().GetRevision(), got)
+		t.Errorf("after %d: %v", started.GetWatch().GetRevision(), got)
 	}
 	c.expect(wire.Status_OK, unwatch(id))
 	c.expect(wire.Status_OK, unwatch(resumed.GetId()))
@@ -62,7 +62,7 @@ func TestWatchUntilItIsEnded(t *testing.T) {
 
 func TestWatchesThatCannotBegin(t *testing.T) {
 	p := serve(t, func(c *Config) { c.Limits.MaxWatchesPerConnection = 3 })
-	p.replica.history.floor = 50
+	p.replica.history.Floor = 50
 	c := connect(t, p)
 	compacted := c.expect(wire.Status_COMPACTED, watchAll(49))
 	if compacted.GetWatch().GetOldest() != 50 || compacted.GetResult().GetMessage() == "" {
@@ -83,7 +83,7 @@ func TestWatchesThatCannotBegin(t *testing.T) {
 
 func TestWatchFromTheFuture(t *testing.T) {
 	p := serve(t, nil)
-	p.replica.history.floor = 50
+	p.replica.history.Floor = 50
 	c := connect(t, p)
 	refused := c.expect(wire.Status_INVALID_ARGUMENT, &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{AfterRevision: 51, Lineage: lineage}}})
 	if !strings.Contains(refused.GetResult().GetMessage(), "the present revision is 50") {
@@ -145,18 +145,18 @@ func TestWatchThatIsNotReadIsCompacted(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		const bound, size = 100, 8 << 10
 		p := serveInMemory(t, func(c *Config) { c.Limits.FrameTimeout = time.Hour })
-		p.replica.history.bound = bound
+		p.replica.history.Bound = bound
 		c := connect(t, p)
 		_ = c.conn.SetDeadline(time.Time{})
 		session := c.open(secret)
 		id := c.expect(wire.Status_OK, watchAll(0)).GetId()
-		next := p.replica.history.last()
+		next := p.replica.history.Last()
 		for range 100 * bound { // 80 MB
 			next++
-			p.replica.history.add(&wire.Event{Type: wire.Event_RELEASED, Revision: next, Lock: "l", Reason: strings.Repeat("r", size)})
+			p.replica.history.Add(&wire.Event{Type: wire.Event_RELEASED, Revision: next, Lock: "l", Reason: strings.Repeat("r", size)})
 			synctest.Wait()
 		}
-		beating := c.send(beat(session))
+		beating := c.send(heartbeat(session))
 		synctest.Wait()
 		for conn := range p.conns {
 			if q := conn.out.Queued(); q > 2*watchRoom {

@@ -373,7 +373,7 @@ func TestUnfinishedIsNotDamaged(t *testing.T) {
 	if got, err := reread(o); err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("%d entries, %v", len(got.entries), err)
 	}
-	for name, begun := range map[string]func(t *testing.T, dir string){
+	for name, started := range map[string]func(t *testing.T, dir string){
 		"an empty file": func(t *testing.T, dir string) { overwrite(t, filepath.Join(dir, stable.File), nil) },
 		"empty stores":  func(t *testing.T, dir string) { closed(t, reopen(t, options(dir))) },
 		"only snapshots/": func(t *testing.T, dir string) {
@@ -406,7 +406,7 @@ func TestUnfinishedIsNotDamaged(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			dir := t.TempDir()
-			begun(t, dir)
+			started(t, dir)
 			s := reopen(t, options(dir))
 			if err := s.Log.StoreLog(&raft.Log{Index: 1, Term: 1}); err != nil {
 				t.Error(err)

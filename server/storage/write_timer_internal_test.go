@@ -11,9 +11,9 @@ import (
 func TestWriteTimer(t *testing.T) {
 	const limit = 7 * time.Second
 	bubble.Test(t, func(t *testing.T) {
-		begun := time.Now()
+		started := time.Now()
 		expired := make(chan time.Duration, 2)
-		note := func() { expired <- time.Since(begun) }
+		note := func() { expired <- time.Since(started) }
 		ended := startWriteTimer(limit, func(int) {}, note)
 		if took := <-expired; took < limit-limit/writeSteps || took > limit {
 			t.Errorf("expired after %v", took)

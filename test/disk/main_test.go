@@ -101,10 +101,10 @@ func (s *safe) count() int {
 // await waits for this many more locks.
 func (s *safe) await(more int) {
 	s.t.Helper()
-	begun := s.count()
+	started := s.count()
 	s.c.Await(fmt.Sprintf("%d more locks", more), 2*process.WaitTimeout, func(context.Context) error {
-		if now := s.count(); now < begun+more {
-			return fmt.Errorf("%d", now-begun)
+		if now := s.count(); now < started+more {
+			return fmt.Errorf("%d", now-started)
 		}
 		return nil
 	})

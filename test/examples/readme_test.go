@@ -21,14 +21,14 @@ import (
 	"github.com/quorumlock/quorumlock/client"
 )
 
-type book struct{}
+type fakeLedger struct{}
 
-func (book) Refund(ctx context.Context, order string, token uint64) error {
+func (fakeLedger) Refund(ctx context.Context, order string, token uint64) error {
 	fmt.Println("refunded order", order, "with a token:", token > 0, "and time:", ctx.Err() == nil)
 	return nil
 }
 
-var ledger book
+var ledger fakeLedger
 
 func run(ctx context.Context) error {
 LINES

@@ -50,7 +50,7 @@ func inBubble(t *testing.T, tally *tally, empty bool, talk func(*target)) {
 		g := open(t, tally)
 		defer g.close()
 		if !empty {
-			g.settle()
+			g.prepare()
 		}
 		talk(g)
 		g.check("the conversation")
@@ -111,9 +111,9 @@ func (g *target) do(cmd *wire.Command) *wire.Result {
 	return <-answered
 }
 
-// settle opens the honest session with its hold and the guest's session, and adds a member that is not
+// prepare opens the honest session with its hold and the guest's session, and adds a member that is not
 // running.
-func (g *target) settle() {
+func (g *target) prepare() {
 	g.t.Helper()
 	hash := sha256.Sum256([]byte("what only the honest one knows"))
 	opened := g.do(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:], TtlMs: 600_000, Client: &wire.ClientInfo{Name: "honest"}}}})

@@ -21,7 +21,7 @@ import (
 
 // procedures returns the methods of the HTTP port, from the schema.
 func procedures() (all []protoreflect.MethodDescriptor) {
-	services := wire.File_transport_wire_service_proto.Services()
+	services := wire.File_quorumlock_v1_service_proto.Services()
 	for i := range services.Len() {
 		for j := range services.Get(i).Methods().Len() {
 			all = append(all, services.Get(i).Methods().Get(j))

@@ -83,7 +83,7 @@ func (t *tapped) Read(b []byte) (int, error) {
 		case *wire.ServerFrame_Response:
 			t.response(f.Response)
 		case *wire.ServerFrame_Push:
-			t.book(Record{Push: &Push{Client: t.client, Conn: t.id, At: t.log.now(), Push: f.Push}})
+			t.record(Record{Push: &Push{Client: t.client, Conn: t.id, At: t.log.now(), Push: f.Push}})
 		}
 	}
 	return n, err
@@ -104,10 +104,10 @@ func frames(b *bytes.Buffer) func(func([]byte) bool) {
 	}
 }
 
-func (t *tapped) book(r Record) { t.log.records = append(t.log.records, r) }
+func (t *tapped) record(r Record) { t.log.records = append(t.log.records, r) }
 
 func (t *tapped) fault(text string) {
-	t.book(Record{Fault: &Fault{At: t.log.now(), Text: t.client + ": " + text}})
+	t.record(Record{Fault: &Fault{At: t.log.now(), Text: t.client + ": " + text}})
 }
 
 func (t *tapped) request(r *wire.Request) {
@@ -119,7 +119,7 @@ func (t *tapped) request(r *wire.Request) {
 		Call: t.log.now(), Return: Never, Request: r,
 	}
 	t.flight[r.GetId()] = op
-	t.book(Record{Op: op})
+	t.record(Record{Op: op})
 }
 
 func (t *tapped) response(r *wire.Response) {

@@ -81,8 +81,8 @@ func (a attack) once(t *testing.T, c *cluster) (local string, took time.Duration
 	if a.greeted {
 		greet(t, c, conn, a.port)
 	}
-	begun := time.Now()
-	_ = conn.SetDeadline(begun.Add(a.within + slack))
+	started := time.Now()
+	_ = conn.SetDeadline(started.Add(a.within + slack))
 	_, err := conn.Write(a.send) // the connection may be closed before everything is written
 	if half, ok := conn.(interface{ CloseWrite() error }); ok && a.fin && err == nil {
 		_ = half.CloseWrite()
@@ -90,7 +90,7 @@ func (a attack) once(t *testing.T, c *cluster) (local string, took time.Duration
 	if n, err := io.Copy(io.Discard, conn); errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Fatalf("not closed within %v, %d bytes came", a.within+slack, n)
 	}
-	return conn.LocalAddr().String(), time.Since(begun)
+	return conn.LocalAddr().String(), time.Since(started)
 }
 
 // logged waits for a log line with all of the texts.

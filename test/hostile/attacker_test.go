@@ -24,11 +24,11 @@ const niceness = "10"
 
 // attackerProcess is an attack in progress, in a separate process.
 type attackerProcess struct {
-	t      testing.TB
-	cmd    *exec.Cmd
-	input  io.Closer // closing it ends the attack
-	errors bytes.Buffer
-	begun  time.Time
+	t       testing.TB
+	cmd     *exec.Cmd
+	input   io.Closer // closing it ends the attack
+	errors  bytes.Buffer
+	started time.Time
 
 	mu     sync.Mutex
 	last   attacker.Report
@@ -69,7 +69,7 @@ func startAttack(t testing.TB, c *cluster, plan attacker.Plan) *attackerProcess 
 	t.Cleanup(func() { p.stop() })
 	go p.read(out)
 	await(t, "the attacker's preparations", 3*timeout, p.prepared)
-	p.begun = time.Now()
+	p.started = time.Now()
 	return p
 }
 

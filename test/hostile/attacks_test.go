@@ -243,12 +243,12 @@ func (s *site) attack(t *testing.T, what scenario) string {
 	s.honest.stay(during, length)
 	s.honest.enter(settling)
 	report := p.stop()
-	seconds := time.Since(p.begun).Seconds()
+	seconds := time.Since(p.started).Seconds()
 	s.peaks(f)
 	f.unproved = what.proof(report, seconds)
 	f.achieved = describe(report, seconds)
 
-	s.settle(f)
+	s.waitForRecovery(f)
 	s.honest.enter(after)
 	s.honest.stay(after, base)
 	s.look(f, after)
@@ -309,8 +309,8 @@ func (s *site) peaks(f *figures) {
 	}
 }
 
-// settle gives the nodes time to return to their earlier state. The long version waits for all of it.
-func (s *site) settle(f *figures) {
+// waitForRecovery gives the nodes time to return to their earlier state. The long version waits for all of it.
+func (s *site) waitForRecovery(f *figures) {
 	ctx, cancel := context.WithTimeout(context.Background(), recovery)
 	defer cancel()
 	if full {
@@ -319,7 +319,7 @@ func (s *site) settle(f *figures) {
 	}
 	tick := time.NewTicker(100 * time.Millisecond)
 	defer tick.Stop()
-	for ctx.Err() == nil && !s.settled(f) {
+	for ctx.Err() == nil && !s.recovered(f) {
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -327,7 +327,7 @@ func (s *site) settle(f *figures) {
 	}
 }
 
-func (s *site) settled(f *figures) bool {
+func (s *site) recovered(f *figures) bool {
 	for i, n := range s.inOrder() {
 		is, was := n.size(), f.nodes[i]
 		if is.files > was.files[before]+fileBound || is.goroutines > was.goroutines[before]+goroutineBound {

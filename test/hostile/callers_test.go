@@ -54,8 +54,8 @@ var (
 const (
 	// Intervals of the operations.
 	workerInterval, rareInterval = 10 * time.Millisecond, 200 * time.Millisecond
-	// keepers is the number of sessions that hold one lock each throughout.
-	keepers = 4
+	// holderCount is the number of sessions that hold one lock each throughout.
+	holderCount = 4
 )
 
 // callerSession has a TTL that tolerates a busy machine.
@@ -96,7 +96,7 @@ func startCallers(t testing.TB, c *cluster) *callers {
 		s := h.session(cl)
 		h.wg.Go(func() { h.work(s, i) })
 	}
-	for i := range keepers {
+	for i := range holderCount {
 		h.keep(h.session(c.client()), i)
 	}
 	one, two := h.session(cl), h.session(c.client())
@@ -160,12 +160,12 @@ func (h *callers) every(interval time.Duration, do func(i int)) {
 func (h *callers) measure(op string, within time.Duration, do func(context.Context) error) bool {
 	ctx, cancel := context.WithTimeout(h.ctx, within)
 	defer cancel()
-	at, begun := h.now(), time.Now()
+	at, started := h.now(), time.Now()
 	err := do(ctx)
 	if h.ctx.Err() != nil {
 		return false
 	}
-	h.add(op, at, time.Since(begun))
+	h.add(op, at, time.Since(started))
 	if err != nil {
 		h.failAt(op, at, err)
 	}

@@ -240,8 +240,8 @@ const (
 	fileBound      = 30
 )
 
-// settles waits until every node is about as large as before.
-func (c *cluster) settles(before map[string]size) {
+// waitForSize waits until every node is about as large as before.
+func (c *cluster) waitForSize(before map[string]size) {
 	c.t.Helper()
 	await(c.t, "nodes as large as before", timeout, func(context.Context) error {
 		for id, now := range c.sizes() {

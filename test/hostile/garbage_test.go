@@ -81,12 +81,12 @@ func peerGarbage(c *cluster) []attack {
 		return first(encoded(h))
 	}
 	early := append(hello(func(*wire.PeerHello) {}), 1)
-	framed := first(encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{Version: 1}}}))
+	clientsHello := first(encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{Version: 1}}}))
 	all := []attack{
 		{name: "noise", send: noise(4096), log: []string{`reason="protocol"`, "not the quorumlock protocol"}},
 		{name: "an HTTP request", send: []byte(getRequest), log: []string{`reason="protocol"`, "looks like HTTP"}},
 		{name: "a TLS hello", send: clientHello, log: []string{`reason="protocol"`, "looks like TLS"}},
-		{name: "a client's hello", send: framed, log: []string{`reason="version"`}},
+		{name: "a client's hello", send: clientsHello, log: []string{`reason="version"`}},
 		{name: "a hello of 4 GiB", send: prefaced(length(1<<32 - 1)), log: []string{`reason="protocol"`, "claims 4294967295"}},
 		{name: "a hello just over the limit", send: prefaced(length(helloLimit + 1)), log: []string{`reason="protocol"`, "the limit is 4096"}},
 		{name: "a hello of noise", send: first(noise(512)), log: []string{`reason="protocol"`, "malformed"}},

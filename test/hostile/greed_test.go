@@ -105,8 +105,8 @@ func testNeverReads(t *testing.T, c *cluster) {
 	for id := range uint64(1_000) {
 		batch = append(batch, frame(request(&wire.Request{Id: id, SessionId: 7, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}}))...)
 	}
-	begun := time.Now()
-	_ = cl.conn.SetDeadline(begun.Add(timeout))
+	started := time.Now()
+	_ = cl.conn.SetDeadline(started.Add(timeout))
 	var err error
 	for err == nil {
 		_, err = cl.conn.Write(batch)
@@ -114,7 +114,7 @@ func testNeverReads(t *testing.T, c *cluster) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("not cut within %v", timeout)
 	}
-	t.Logf("cut after %v", time.Since(begun).Round(time.Millisecond))
+	t.Logf("cut after %v", time.Since(started).Round(time.Millisecond))
 	if !logged(t, c.leader, cl.conn.LocalAddr().String(), "SLOW_CONSUMER") {
 		t.Error("the log does not say why")
 	}
@@ -124,8 +124,8 @@ func testNeverReads(t *testing.T, c *cluster) {
 func testCallerNeverReads(t *testing.T, c *cluster) {
 	const writeTime = 30 * time.Second // the port's own; there is no flag for it
 	conn := c.dial(t, httpPort)
-	begun := time.Now()
-	_ = conn.SetDeadline(begun.Add(writeTime + 2*slack))
+	started := time.Now()
+	_ = conn.SetDeadline(started.Add(writeTime + 2*slack))
 	batch := []byte(strings.Repeat("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n", 100))
 	var err error
 	for err == nil {
@@ -134,7 +134,7 @@ func testCallerNeverReads(t *testing.T, c *cluster) {
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("not cut within %v", writeTime+2*slack)
 	}
-	t.Logf("cut after %v", time.Since(begun).Round(time.Millisecond))
+	t.Logf("cut after %v", time.Since(started).Round(time.Millisecond))
 	if !logged(t, c.leader, conn.LocalAddr().String(), "does not read") {
 		t.Error("the log does not say why")
 	}

@@ -14,7 +14,7 @@ func TestHostileTraffic(t *testing.T) {
 			before := c.sizes()
 			t.Run("attacks", func(t *testing.T) { testAttacks(t, c) }) // returns with the last of them
 			l.finish()
-			c.settles(before)
+			c.waitForSize(before)
 			c.honest()
 		})
 	}
@@ -24,5 +24,5 @@ func TestHostileTraffic(t *testing.T) {
 // line.
 func testAttacks(t *testing.T, c *cluster) {
 	t.Run("garbage", func(t *testing.T) { testGarbage(t, c) })
-	t.Run("crowds", func(t *testing.T) { testCrowds(t, c) })
+	t.Run("crowds", func(t *testing.T) { testFloods(t, c) })
 }

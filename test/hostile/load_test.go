@@ -73,9 +73,9 @@ func (l *load) work(s *client.Session, i int) {
 		if round%4 == 0 {
 			name = "shared"
 		}
-		begun := time.Now()
+		started := time.Now()
 		err := once(s, name)
-		l.book(time.Since(begun), err)
+		l.add(time.Since(started), err)
 		if err != nil {
 			return
 		}
@@ -95,7 +95,7 @@ func once(s *client.Session, name string) error {
 	return nil
 }
 
-func (l *load) book(took time.Duration, err error) {
+func (l *load) add(took time.Duration, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.rounds++

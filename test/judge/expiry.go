@@ -25,7 +25,7 @@ func expiries(r *replay) (faults []string) {
 			ended[e.SessionId] = ended[e.SessionId] || e.Type == wire.Event_SESSION_EXPIRED || e.Type == wire.Event_SESSION_CLOSED
 		}
 	}
-	w, end := r.witness(), r.end()
+	w, end := r.bounds(), r.end()
 	for _, s := range r.in.History.Sessions() {
 		expiry, expired := over[s.ID]
 		switch {
@@ -39,7 +39,7 @@ func expiries(r *replay) (faults []string) {
 	return faults
 }
 
-func (r *replay) judgeExpiry(s history.Session, expiry step, w witness) (faults []string) {
+func (r *replay) judgeExpiry(s history.Session, expiry step, w bounds) (faults []string) {
 	from, to := w.around(expiry.revision)
 	if r.in.Bounds.Stamps {
 		from, to = max(from, expiry.at), min(to, expiry.at+stampRound)
@@ -60,11 +60,11 @@ func (r *replay) latest(since, due, over time.Duration, revision uint64) time.Du
 	if r.restarts == nil {
 		r.restarts = r.beginnings()
 	}
-	for _, begun := range r.restarts {
+	for _, started := range r.restarts {
 		switch {
-		case begun.at <= over:
-			since = max(since, begun.at)
-		case begun.revision != 0 && begun.revision < revision && !r.in.Bounds.Stamps:
+		case started.at <= over:
+			since = max(since, started.at)
+		case started.revision != 0 && started.revision < revision && !r.in.Bounds.Stamps:
 			since = over // the exact time is unknown, but it was before revision
 		}
 	}
@@ -75,7 +75,7 @@ func (r *replay) latest(since, due, over time.Duration, revision uint64) time.Du
 // which have no revision. If the log begins with a snapshot, its leader may have been elected just before.
 func (r *replay) beginnings() []news {
 	all := []news{{}}
-	w := r.witness()
+	w := r.bounds()
 	if r.in.Snapshot != nil && len(r.steps) > 0 {
 		all = append(all, news{at: r.steps[0].at, revision: r.first})
 	}
@@ -111,14 +111,14 @@ func (r *replay) end() time.Duration {
 	return end
 }
 
-// witness bounds the time at which a revision was applied by what clients requested and received: a command
+// bounds bounds the time at which a revision was applied by what clients requested and received: a command
 // is applied after its request is sent and before its answer arrives.
-type witness struct {
+type bounds struct {
 	asked, told []news
 }
 
-func (r *replay) witness() witness {
-	w := witness{told: r.news()}
+func (r *replay) bounds() bounds {
+	w := bounds{told: r.news()}
 	for _, q := range r.questions() {
 		if q.after == 1 {
 			w.asked = append(w.asked, news{at: q.at, revision: q.revision})
@@ -136,7 +136,7 @@ func (r *replay) witness() witness {
 }
 
 // around returns bounds for the time at which the revision was applied: not before from, and not after to.
-func (w witness) around(revision uint64) (from, to time.Duration) {
+func (w bounds) around(revision uint64) (from, to time.Duration) {
 	byRevision := func(n news, revision uint64) int { return cmp.Compare(n.revision, revision) }
 	to = math.MaxInt64
 	if i, _ := slices.BinarySearchFunc(w.asked, revision+1, byRevision); i > 0 {

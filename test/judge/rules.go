@@ -18,14 +18,14 @@ type rules struct {
 	token   uint64
 	live    map[uint64]bool
 	granted map[request]bool
-	claims  map[uint64]*stake
+	claims  map[uint64]*claimState
 	queues  map[string][]uint64        // waiters by lock
 	taken   map[string]map[uint64]bool // claims that hold a lock or keep it closed
 	limits  map[string]uint64
 }
 
-// stake is a claim as described by its events.
-type stake struct {
+// claimState is a claim as described by its events.
+type claimState struct {
 	id, session uint64
 	locks       []*wire.LockRequest
 	unfair      bool
@@ -34,7 +34,7 @@ type stake struct {
 
 func newRules() *rules {
 	return &rules{
-		live: map[uint64]bool{}, granted: map[request]bool{}, claims: map[uint64]*stake{},
+		live: map[uint64]bool{}, granted: map[request]bool{}, claims: map[uint64]*claimState{},
 		queues: map[string][]uint64{}, taken: map[string]map[uint64]bool{}, limits: map[string]uint64{},
 	}
 }
@@ -49,7 +49,7 @@ func (u *rules) load(d *model.Model) {
 		u.limits[name] = l.Limit
 	}
 	for _, c := range d.Claims {
-		s := &stake{id: c.ID, session: c.Session, unfair: d.Locks[c.Locks[0].Name].Order == wire.Order_UNFAIR, rising: c.Upgrading()}
+		s := &claimState{id: c.ID, session: c.Session, unfair: d.Locks[c.Locks[0].Name].Order == wire.Order_UNFAIR, rising: c.Upgrading()}
 		for _, l := range c.Locks {
 			s.locks = append(s.locks, proto.CloneOf(l))
 		}
@@ -98,7 +98,7 @@ func (u *rules) record(cmd *wire.Command, e *wire.Event) {
 	if e.HoldId != e.Revision || u.claims[e.HoldId] != nil || op == nil {
 		return
 	}
-	s := &stake{id: e.HoldId, session: e.SessionId, unfair: op.Order == wire.Order_UNFAIR}
+	s := &claimState{id: e.HoldId, session: e.SessionId, unfair: op.Order == wire.Order_UNFAIR}
 	for _, l := range op.Locks {
 		l = proto.CloneOf(l)
 		switch {
@@ -153,19 +153,19 @@ func (u *rules) event(e *wire.Event) {
 	}
 }
 
-func (u *rules) enqueue(c *stake) {
+func (u *rules) enqueue(c *claimState) {
 	for _, l := range c.locks {
 		u.queues[l.Name] = append(u.queues[l.Name], c.id)
 	}
 }
 
-func (u *rules) dequeue(c *stake) {
+func (u *rules) dequeue(c *claimState) {
 	for _, l := range c.locks {
 		u.queues[l.Name] = slices.DeleteFunc(u.queues[l.Name], func(id uint64) bool { return id == c.id })
 	}
 }
 
-func (u *rules) take(c *stake) {
+func (u *rules) take(c *claimState) {
 	for _, l := range c.locks {
 		if u.taken[l.Name] == nil {
 			u.taken[l.Name] = map[uint64]bool{}
@@ -174,7 +174,7 @@ func (u *rules) take(c *stake) {
 	}
 }
 
-func (u *rules) leave(c *stake, e *wire.Event) {
+func (u *rules) leave(c *claimState, e *wire.Event) {
 	for _, l := range c.locks {
 		if e.Partial && l.Name != e.Lock {
 			continue
@@ -190,7 +190,7 @@ func (u *rules) leave(c *stake, e *wire.Event) {
 }
 
 // grant checks one grant and records it.
-func (u *rules) grant(c *stake, e *wire.Event) {
+func (u *rules) grant(c *claimState, e *wire.Event) {
 	key := request{e.SessionId, e.Seq}
 	switch {
 	case e.Token <= u.token:
@@ -220,7 +220,7 @@ func (u *rules) grant(c *stake, e *wire.Event) {
 	u.take(c)
 }
 
-func (u *rules) raise(c *stake, e *wire.Event) {
+func (u *rules) raise(c *claimState, e *wire.Event) {
 	if others := len(u.taken[e.Lock]); others != 1 || !u.taken[e.Lock][c.id] {
 		u.fault(e, "it is upgraded while %v have it", u.taken[e.Lock])
 	}
@@ -248,7 +248,7 @@ func (u *rules) room(want *wire.LockRequest, who uint64) bool {
 }
 
 // free reports whether a waiting claim could be granted.
-func (u *rules) free(c *stake) bool {
+func (u *rules) free(c *claimState) bool {
 	for _, l := range c.locks {
 		if u.queues[l.Name][0] != c.id && !c.unfair || !u.room(l, c.id) {
 			return false

@@ -27,12 +27,12 @@ const (
 // ever locked exclusively, one at a time, without a bound or lock-delay. It does not use the log, except for
 // the death of sessions whose clients are gone.
 func windows(r *replay) (faults []string) {
-	all := r.crowd()
+	all := r.operations()
 	for _, name := range slices.Sorted(maps.Keys(r.plainLocks())) {
 		last, dead := uint64(0), []uint64(nil)
 		for _, window := range cut(all.moves(name)) {
 			r.windows++
-			init := chair{last: last, dead: dead}
+			init := lockState{last: last, dead: dead}
 			if result := porcupine.CheckOperationsTimeout(sequential(init), window, windowTime); result != porcupine.Ok {
 				faults = append(faults, fmt.Sprintf("lock %q from %v to %v: porcupine says %v of %d moves",
 					name, time.Duration(window[0].Call), time.Duration(latestReturn(window)), result, len(window)))
@@ -70,19 +70,19 @@ const (
 	dies                      // the end of a session
 )
 
-// chair is a lock's state. Its slice must not be modified.
-type chair struct {
+// lockState is a lock's state. Its slice must not be modified.
+type lockState struct {
 	holder, token uint64 // session 0 means free; token 0 means unknown
 	last          uint64
 	dead          []uint64
 }
 
 // sequential is the porcupine model of a lock that clients use one after the other.
-func sequential(init chair) porcupine.Model {
+func sequential(init lockState) porcupine.Model {
 	model := porcupine.NondeterministicModel{
 		Init: func() []any { return []any{init} },
 		Step: func(state, input, _ any) []any {
-			c, m := state.(chair), input.(move)
+			c, m := state.(lockState), input.(move)
 			next := c.after(m)
 			if m.unknown {
 				next = append(next, c)
@@ -90,7 +90,7 @@ func sequential(init chair) porcupine.Model {
 			return next
 		},
 		Equal: func(a, b any) bool {
-			x, y := a.(chair), b.(chair)
+			x, y := a.(lockState), b.(lockState)
 			return x.holder == y.holder && x.token == y.token && x.last == y.last && slices.Equal(x.dead, y.dead)
 		},
 	}
@@ -98,19 +98,19 @@ func sequential(init chair) porcupine.Model {
 }
 
 // after returns the states after a move; none if the move is impossible in this state.
-func (c chair) after(m move) []any {
+func (c lockState) after(m move) []any {
 	switch m.kind {
 	case takes:
 		known := m.token > c.last && m.before == c.last || m.token == 0
 		if c.holder != 0 || !known || slices.Contains(c.dead, m.session) {
 			return nil
 		}
-		return []any{chair{m.session, m.token, max(c.last, m.token), c.dead}}
+		return []any{lockState{m.session, m.token, max(c.last, m.token), c.dead}}
 	case givesBack:
 		if !c.heldBy(m) {
 			return nil
 		}
-		return []any{chair{last: c.last, dead: c.dead}}
+		return []any{lockState{last: c.last, dead: c.dead}}
 	case mistakes:
 		if c.heldBy(m) && c.token != 0 {
 			return nil
@@ -120,12 +120,12 @@ func (c chair) after(m move) []any {
 	dead := append(slices.Clone(c.dead), m.session)
 	slices.Sort(dead)
 	if c.holder == m.session {
-		return []any{chair{last: c.last, dead: dead}}
+		return []any{lockState{last: c.last, dead: dead}}
 	}
-	return []any{chair{c.holder, c.token, c.last, dead}}
+	return []any{lockState{c.holder, c.token, c.last, dead}}
 }
 
-func (c chair) heldBy(m move) bool {
+func (c lockState) heldBy(m move) bool {
 	return c.holder == m.session && (c.token == m.token || c.token == 0)
 }
 
@@ -198,7 +198,7 @@ func (r *replay) locksOf(id uint64) map[string]bool {
 type life struct{ from, to time.Duration }
 
 func (r *replay) lives() map[uint64]life {
-	w, all := r.witness(), map[uint64]life{}
+	w, all := r.bounds(), map[uint64]life{}
 	for _, s := range r.in.History.Sessions() {
 		all[s.ID] = life{from: min(s.Deadline(), s.Closed), to: history.Never}
 	}
@@ -223,15 +223,15 @@ type wish struct {
 // known reports whether the client learned the outcome.
 func (w *wish) known() bool { return w.result != nil && w.result.Status != wire.Status_SESSION_LOST }
 
-// crowd contains all operations of the clients, indexed by lock.
-type crowd struct {
+// operations contains all operations of the clients, indexed by lock.
+type operations struct {
 	acquires map[string][]*wish // by lock name, for single-lock acquires
 	releases map[uint64]*wish   // by token; the first release of a hold
 	deaths   map[uint64]life
 }
 
-func (r *replay) crowd() *crowd {
-	c := &crowd{acquires: map[string][]*wish{}, releases: map[uint64]*wish{}, deaths: r.lives()}
+func (r *replay) operations() *operations {
+	c := &operations{acquires: map[string][]*wish{}, releases: map[uint64]*wish{}, deaths: r.lives()}
 	for _, w := range r.wishes() {
 		if acquire := w.op.Request.GetAcquire(); len(acquire.GetLocks()) == 1 {
 			name := acquire.Locks[0].Name
@@ -265,7 +265,7 @@ func (r *replay) wishes() map[request]*wish {
 }
 
 // moves returns all operations on a lock, ordered by the time of the call.
-func (c *crowd) moves(name string) []porcupine.Operation {
+func (c *operations) moves(name string) []porcupine.Operation {
 	var all []porcupine.Operation
 	sessions, tokens := map[uint64]bool{}, []uint64{}
 	add := func(m move, from, to time.Duration) {
@@ -319,7 +319,7 @@ func release(w *wish, token uint64, death time.Duration) (m move, from, to time.
 }
 
 // deathOf returns the first proof that a session is over, or Never.
-func (c *crowd) deathOf(session uint64) time.Duration {
+func (c *operations) deathOf(session uint64) time.Duration {
 	if l, known := c.deaths[session]; known {
 		return l.to
 	}

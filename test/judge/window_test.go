@@ -59,7 +59,7 @@ func TestSequential(t *testing.T) {
 			moved(take(1, 5, 0), 0, 1), moved(move{kind: mistakes, session: 1, token: 5}, 2, 3),
 		}},
 	} {
-		if got := porcupine.CheckOperationsTimeout(sequential(chair{}), c.moves, time.Minute); got != c.want {
+		if got := porcupine.CheckOperationsTimeout(sequential(lockState{}), c.moves, time.Minute); got != c.want {
 			t.Errorf("%s: %v, want %v", what, got, c.want)
 		}
 	}

@@ -56,7 +56,7 @@ func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
 	}
 	d.bury(c)
 	d.endLease(c)
-	d.settle()
+	d.grantReady()
 }
 
 // bury ends a hold. If it has a lock-delay, its locks stay closed.
@@ -79,7 +79,7 @@ func (d *Model) endDelay(op *wire.EndDelay) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.reopen(c)
-	d.settle()
+	d.grantReady()
 	return says(wire.Status_OK)
 }
 

@@ -172,7 +172,7 @@ func (d *Model) endSuspension(revision uint64) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Suspended = 0
-	d.settle()
+	d.grantReady()
 	return says(wire.Status_OK)
 }
 

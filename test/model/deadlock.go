@@ -61,12 +61,12 @@ func (d *Model) reduce(claims []*Claim) *Model {
 		if c.Over {
 			continue
 		}
-		twin := *c
-		twin.Locks = nil
+		copied := *c
+		copied.Locks = nil
 		for _, l := range c.Locks {
-			twin.Locks = append(twin.Locks, proto.CloneOf(l))
+			copied.Locks = append(copied.Locks, proto.CloneOf(l))
 		}
-		r.add(&twin)
+		r.add(&copied)
 	}
 	for r.goOn() {
 	}
@@ -138,13 +138,13 @@ func (d *Model) closes(c *Claim) bool {
 	}
 	d.trap = d.reduce(d.around(c))
 	d.trap.refused = c.ID
-	twin := d.trap.Claim(c.ID)
-	if twin != nil && twin.Waiting() {
-		if owners, _ := d.trap.needs(twin); owners[c.by()] {
+	copied := d.trap.Claim(c.ID)
+	if copied != nil && copied.Waiting() {
+		if owners, _ := d.trap.needs(copied); owners[c.by()] {
 			return true
 		}
 	}
-	if twin == nil || c.Upgrade == nil {
+	if copied == nil || c.Upgrade == nil {
 		return false
 	}
 	_, claims := d.trap.needs(d.trap.waitsOf(c.by())...)

@@ -111,6 +111,6 @@ func (d *Model) releaseLease(op *wire.ReleaseLease) *wire.Result {
 		d.tellDigest(s.recall(1))
 	}
 	d.endLease(c)
-	d.settle()
+	d.grantReady()
 	return &wire.Result{Status: wire.Status_OK, SessionId: s.ID}
 }

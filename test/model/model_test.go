@@ -104,7 +104,7 @@ func TestModelIsFastEnough(t *testing.T) {
 	for i := range sessions {
 		all = append(all, x.open(i))
 	}
-	begun, refused := time.Now(), 0
+	started, refused := time.Now(), 0
 	for i := 0; x.d.Revision < commands; i++ {
 		s := all[i*7%sessions]
 		switch i % 4 {
@@ -132,7 +132,7 @@ func TestModelIsFastEnough(t *testing.T) {
 			}
 		}
 	}
-	took := time.Since(begun)
+	took := time.Since(started)
 	t.Logf("%d commands in %v; %d deadlocks refused, %d claims left", commands, took, refused, len(x.d.Claims))
 	if took > time.Minute {
 		t.Errorf("%d commands took %v", commands, took)

@@ -85,7 +85,7 @@ func (d *Model) skipDelay(op *wire.SkipDelay) *wire.Result {
 	for _, c := range found {
 		d.reopenOne(c, op.Name)
 	}
-	d.settle()
+	d.grantReady()
 	return says(wire.Status_OK)
 }
 
@@ -116,6 +116,6 @@ func (d *Model) resize(op *wire.Resize) *wire.Result {
 	l.Limit = op.Limit
 	d.tell(&wire.Event{Type: wire.Event_RESIZED, Lock: op.Name, Limit: op.Limit})
 	d.record(wire.AuditRecord_RESIZE, op.Operator, op.Reason, &wire.AuditRecord{Lock: op.Name, Limit: op.Limit})
-	d.settle()
+	d.grantReady()
 	return says(wire.Status_OK)
 }

@@ -13,7 +13,7 @@ func (d *Model) release(s *Session, op *wire.Release) *wire.Result {
 		d.outliveUpgrade(c, "the hold was released")
 		d.drop(c)
 		d.tellHold(wire.Event_RELEASED, c)
-		d.settle()
+		d.grantReady()
 		return done
 	}
 	for _, a := range s.shown {
@@ -63,7 +63,7 @@ func (d *Model) giveUp(c *Claim, why wire.Status_Code) *wire.Result {
 		said = d.rewrite(c.Session, c.Seq, &wire.Result{Status: why, HoldId: c.ID})
 		d.endLease(c)
 	}
-	d.settle()
+	d.grantReady()
 	return said
 }
 

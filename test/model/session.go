@@ -127,7 +127,7 @@ func (d *Model) expire(op *wire.ExpireSession) *wire.Result {
 // end ends all claims of a session, in the order of their requests, and only then grants others.
 func (d *Model) end(s *Session, what wire.Event_Type) {
 	d.finish(s, what)
-	d.settle()
+	d.grantReady()
 }
 
 func (d *Model) finish(s *Session, what wire.Event_Type) {

@@ -22,8 +22,8 @@ func (d *Model) ready(c *Claim) bool {
 	return true
 }
 
-// settle grants claims, one by one, until none is ready.
-func (d *Model) settle() {
+// grantReady grants claims, one by one, until none is ready.
+func (d *Model) grantReady() {
 	for d.Suspended == 0 {
 		var ready []*Claim
 		for _, c := range d.Claims {

@@ -77,7 +77,7 @@ func (d *Model) down(s *Session, op *wire.Downgrade) *wire.Result {
 	case c.Locks[0].Mode == wire.Mode_EXCLUSIVE:
 		c.Locks[0].Mode = wire.Mode_SHARED
 		d.tellHold(wire.Event_DOWNGRADED, c)
-		d.settle()
+		d.grantReady()
 	}
 	return says(wire.Status_OK)
 }

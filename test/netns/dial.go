@@ -42,11 +42,11 @@ func connect(ctx context.Context, socket *os.File, to unix.Sockaddr) error {
 		return err
 	}
 	defer context.AfterFunc(ctx, func() { _ = socket.SetWriteDeadline(time.Unix(1, 0)) })()
-	begun := false
+	started := false
 	var refused error
 	err = raw.Write(func(fd uintptr) (done bool) {
-		if !begun {
-			begun, refused = true, unix.Connect(int(fd), to)
+		if !started {
+			started, refused = true, unix.Connect(int(fd), to)
 			return refused != unix.EINPROGRESS
 		}
 		done, refused = connected(int(fd))

@@ -75,7 +75,7 @@ type Cluster struct {
 	opts     Options
 	kept     bool // whether files are kept after the test
 	site     *site
-	frail    *frailty
+	frail    *fragile
 	nodes    []*node
 	// endpoints and bases are the client addresses and HTTP URLs of the initial nodes. They do not change, so
 	// that a load may read them.
@@ -98,7 +98,7 @@ func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
 		opts.Dir = t.TempDir()
 	}
 	c := &Cluster{t: t, programs: programs, opts: opts, kept: kept, site: newSite(t, opts.Apart)}
-	c.frail = newFrailty(c.site)
+	c.frail = newFragile(c.site)
 	t.Cleanup(c.end)
 	var peers []string
 	for i := range opts.Nodes {
@@ -132,7 +132,7 @@ func (c *Cluster) Add(id string) (peerAddr string) {
 func (c *Cluster) layOut(id string) *node {
 	c.t.Helper()
 	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log")}
-	if err := n.settle(c.opts.Proxied); err != nil {
+	if err := n.assignAddresses(c.opts.Proxied); err != nil {
 		c.t.Fatal(err)
 	}
 	c.nodes = append(c.nodes, n)
@@ -295,7 +295,7 @@ func (c *Cluster) Wipe(ids ...string) {
 func (c *Cluster) Retire(id string) {
 	c.t.Helper()
 	c.Wipe(id)
-	c.node(id).unsettle()
+	c.node(id).closeProxies()
 	c.nodes = slices.DeleteFunc(c.nodes, func(n *node) bool { return n.id == id })
 }
 
@@ -320,7 +320,7 @@ func (c *Cluster) node(id string) *node {
 func (c *Cluster) end() {
 	c.frail.close()
 	for _, n := range c.nodes {
-		n.unsettle()
+		n.closeProxies()
 		if !n.alive() {
 			continue
 		}

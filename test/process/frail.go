@@ -8,9 +8,9 @@ import (
 	"github.com/quorumlock/quorumlock/test/proxy"
 )
 
-// frailty controls the clients that may be partitioned and stalled. There is a proxy between each of them and
+// fragile controls the clients that may be partitioned and stalled. There is a proxy between each of them and
 // every node.
-type frailty struct {
+type fragile struct {
 	site *site
 
 	mu     sync.Mutex // guards the fields below
@@ -34,12 +34,12 @@ type trap struct {
 	open   chan struct{} // closed when it may continue
 }
 
-func newFrailty(s *site) *frailty {
-	return &frailty{site: s, ways: map[route]*way{}, cutOff: map[string]bool{}}
+func newFragile(s *site) *fragile {
+	return &fragile{site: s, ways: map[route]*way{}, cutOff: map[string]bool{}}
 }
 
 // dialer connects one client through its proxies.
-func (f *frailty) dialer(client string) func(context.Context, string) (net.Conn, error) {
+func (f *fragile) dialer(client string) func(context.Context, string) (net.Conn, error) {
 	return func(ctx context.Context, addr string) (net.Conn, error) {
 		w, err := f.to(route{client, addr})
 		if err != nil {
@@ -49,7 +49,7 @@ func (f *frailty) dialer(client string) func(context.Context, string) (net.Conn,
 	}
 }
 
-func (f *frailty) to(r route) (*way, error) {
+func (f *fragile) to(r route) (*way, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if w, ok := f.ways[r]; ok {
@@ -67,11 +67,11 @@ func (f *frailty) to(r route) (*way, error) {
 }
 
 // cut stalls all connections of a client, or of all clients if it is "", until mend.
-func (f *frailty) cut(client string) { f.set(client, true) }
+func (f *fragile) cut(client string) { f.set(client, true) }
 
-func (f *frailty) mend(client string) { f.set(client, false) }
+func (f *fragile) heal(client string) { f.set(client, false) }
 
-func (f *frailty) set(client string, cut bool) {
+func (f *fragile) set(client string, cut bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.cutOff[client] = cut
@@ -79,14 +79,14 @@ func (f *frailty) set(client string, cut bool) {
 }
 
 // behave updates every proxy. The caller must hold the mutex.
-func (f *frailty) behave() {
+func (f *fragile) behave() {
 	for r, w := range f.ways {
 		w.proxy.Behave(proxy.Manners{Stall: f.cutOff[""] || f.cutOff[r.client]})
 	}
 }
 
 // lay sets a trap for the next client that calls stall.
-func (f *frailty) lay() *trap {
+func (f *fragile) lay() *trap {
 	t := &trap{make(chan string, 1), make(chan struct{})}
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -95,7 +95,7 @@ func (f *frailty) lay() *trap {
 }
 
 // lift releases the client in the trap, or removes the trap.
-func (f *frailty) lift(t *trap) {
+func (f *fragile) lift(t *trap) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.trap = nil
@@ -103,7 +103,7 @@ func (f *frailty) lift(t *trap) {
 }
 
 // stall blocks a client that meets a trap, and cuts its connections: to others, its process appears stopped.
-func (f *frailty) stall(client string) {
+func (f *fragile) stall(client string) {
 	f.mu.Lock()
 	t := f.trap
 	f.trap = nil
@@ -117,7 +117,7 @@ func (f *frailty) stall(client string) {
 }
 
 // waited returns how often a connection had to wait.
-func (f *frailty) waited() (times uint64) {
+func (f *fragile) waited() (times uint64) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.ways {
@@ -126,7 +126,7 @@ func (f *frailty) waited() (times uint64) {
 	return times
 }
 
-func (f *frailty) close() {
+func (f *fragile) close() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, w := range f.ways {

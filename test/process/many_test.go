@@ -35,9 +35,9 @@ func TestManySessions(t *testing.T) {
 			before := nodesGoroutines(t, c)
 			heap, goroutines := heapInUse(), goleak.IgnoreCurrent()
 
-			begun := time.Now()
+			started := time.Now()
 			peak := useMany(t, c, clients, manySessions)
-			took := time.Since(begun)
+			took := time.Since(started)
 			c.AwaitMetrics("nothing kept", c.IDs(), process.Idle)
 			goleak.VerifyNone(t, goroutines)
 			after := heapInUse()

@@ -23,9 +23,9 @@ func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 	defer silent.Close()
 	closed := ports.For(t, 1)[0]
 	for name, addr := range map[string]string{"silent": silent.Addr().String(), "closed": closed} {
-		begun := time.Now()
+		started := time.Now()
 		_, err := programs.Qlock(t.Context(), "--endpoints", strings.Join(c.Endpoints(), ","), "cluster", "add", "n4", addr, "--reason", "test")
-		took := time.Since(begun)
+		took := time.Since(started)
 		if err == nil || took >= 2*time.Second+busy {
 			t.Errorf("%s: after %v: %v", name, took, err)
 			continue
@@ -50,14 +50,14 @@ const busy = 3 * time.Second
 func TestMembersChangeUnderLoad(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	l := startLoad(t, c)
-	begun := l.Log.Now()
+	started := l.Log.Now()
 
 	qlock(t, c, "cluster", "add", "n4", c.Add("n4"), "--reason", "test")
 	if n := len(c.AwaitAll().GetNodes()); n != 4 {
 		t.Fatalf("%d members", n)
 	}
 	l.AwaitGrants(l.Log.Now(), afterFault)
-	l.outage(begun, "adding a fourth node", 4*time.Second)
+	l.outage(started, "adding a fourth node", 4*time.Second)
 
 	transferred := l.Log.Now()
 	if out := qlock(t, c, "cluster", "transfer", "n4", "--reason", "test"); !strings.Contains(out, "n4") {

@@ -89,7 +89,7 @@ func back(t *testing.T, c *process.Cluster, id string, sig syscall.Signal) (serv
 	c.Signal(sig, id)
 	c.Ended(id)
 	committed := c.AwaitLeaderIndex()
-	begun := time.Now()
+	started := time.Now()
 	c.Restart(id)
 	c.Await(id+" caught up", 6*backWithin, func(ctx context.Context) error {
 		metrics, err := c.Metrics(ctx, id)
@@ -97,7 +97,7 @@ func back(t *testing.T, c *process.Cluster, id string, sig syscall.Signal) (serv
 			return err
 		}
 		if serving == 0 {
-			serving = time.Since(begun)
+			serving = time.Since(started)
 		}
 		if applied := metrics["quorumlock_applied_index"]; applied < committed {
 			return fmt.Errorf("at entry %v of %v", applied, committed)
@@ -105,7 +105,7 @@ func back(t *testing.T, c *process.Cluster, id string, sig syscall.Signal) (serv
 		cpu = metrics["process_cpu_seconds_total"]
 		return nil
 	})
-	caughtUp = time.Since(begun)
+	caughtUp = time.Since(started)
 	c.AwaitAll()
 	return serving, caughtUp, cpu
 }
@@ -119,7 +119,7 @@ func writeSnapshots(t *testing.T, c *process.Cluster) {
 	running.Go(func() { g.keepOn(ctx, t) })
 	defer running.Wait()
 	defer cancel()
-	begun := time.Now()
+	started := time.Now()
 	c.Await("a snapshot of every node", snapshotsWithin, func(context.Context) error {
 		for _, id := range c.IDs() {
 			if !strings.Contains(c.Log(id), "snapshot complete") {
@@ -128,5 +128,5 @@ func writeSnapshots(t *testing.T, c *process.Cluster) {
 		}
 		return nil
 	})
-	t.Logf("three snapshots were written in %v; longest time without a grant %v", time.Since(begun).Round(time.Second), g.longest(begun).Round(time.Millisecond))
+	t.Logf("three snapshots were written in %v; longest time without a grant %v", time.Since(started).Round(time.Second), g.longest(started).Round(time.Millisecond))
 }

@@ -16,7 +16,7 @@ var clientNemeses = []Nemesis{
 	{Name: "cut frail clients off", strike: func(s *strike) uint64 {
 		before := s.frail.waited()
 		s.frail.cut("")
-		defer s.frail.mend("")
+		defer s.frail.heal("")
 		s.Pass(s.between(time.Second, 9*time.Second))
 		return s.frail.waited() - before
 	}},
@@ -42,7 +42,7 @@ func holdBack(s *strike) (caught uint64) {
 	defer late.Stop()
 	select {
 	case client := <-t.caught:
-		defer s.frail.mend(client)
+		defer s.frail.heal(client)
 		s.Pass(frailTTL + s.between(time.Second, 3*time.Second))
 		return 1
 	case <-late.C:
@@ -55,15 +55,15 @@ const (
 	stormTTL = time.Minute
 	// stormTimeout is how long opening a storm's sessions may take, and how long their recovery may take.
 	stormTimeout = 45 * time.Second
-	// crowdConns is the maximum number of clients in a crowd: each opens several connections while it looks
+	// maxGroupConns is the maximum number of clients in a crowd: each opens several connections while it looks
 	// for the next leader, and a process may have 20,000 open files.
-	crowdConns = 2_500
+	maxGroupConns = 2_500
 	// atOnce is the concurrency of a crowd.
 	atOnce = 512
 )
 
-// crowd is a set of sessions with one lock each, on many connections.
-type crowd struct {
+// clientGroup is a set of sessions with one lock each, on many connections.
+type clientGroup struct {
 	clients  []*client.Client
 	sessions []*client.Session
 	holds    []*client.Hold
@@ -75,14 +75,14 @@ func (s *strike) storm(size int) (back uint64) {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 2*stormTimeout)
 	defer cancel()
-	k, err := s.gather(ctx, size)
+	k, err := s.openSessions(ctx, size)
 	defer k.leave()
 	if err != nil {
 		s.t.Error("gathering a storm: ", err)
 		return 0
 	}
 	old := s.Leader()
-	begun := time.Now()
+	started := time.Now()
 	s.Kill9(old)
 	var count atomic.Uint64
 	if err := many(size, func(i int) error {
@@ -94,7 +94,7 @@ func (s *strike) storm(size int) (back uint64) {
 	}); err != nil {
 		s.t.Errorf("%d of %d are back: %v", count.Load(), size, err)
 	}
-	s.t.Logf("a storm of %d sessions is back %v after its leader was killed", size, time.Since(begun).Round(time.Millisecond))
+	s.t.Logf("a storm of %d sessions is back %v after its leader was killed", size, time.Since(started).Round(time.Millisecond))
 	s.Restart(old)
 	s.AwaitAll()
 	if err := many(size, func(i int) error { return k.sessions[i].Close(ctx) }); err != nil {
@@ -103,9 +103,9 @@ func (s *strike) storm(size int) (back uint64) {
 	return count.Load()
 }
 
-// gather opens the sessions of a crowd.
-func (s *strike) gather(ctx context.Context, size int) (*crowd, error) {
-	k := &crowd{make([]*client.Client, min(size, crowdConns)), make([]*client.Session, size), make([]*client.Hold, size)}
+// openSessions opens the sessions of a crowd.
+func (s *strike) openSessions(ctx context.Context, size int) (*clientGroup, error) {
+	k := &clientGroup{make([]*client.Client, min(size, maxGroupConns)), make([]*client.Session, size), make([]*client.Hold, size)}
 	for i := range k.clients {
 		var err error
 		if k.clients[i], err = client.New(client.Config{Endpoints: s.Endpoints(), Agent: "storm", Dial: s.Dialer()}); err != nil {
@@ -121,7 +121,7 @@ func (s *strike) gather(ctx context.Context, size int) (*crowd, error) {
 	})
 }
 
-func (k *crowd) leave() {
+func (k *clientGroup) leave() {
 	_ = many(len(k.clients), func(i int) error {
 		if k.clients[i] == nil {
 			return nil

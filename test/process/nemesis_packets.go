@@ -114,19 +114,19 @@ func (s *strike) replaced(fault func(leader string) faults) uint64 {
 
 // Isolate drops every packet between a node and some hosts, which may be nodes and clients, until mend. The
 // cluster must be Apart.
-func (c *Cluster) Isolate(id string, from ...string) (mend func()) {
+func (c *Cluster) Isolate(id string, from ...string) (heal func()) {
 	c.t.Helper()
 	f := both(c.site.net, []string{id}, from)
-	mend = func() {
+	heal = func() {
 		if err := f.Heal(); err != nil {
 			c.t.Error(err)
 		}
 	}
 	if f.err != nil {
-		mend()
+		heal()
 		c.t.Fatal(f.err)
 	}
-	return mend
+	return heal
 }
 
 // ports returns a node's peer and client port.

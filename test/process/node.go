@@ -35,8 +35,8 @@ type running struct {
 	done chan struct{} // closed when it has ended
 }
 
-// settle assigns addresses to the node.
-func (n *node) settle(proxied bool) (err error) {
+// assignAddresses assigns addresses to the node.
+func (n *node) assignAddresses(proxied bool) (err error) {
 	if err := n.site.join(n.id); err != nil {
 		return err
 	}
@@ -69,8 +69,8 @@ func (n *node) behindProxy(addr *string) (*proxy.Proxy, error) {
 	return proxy.New(l, func(ctx context.Context) (net.Conn, error) { return dial(ctx, target) }), nil
 }
 
-// unsettle closes the proxies.
-func (n *node) unsettle() {
+// closeProxies closes the proxies.
+func (n *node) closeProxies() {
 	for _, p := range []*proxy.Proxy{n.proxies.peer, n.proxies.client} {
 		if p != nil {
 			p.Close()

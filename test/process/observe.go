@@ -44,7 +44,7 @@ func (c *Cluster) Never(what string, during time.Duration, holds func(context.Co
 func (c *Cluster) Pass(d time.Duration) { <-time.After(d) }
 
 func poll(within time.Duration, holds func(context.Context) error) (took time.Duration, last error) {
-	begun := time.Now()
+	started := time.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
 	tick := time.NewTicker(pollEvery)
@@ -55,7 +55,7 @@ func poll(within time.Duration, holds func(context.Context) error) (took time.Du
 		err := holds(look)
 		done()
 		if err == nil {
-			return time.Since(begun), nil
+			return time.Since(started), nil
 		}
 		if ctx.Err() == nil {
 			last = err // the error of a check that was cut off is less informative

@@ -109,7 +109,7 @@ func (r *restores) resize(c *process.Cluster, reason string) {
 func (r *restores) round(round int) {
 	r.t.Helper()
 	b, reason := r.backups[round%len(r.backups)], fmt.Sprint("round ", round)
-	before, begun := r.alike(), time.Now()
+	before, started := r.alike(), time.Now()
 	leader := r.c.Leader()
 	asked, victims := leader, []string{leader}
 	if r.random.IntN(3) == 0 {
@@ -131,7 +131,7 @@ func (r *restores) round(round int) {
 	after := r.alike()
 	what := fmt.Sprintf("round %d, %s asked, %v killed, %v", round, asked, victims, a)
 	r.t.Logf("%s: restored: %v", what, after.lineage != before.lineage)
-	r.judge(what, a, b.since(begun), reason, before, after)
+	r.judge(what, a, b.since(started), reason, before, after)
 	r.inUse()
 	if a.outcome == unknown {
 		r.again(b, reason+" again")

@@ -36,8 +36,8 @@ type backup struct {
 
 // since sets the floor for a restore that begins at that time. The floor increases with every second relative
 // to the backup's token, so that a missing floor is noticed.
-func (b backup) since(begun time.Time) backup {
-	b.floor = b.token + 1<<32 + uint64(begun.Unix())<<20
+func (b backup) since(started time.Time) backup {
+	b.floor = b.token + 1<<32 + uint64(started.Unix())<<20
 	return b
 }
 

@@ -63,13 +63,13 @@ func before(t *testing.T) (*proxy.Proxy, net.Conn) {
 
 // echoed sends bytes and waits for their echo.
 func echoed(conn net.Conn, count int, within time.Duration) (time.Duration, error) {
-	begun := time.Now()
-	_ = conn.SetDeadline(begun.Add(within))
+	started := time.Now()
+	_ = conn.SetDeadline(started.Add(within))
 	if _, err := conn.Write(make([]byte, count)); err != nil {
 		return 0, err
 	}
 	_, err := io.ReadFull(conn, make([]byte, count))
-	return time.Since(begun), err
+	return time.Since(started), err
 }
 
 func mustEcho(t *testing.T, conn net.Conn, count int, atLeast, atMost time.Duration) {

@@ -69,7 +69,7 @@ func (b *builds) episode(t *testing.T, seed uint64, sum *sum) {
 	if err := errors.Join(os.RemoveAll(p.opts.Dir), os.MkdirAll(p.opts.Dir, 0o700)); err != nil {
 		t.Fatal(err)
 	}
-	e := &outcome{plan: p, begun: time.Now()}
+	e := &outcome{plan: p, started: time.Now()}
 	defer func() {
 		if !t.Failed() {
 			_ = os.RemoveAll(p.opts.Dir)
@@ -116,7 +116,7 @@ func (p plan) rest() time.Duration {
 
 // runVirtual runs every test of clusters in virtual time with one seed.
 func (b *builds) runVirtual(t *testing.T, seed uint64, sum *sum) {
-	begun := time.Now()
+	started := time.Now()
 	program, err := b.virtual()
 	if err != nil {
 		t.Fatal(err)
@@ -126,5 +126,5 @@ func (b *builds) runVirtual(t *testing.T, seed uint64, sum *sum) {
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Errorf("seed %d in virtual time: %v\n%s", seed, err, out)
 	}
-	sum.addVirtual(t, seed, time.Since(begun))
+	sum.addVirtual(t, seed, time.Since(started))
 }

@@ -27,8 +27,8 @@ func TestSoak(t *testing.T) {
 	defer stop()
 	b := build(t)
 	sum := newSum()
-	begun := time.Now()
-	for seed := *first; seed == *first || time.Since(begun) < *duration; seed++ {
+	started := time.Now()
+	for seed := *first; seed == *first || time.Since(started) < *duration; seed++ {
 		if interrupted.Err() != nil {
 			t.Error("interrupted")
 			break
@@ -40,5 +40,5 @@ func TestSoak(t *testing.T) {
 			t.Run(fmt.Sprint("virtual", seed), func(t *testing.T) { b.runVirtual(t, seed, sum) })
 		}
 	}
-	sum.report(t, time.Since(begun))
+	sum.report(t, time.Since(started))
 }

@@ -25,7 +25,7 @@ type struck struct {
 // outcome is the result of an episode.
 type outcome struct {
 	plan          plan
-	begun         time.Time
+	started       time.Time
 	struck        []struck
 	did           workload.Counts
 	judged        judge.Counts
@@ -117,7 +117,7 @@ func (s *sum) add(t *testing.T, e *outcome) {
 	if after.goroutines > before.goroutines+moreGoroutines || after.memory > mostMemory {
 		t.Errorf("a node has %v with nobody left to serve", after)
 	}
-	fmt.Printf("%-6s seed %d, %v, %v: %s; %v; nodes %v, then %v\n", word, e.plan.seed, time.Since(e.begun).Round(time.Second),
+	fmt.Printf("%-6s seed %d, %v, %v: %s; %v; nodes %v, then %v\n", word, e.plan.seed, time.Since(e.started).Round(time.Second),
 		e.plan, strings.Join(faults, ", "), e.judged, before, after)
 }
 

@@ -283,8 +283,8 @@ func (c *cluster) successor(old *node) *node {
 	return next
 }
 
-// settled waits for a leader and until its nodes' own reports are in the log.
-func (c *cluster) settled() *node {
+// leaderWithReports waits for a leader and until its nodes' own reports are in the log.
+func (c *cluster) leaderWithReports() *node {
 	c.t.Helper()
 	c.leader()
 	pause(4 * time.Second)

@@ -11,7 +11,7 @@ import (
 func TestEntriesOfTheSDK(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1, 3, nil)
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		cl := c.client("c0")
 		a, b := c.open(cl, "a"), c.open(cl, "b")
 		count := func(what string, want int, f func()) (proofs int) {

@@ -24,7 +24,7 @@ const names = 64
 func TestAllAgainstEach(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1, 3, nil)
-		c.settled()
+		c.leaderWithReports()
 		lasts := 10 * time.Second
 		if raced && !full {
 			lasts = 2 * time.Second
@@ -56,7 +56,7 @@ func TestAllAgainstEach(t *testing.T) {
 func TestAllAgainstAll(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 2, 3, nil)
-		c.settled()
+		c.leaderWithReports()
 		race := newRace(c, 3*time.Second)
 		for i := range 6 {
 			race.run(i, race.all)

@@ -33,7 +33,7 @@ func TestPartitionedLeaderServesNoStaleReads(t *testing.T) {
 
 func stubbornLeader(t *testing.T, seed uint64) counts {
 	c := newCluster(t, seed, 3, stubborn)
-	c.settled()
+	c.leaderWithReports()
 	old := c.nodes[0]
 	c.lead(old)
 	near, far := c.client("near", old), c.client("far")

@@ -57,8 +57,8 @@ func (g *grants) work(c *cluster, name string, d time.Duration, least int) {
 	if err != nil {
 		c.t.Fatalf("%s: open a session: %v", name, err)
 	}
-	begun, done := time.Now(), 0
-	for time.Since(begun) < d || done < least {
+	started, done := time.Now(), 0
+	for time.Since(started) < d || done < least {
 		h, err := s.Lock(ctx, "door")
 		if err != nil {
 			c.t.Fatalf("%s: lock: %v", name, err)
@@ -100,7 +100,7 @@ func TestRolledBackNodeIsStopped(t *testing.T) {
 					in2026()
 					c := newCluster(t, uint64(size), size, nil)
 					var g grants
-					leader := c.settled()
+					leader := c.leaderWithReports()
 					n := c.except(leader)[0]
 					old := n.disk.copy()
 					g.work(c, "before", 3*time.Second, 50)
@@ -144,12 +144,12 @@ func TestRepeatedRestartsWithAnOldDisk(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		in2026()
 		c := newCluster(t, 1, 3, nil)
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		n := c.except(leader)[0]
 		n.crash()
 		old := n.disk.copy()
 		n.start()
-		c.settled()
+		c.leaderWithReports()
 		for _, each := range c.nodes {
 			each.crash()
 		}
@@ -178,7 +178,7 @@ func TestForkedLog(t *testing.T) {
 		in2026()
 		c := newCluster(t, 1, 3, nil)
 		var g grants
-		c.settled()
+		c.leaderWithReports()
 		n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
 		c.lead(n3)
 		g.work(c, "before", time.Second, 10)
@@ -205,7 +205,7 @@ func TestForkedLog(t *testing.T) {
 			n.crash()
 			n.start()
 		}
-		c.settled()
+		c.leaderWithReports()
 		c.alarmed("n1 and n2 were restarted", n1, n2)
 		c.acknowledged(n1, n2)
 		n3.putBack(forked)
@@ -293,7 +293,7 @@ type backAndForth struct {
 
 func (b *backAndForth) run() counts {
 	c := b.c
-	c.settled()
+	c.leaderWithReports()
 	for range 24 {
 		b.step(c.nodes[c.random.IntN(len(c.nodes))])
 		pause(c.between(100*time.Millisecond, 4*time.Second))

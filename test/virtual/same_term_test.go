@@ -53,7 +53,7 @@ func (times courses) test(t *testing.T, seed uint64) counts {
 	in2026()
 	c := newCluster(t, seed, 3, nil)
 	var g grants
-	c.settled()
+	c.leaderWithReports()
 	n1, n2, n3 := c.nodes[0], c.nodes[1], c.nodes[2]
 	c.lead(n1)
 	g.work(c, "before", time.Second, 10)
@@ -81,9 +81,9 @@ func (times courses) test(t *testing.T, seed uint64) counts {
 		starting.Go(n1.start)
 		starting.Go(n2.start)
 	}
-	begun := time.Now()
+	started := time.Now()
 	err := n3.ended()
-	took := time.Since(begun)
+	took := time.Since(started)
 	did := counts{}
 	switch {
 	case was.GetTerm() == is.GetTerm() && was.GetRevision() == is.GetRevision():

@@ -12,7 +12,7 @@ import (
 func TestSlowLeaderKeepsTheShortestSessions(t *testing.T) {
 	eachSeed(t, 8, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		var all []*shopper
 		for i := range 6 {
 			all = append(all, c.shopper(fmt.Sprint("shop", i)))

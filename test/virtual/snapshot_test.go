@@ -110,7 +110,7 @@ func TestFollowerFromASnapshotLeads(t *testing.T) {
 
 func followerFromASnapshotLeads(t *testing.T, seed uint64) counts {
 	c := newCluster(t, seed, 3, hasty)
-	leader := c.settled()
+	leader := c.leaderWithReports()
 	cl := c.client("c0")
 	a, b := c.open(cl, "a"), c.open(cl, "b")
 	lagging := c.except(leader)[c.random.IntN(2)]

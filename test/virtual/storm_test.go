@@ -8,21 +8,21 @@ import (
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
-// crowd is the number of clients that reconnect at the same time.
-const crowd = 40
+// stormClients is the number of clients that reconnect at the same time.
+const stormClients = 40
 
 // TestReconnectStorm repeatedly resets every connection of many clients at the same time, also while
 // leadership moves. All of them must attach their sessions and keep their holds.
 func TestReconnectStorm(t *testing.T) {
-	enough(t, eachSeed(t, 6, reconnectStorm), counts{operations: 6 * crowd, workload.Grants: crowd})
+	enough(t, eachSeed(t, 6, reconnectStorm), counts{operations: 6 * stormClients, workload.Grants: stormClients})
 }
 
 func reconnectStorm(t *testing.T, seed uint64) counts {
 	c := newCluster(t, seed, 3, nil)
-	c.settled()
+	c.leaderWithReports()
 	c.startLoad(seed, workload.Options{Parts: []workload.Part{workload.Line, workload.Hot}})
 	var holds []pin
-	for i := range crowd {
+	for i := range stormClients {
 		cl := c.client(fmt.Sprint("crowd/", i))
 		holds = append(holds, c.take(c.open(cl, "crowd"), fmt.Sprint("crowd/", i)))
 	}
@@ -31,7 +31,7 @@ func reconnectStorm(t *testing.T, seed uint64) counts {
 		for _, machine := range c.machines() {
 			c.net.Host(machine).Reset()
 		}
-		if n := c.net.Stats().Reset - before; n < crowd {
+		if n := c.net.Stats().Reset - before; n < stormClients {
 			t.Errorf("only %d connections were reset", n)
 		}
 		if round%2 == 1 {

@@ -51,7 +51,7 @@ func (h *shopper) address(at *node) string {
 func TestClientsThatReachFollowersOnly(t *testing.T) {
 	eachSeed(t, 30, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		h := c.shopper("shop")
 		pause(c.between(0, 2*frailTTL))
 		felt := c.effect("segments held back", c.held)
@@ -89,24 +89,24 @@ func (h *shopper) tunnelled(leader, through *node) {
 // steady requires that the session stays active for a while, and is never in jeopardy.
 func (h *shopper) steady(what string, lasts time.Duration) {
 	h.c.t.Helper()
-	for begun := h.c.now(); ; {
+	for started := h.c.now(); ; {
 		if s := h.session.State(); s != client.Active {
-			h.c.t.Errorf("the session is %v %v after %s", s, h.c.now()-begun, what)
+			h.c.t.Errorf("the session is %v %v after %s", s, h.c.now()-started, what)
 			return
 		}
-		if h.c.now()-begun >= lasts {
+		if h.c.now()-started >= lasts {
 			return
 		}
 		pause(20 * time.Millisecond)
 	}
 }
 
-// TestTunnelLasts lets clients dial the leader itself for minutes, in vain. None of that may disturb their
+// TestTunnelLasts lets clients dial the leader itself for minutes without success. None of that may disturb their
 // tunnel.
 func TestTunnelLasts(t *testing.T) {
 	eachSeed(t, 8, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		h := c.shopper("shop")
 		h.tunnelled(leader, c.except(leader)[seed%2])
 		felt := c.effect("segments held back", c.held)
@@ -126,7 +126,7 @@ func TestTunnelLasts(t *testing.T) {
 func TestLeaderMovesWhileAClientTunnels(t *testing.T) {
 	eachSeed(t, 24, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		h := c.shopper("shop")
 		followers := c.except(leader)
 		through, next := followers[0], followers[seed%2]
@@ -155,7 +155,7 @@ func TestLeaderMovesWhileAClientTunnels(t *testing.T) {
 func TestTunnellingNodeEnds(t *testing.T) {
 	eachSeed(t, 12, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, nil)
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		h := c.shopper("shop")
 		through := c.except(leader)[seed/2%2]
 		h.tunnelled(leader, through)
@@ -175,7 +175,7 @@ func TestTunnellingNodeEnds(t *testing.T) {
 func TestNoTunnelsWhereTheyAreSwitchedOff(t *testing.T) {
 	eachSeed(t, 4, func(t *testing.T, seed uint64) counts {
 		c := newCluster(t, seed, 3, func(_ int, cfg *server.Config) { cfg.NoTunnels = true })
-		leader := c.settled()
+		leader := c.leaderWithReports()
 		h := c.shopper("shop")
 		c.isolate(h.machine, leader)
 		pause(frailTTL)

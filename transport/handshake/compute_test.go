@@ -67,7 +67,7 @@ func TestCancelledCallerKeepsNoSlot(t *testing.T) {
 			t.Error(who)
 		}
 		inLine(t.Context(), l, "10.0.0.3", got, "cut")
-		crowd(l, 3, "10.0.0.4")
+		startHandshakes(l, 3, "10.0.0.4")
 		if who := <-got; who != "cut: "+errCut.Error() {
 			t.Error(who)
 		}

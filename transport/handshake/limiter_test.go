@@ -24,13 +24,13 @@ func (h *half) Close() error {
 	return nil
 }
 
-// crowd starts handshakes from an address, the oldest first.
-func crowd(l *Limiter, n int, from string) (conns []*half, begun []*Handshake) {
+// startHandshakes starts handshakes from an address, the oldest first.
+func startHandshakes(l *Limiter, n int, from string) (conns []*half, started []*Handshake) {
 	for range n {
 		conn := &half{from: from}
-		conns, begun = append(conns, conn), append(begun, l.Begin(conn))
+		conns, started = append(conns, conn), append(started, l.Begin(conn))
 	}
-	return conns, begun
+	return conns, started
 }
 
 // closed returns which of the connections were closed, as a mask: 1 for closed.
@@ -48,15 +48,15 @@ func closed(conns []*half) string {
 
 func TestOldestOfItsSourceIsCut(t *testing.T) {
 	l := New(Config{Max: 10, PerSource: 3})
-	others, _ := crowd(l, 2, "10.0.0.1")
-	flood, begun := crowd(l, 6, "10.0.0.2")
+	others, _ := startHandshakes(l, 2, "10.0.0.1")
+	flood, started := startHandshakes(l, 6, "10.0.0.2")
 	if got := closed(flood); got != "111000" {
 		t.Errorf("closed %s of the flood, want its three oldest", got)
 	}
 	if got := closed(others); got != "00" {
 		t.Errorf("closed %s of another source", got)
 	}
-	for i, h := range begun {
+	for i, h := range started {
 		if h.WasCut() != (i < 3) {
 			t.Errorf("handshake %d: cut is %v", i, h.WasCut())
 		}
@@ -72,11 +72,11 @@ func TestOldestOfItsSourceIsCut(t *testing.T) {
 // ending it again changes nothing.
 func TestEndCountsOnce(t *testing.T) {
 	l := New(Config{Max: 10, PerSource: 2})
-	_, begun := crowd(l, 1, "10.0.0.1")
-	begun[0].End()
-	next, _ := crowd(l, 2, "10.0.0.1")
-	begun[0].End()
-	third, _ := crowd(l, 1, "10.0.0.1")
+	_, started := startHandshakes(l, 1, "10.0.0.1")
+	started[0].End()
+	next, _ := startHandshakes(l, 2, "10.0.0.1")
+	started[0].End()
+	third, _ := startHandshakes(l, 1, "10.0.0.1")
 	if got := closed(next) + closed(third); got != "100" || l.Len() != 2 {
 		t.Errorf("closed %s, %d are left; want the oldest of three closed, and two left", got, l.Len())
 	}
@@ -84,9 +84,9 @@ func TestEndCountsOnce(t *testing.T) {
 
 func TestOldestOfAllIsCut(t *testing.T) {
 	l := New(Config{Max: 4, PerSource: 3})
-	first, _ := crowd(l, 2, "10.0.0.1")
-	second, _ := crowd(l, 2, "10.0.0.2")
-	third, _ := crowd(l, 3, "10.0.0.3")
+	first, _ := startHandshakes(l, 2, "10.0.0.1")
+	second, _ := startHandshakes(l, 2, "10.0.0.2")
+	third, _ := startHandshakes(l, 3, "10.0.0.3")
 	if got := closed(first) + closed(second) + closed(third); got != "1110000" {
 		t.Errorf("closed %s, want the three oldest", got)
 	}

@@ -35,7 +35,7 @@ func TestSlowHandshakesAreCut(t *testing.T) {
 		m, log := newMemory(), &journal{}
 		l := start(t, knows("n1", "n2"), on(m), log.config)
 		silent, dripping := dialMemory(t, m, "n1"), dialMemory(t, m, "n1")
-		begun := time.Now()
+		started := time.Now()
 		go func() {
 			for _, b := range append([]byte(transport.Preface), 0, 0, 0, 100) {
 				if _, err := dripping.Write([]byte{b}); err != nil {
@@ -50,7 +50,7 @@ func TestSlowHandshakesAreCut(t *testing.T) {
 			}
 			_ = conn.Close()
 		}
-		if d := time.Since(begun); d != 5*time.Second {
+		if d := time.Since(started); d != 5*time.Second {
 			t.Errorf("cut after %v, want 5s", d)
 		}
 		synctest.Wait()
@@ -64,14 +64,14 @@ func TestSlowHandshakesAreCut(t *testing.T) {
 	})
 }
 
-// TestCrowdOfStrangers checks that many strangers neither take memory nor keep a peer out.
-func TestCrowdOfStrangers(t *testing.T) {
+// TestManyStrangers checks that many strangers neither take memory nor keep a peer out.
+func TestManyStrangers(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m, log := newMemory(), &journal{}
 		l := start(t, knows("n1", "n2"), on(m), log.config, func(c *peerport.Config) { c.MaxHandshakes = 4 })
-		var crowd []net.Conn
+		var flood []net.Conn
 		for range 100 {
-			crowd = append(crowd, dialMemory(t, m, "n1"))
+			flood = append(flood, dialMemory(t, m, "n1"))
 		}
 		synctest.Wait()
 		if s := l.Stats(); s.Handshaking != 4 || s.Refused[peerport.ReasonOverload] != 96 {
@@ -86,12 +86,12 @@ func TestCrowdOfStrangers(t *testing.T) {
 			t.Errorf("a peer in the crowd: %v, %v", reply, err)
 		}
 		elapse(time.Minute)
-		crowd = append(crowd, conn, dialMemory(t, m, "n1"))
+		flood = append(flood, conn, dialMemory(t, m, "n1"))
 		elapse(time.Minute)
 		if n := log.count("suppressed=77"); n != 1 {
 			t.Error("the log does not say how much it left out")
 		}
-		for _, c := range crowd {
+		for _, c := range flood {
 			_ = c.Close()
 		}
 	})
@@ -157,9 +157,9 @@ func TestRaftConnectionsMayBeSilent(t *testing.T) {
 			t.Error(err)
 		}
 		// But answers that are not read end the connection.
-		begun := time.Now()
-		if _, err := far.Write([]byte("x")); err == nil || time.Since(begun) != 10*time.Second {
-			t.Errorf("after %v: %v", time.Since(begun), err)
+		started := time.Now()
+		if _, err := far.Write([]byte("x")); err == nil || time.Since(started) != 10*time.Second {
+			t.Errorf("after %v: %v", time.Since(started), err)
 		}
 		_, _ = near.Close(), far.Close()
 	})
@@ -173,17 +173,17 @@ func TestDialEndsInTime(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		begun := time.Now()
-		if _, err := l.Dial("n2@n2", time.Second); err == nil || time.Since(begun) != time.Second {
-			t.Errorf("nobody accepts: %v after %v", err, time.Since(begun))
+		started := time.Now()
+		if _, err := l.Dial("n2@n2", time.Second); err == nil || time.Since(started) != time.Second {
+			t.Errorf("nobody accepts: %v after %v", err, time.Since(started))
 		}
 		go func() {
 			conn, _ := deaf.Accept()
 			_, _ = io.Copy(io.Discard, conn)
 		}()
-		begun = time.Now()
-		if _, err := l.Dial("n2@n2", 0); err == nil || time.Since(begun) != 5*time.Second {
-			t.Errorf("nobody answers: %v after %v", err, time.Since(begun))
+		started = time.Now()
+		if _, err := l.Dial("n2@n2", 0); err == nil || time.Since(started) != 5*time.Second {
+			t.Errorf("nobody answers: %v after %v", err, time.Since(started))
 		}
 		_ = deaf.Close()
 		for _, addr := range []raft.ServerAddress{"n2", "@n2", ""} {
@@ -286,13 +286,13 @@ func TestCloseEndsEverything(t *testing.T) {
 			called <- err
 		}()
 		synctest.Wait()
-		begun := time.Now()
+		started := time.Now()
 		for _, l := range []*peerport.Layer{a, b, a} {
 			if err := l.Close(); err != nil {
 				t.Error(err)
 			}
 		}
-		if d := time.Since(begun); d > time.Second {
+		if d := time.Since(started); d > time.Second {
 			t.Errorf("it took %v", d)
 		}
 		if err := <-called; err == nil {

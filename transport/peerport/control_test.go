@@ -117,13 +117,13 @@ func TestControlConnectionsEnd(t *testing.T) {
 				if _, err := greet(conn, hello); err != nil {
 					t.Fatal(err)
 				}
-				begun := time.Now()
+				started := time.Now()
 				if _, err := conn.Write([]byte(c.send)); err != nil {
 					t.Fatal(err)
 				}
 				_ = conn.SetDeadline(time.Time{})
-				if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(begun) != c.after {
-					t.Errorf("%v after %v, want the end after %v", err, time.Since(begun), c.after)
+				if _, err := conn.Read(make([]byte, 1)); err == nil || time.Since(started) != c.after {
+					t.Errorf("%v after %v, want the end after %v", err, time.Since(started), c.after)
 				}
 				_ = conn.Close()
 				synctest.Wait()
@@ -141,14 +141,14 @@ func TestCallEndsWithItsContext(t *testing.T) {
 		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m), blocking)
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		begun := time.Now()
-		if _, _, err := a.Call(ctx, "n2", "n2", probe); !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) != time.Second {
-			t.Errorf("%v after %v", err, time.Since(begun))
+		started := time.Now()
+		if _, _, err := a.Call(ctx, "n2", "n2", probe); !errors.Is(err, context.DeadlineExceeded) || time.Since(started) != time.Second {
+			t.Errorf("%v after %v", err, time.Since(started))
 		}
 		// Without a deadline in its context, it does not wait forever either.
-		begun = time.Now()
-		if _, _, err := a.Call(context.Background(), "n2", "n2", probe); err == nil || time.Since(begun) != 30*time.Second {
-			t.Errorf("%v after %v", err, time.Since(begun))
+		started = time.Now()
+		if _, _, err := a.Call(context.Background(), "n2", "n2", probe); err == nil || time.Since(started) != 30*time.Second {
+			t.Errorf("%v after %v", err, time.Since(started))
 		}
 		_ = b.Close()
 	})

@@ -16,13 +16,13 @@ type ClientFrameDecoder struct {
 	// Frequent is true if Frame is in the decoder's own memory. Otherwise the whole frame may be kept.
 	Frequent bool
 
-	frame     ClientFrame
-	body      ClientFrame_Request
-	request   Request
-	acquire   Request_Acquire
-	release   Request_Release
-	heartbeat Request_Heartbeat
-	beat      Heartbeat
+	frame         ClientFrame
+	body          ClientFrame_Request
+	request       Request
+	acquire       Request_Acquire
+	release       Request_Release
+	heartbeat     Request_Heartbeat
+	heartbeatBody Heartbeat
 	operation
 }
 
@@ -60,7 +60,7 @@ func (d *ClientFrameDecoder) decodeRequest(b []byte) bool {
 			d.acked = f.numbers(d.acked)
 			m.Acked = d.acked
 		case 19<<3 | length:
-			d.heartbeat.Heartbeat, m.Body = &d.beat, &d.heartbeat
+			d.heartbeat.Heartbeat, m.Body = &d.heartbeatBody, &d.heartbeat
 			f.odd = f.odd || len(f.rest)+len(f.bytes) > 0
 		case 32<<3 | length:
 			d.acquire.Acquire, m.Body = &d.operation.acquire, &d.acquire

@@ -1,9 +1,10 @@
-// Package wire contains the schema: every message in the log, on the wire and in snapshots, generated
-// from the .proto files in this directory.
+// Package wire contains the messages, generated from the schema in transport/proto. The protobuf package
+// quorumlock.v1 is the public API, for clients in any language. The package quorumlock.node.v1 is what only nodes
+// read: the log, snapshots and the peer port.
 //
 // The same thing has the same message everywhere: the [Acquire] in a client's request is the Acquire in
 // the log entry, and the [Result] that the state machine returns is the one that the client reads. Read
-// status.proto first, then command.proto, then frame.proto.
+// v1/status.proto first, then v1/operation.proto, v1/frame.proto and node/v1/log.proto.
 //
 // Nearly all traffic consists of a few messages, and so does a large snapshot. [EntryDecoder],
 // [ClientFrameDecoder], [ServerFrameDecoder] and [SnapshotDecoder] read these into memory that they

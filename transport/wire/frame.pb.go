@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: transport/wire/frame.proto
+// source: quorumlock/v1/frame.proto
 
 package wire
 
@@ -56,11 +56,11 @@ func (x HoldLost_Reason) String() string {
 }
 
 func (HoldLost_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_frame_proto_enumTypes[0].Descriptor()
+	return file_quorumlock_v1_frame_proto_enumTypes[0].Descriptor()
 }
 
 func (HoldLost_Reason) Type() protoreflect.EnumType {
-	return &file_transport_wire_frame_proto_enumTypes[0]
+	return &file_quorumlock_v1_frame_proto_enumTypes[0]
 }
 
 func (x HoldLost_Reason) Number() protoreflect.EnumNumber {
@@ -69,7 +69,7 @@ func (x HoldLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HoldLost_Reason.Descriptor instead.
 func (HoldLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{12, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{12, 0}
 }
 
 type SessionLost_Reason int32
@@ -117,11 +117,11 @@ func (x SessionLost_Reason) String() string {
 }
 
 func (SessionLost_Reason) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_frame_proto_enumTypes[1].Descriptor()
+	return file_quorumlock_v1_frame_proto_enumTypes[1].Descriptor()
 }
 
 func (SessionLost_Reason) Type() protoreflect.EnumType {
-	return &file_transport_wire_frame_proto_enumTypes[1]
+	return &file_quorumlock_v1_frame_proto_enumTypes[1]
 }
 
 func (x SessionLost_Reason) Number() protoreflect.EnumNumber {
@@ -130,7 +130,7 @@ func (x SessionLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionLost_Reason.Descriptor instead.
 func (SessionLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{15, 0}
 }
 
 type Goodbye_Code int32
@@ -190,11 +190,11 @@ func (x Goodbye_Code) String() string {
 }
 
 func (Goodbye_Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_frame_proto_enumTypes[2].Descriptor()
+	return file_quorumlock_v1_frame_proto_enumTypes[2].Descriptor()
 }
 
 func (Goodbye_Code) Type() protoreflect.EnumType {
-	return &file_transport_wire_frame_proto_enumTypes[2]
+	return &file_quorumlock_v1_frame_proto_enumTypes[2]
 }
 
 func (x Goodbye_Code) Number() protoreflect.EnumNumber {
@@ -203,7 +203,7 @@ func (x Goodbye_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Goodbye_Code.Descriptor instead.
 func (Goodbye_Code) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{16, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // ClientFrame is a frame from a client to a node on the session port.
@@ -220,7 +220,7 @@ type ClientFrame struct {
 
 func (x *ClientFrame) Reset() {
 	*x = ClientFrame{}
-	mi := &file_transport_wire_frame_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -232,7 +232,7 @@ func (x *ClientFrame) String() string {
 func (*ClientFrame) ProtoMessage() {}
 
 func (x *ClientFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -245,7 +245,7 @@ func (x *ClientFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientFrame.ProtoReflect.Descriptor instead.
 func (*ClientFrame) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *ClientFrame) GetFrame() isClientFrame_Frame {
@@ -305,7 +305,7 @@ type ServerFrame struct {
 
 func (x *ServerFrame) Reset() {
 	*x = ServerFrame{}
-	mi := &file_transport_wire_frame_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -317,7 +317,7 @@ func (x *ServerFrame) String() string {
 func (*ServerFrame) ProtoMessage() {}
 
 func (x *ServerFrame) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -330,7 +330,7 @@ func (x *ServerFrame) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ServerFrame.ProtoReflect.Descriptor instead.
 func (*ServerFrame) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{1}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *ServerFrame) GetFrame() isServerFrame_Frame {
@@ -420,7 +420,7 @@ type Hello struct {
 
 func (x *Hello) Reset() {
 	*x = Hello{}
-	mi := &file_transport_wire_frame_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -432,7 +432,7 @@ func (x *Hello) String() string {
 func (*Hello) ProtoMessage() {}
 
 func (x *Hello) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -445,7 +445,7 @@ func (x *Hello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Hello.ProtoReflect.Descriptor instead.
 func (*Hello) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{2}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *Hello) GetVersion() uint32 {
@@ -488,7 +488,7 @@ type HelloReply struct {
 
 func (x *HelloReply) Reset() {
 	*x = HelloReply{}
-	mi := &file_transport_wire_frame_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -500,7 +500,7 @@ func (x *HelloReply) String() string {
 func (*HelloReply) ProtoMessage() {}
 
 func (x *HelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -513,7 +513,7 @@ func (x *HelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HelloReply.ProtoReflect.Descriptor instead.
 func (*HelloReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{3}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HelloReply) GetVersion() uint32 {
@@ -581,7 +581,7 @@ type TunnelReply struct {
 
 func (x *TunnelReply) Reset() {
 	*x = TunnelReply{}
-	mi := &file_transport_wire_frame_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +593,7 @@ func (x *TunnelReply) String() string {
 func (*TunnelReply) ProtoMessage() {}
 
 func (x *TunnelReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +606,7 @@ func (x *TunnelReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelReply.ProtoReflect.Descriptor instead.
 func (*TunnelReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *TunnelReply) GetStatus() Status_Code {
@@ -635,7 +635,7 @@ type LeaderHint struct {
 
 func (x *LeaderHint) Reset() {
 	*x = LeaderHint{}
-	mi := &file_transport_wire_frame_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -647,7 +647,7 @@ func (x *LeaderHint) String() string {
 func (*LeaderHint) ProtoMessage() {}
 
 func (x *LeaderHint) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -660,7 +660,7 @@ func (x *LeaderHint) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderHint.ProtoReflect.Descriptor instead.
 func (*LeaderHint) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LeaderHint) GetId() string {
@@ -735,7 +735,7 @@ type Request struct {
 
 func (x *Request) Reset() {
 	*x = Request{}
-	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -747,7 +747,7 @@ func (x *Request) String() string {
 func (*Request) ProtoMessage() {}
 
 func (x *Request) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -760,7 +760,7 @@ func (x *Request) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Request.ProtoReflect.Descriptor instead.
 func (*Request) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Request) GetId() uint64 {
@@ -1318,7 +1318,7 @@ type EndWatch struct {
 
 func (x *EndWatch) Reset() {
 	*x = EndWatch{}
-	mi := &file_transport_wire_frame_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1330,7 +1330,7 @@ func (x *EndWatch) String() string {
 func (*EndWatch) ProtoMessage() {}
 
 func (x *EndWatch) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1343,7 +1343,7 @@ func (x *EndWatch) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndWatch.ProtoReflect.Descriptor instead.
 func (*EndWatch) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *EndWatch) GetRequestId() uint64 {
@@ -1365,7 +1365,7 @@ type AttachRequest struct {
 
 func (x *AttachRequest) Reset() {
 	*x = AttachRequest{}
-	mi := &file_transport_wire_frame_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1377,7 +1377,7 @@ func (x *AttachRequest) String() string {
 func (*AttachRequest) ProtoMessage() {}
 
 func (x *AttachRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1390,7 +1390,7 @@ func (x *AttachRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachRequest.ProtoReflect.Descriptor instead.
 func (*AttachRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{8}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AttachRequest) GetSecret() []byte {
@@ -1410,7 +1410,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_transport_wire_frame_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1422,7 +1422,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1435,7 +1435,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{9}
 }
 
 // Response is the answer to the request with the same id.
@@ -1466,7 +1466,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_transport_wire_frame_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1478,7 +1478,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1491,7 +1491,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Response) GetId() uint64 {
@@ -1702,7 +1702,7 @@ type Push struct {
 
 func (x *Push) Reset() {
 	*x = Push{}
-	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1714,7 @@ func (x *Push) String() string {
 func (*Push) ProtoMessage() {}
 
 func (x *Push) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1727,7 @@ func (x *Push) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Push.ProtoReflect.Descriptor instead.
 func (*Push) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Push) GetSessionId() uint64 {
@@ -1856,7 +1856,7 @@ type HoldLost struct {
 
 func (x *HoldLost) Reset() {
 	*x = HoldLost{}
-	mi := &file_transport_wire_frame_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1868,7 +1868,7 @@ func (x *HoldLost) String() string {
 func (*HoldLost) ProtoMessage() {}
 
 func (x *HoldLost) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1881,7 +1881,7 @@ func (x *HoldLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldLost.ProtoReflect.Descriptor instead.
 func (*HoldLost) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *HoldLost) GetHoldId() uint64 {
@@ -1927,7 +1927,7 @@ type HoldNotice struct {
 
 func (x *HoldNotice) Reset() {
 	*x = HoldNotice{}
-	mi := &file_transport_wire_frame_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1939,7 +1939,7 @@ func (x *HoldNotice) String() string {
 func (*HoldNotice) ProtoMessage() {}
 
 func (x *HoldNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1952,7 +1952,7 @@ func (x *HoldNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldNotice.ProtoReflect.Descriptor instead.
 func (*HoldNotice) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HoldNotice) GetHoldId() uint64 {
@@ -1994,7 +1994,7 @@ type WatchPush struct {
 
 func (x *WatchPush) Reset() {
 	*x = WatchPush{}
-	mi := &file_transport_wire_frame_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2006,7 +2006,7 @@ func (x *WatchPush) String() string {
 func (*WatchPush) ProtoMessage() {}
 
 func (x *WatchPush) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2019,7 +2019,7 @@ func (x *WatchPush) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPush.ProtoReflect.Descriptor instead.
 func (*WatchPush) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchPush) GetRequestId() uint64 {
@@ -2046,7 +2046,7 @@ type SessionLost struct {
 
 func (x *SessionLost) Reset() {
 	*x = SessionLost{}
-	mi := &file_transport_wire_frame_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2058,7 +2058,7 @@ func (x *SessionLost) String() string {
 func (*SessionLost) ProtoMessage() {}
 
 func (x *SessionLost) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2071,7 +2071,7 @@ func (x *SessionLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLost.ProtoReflect.Descriptor instead.
 func (*SessionLost) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SessionLost) GetReason() SessionLost_Reason {
@@ -2092,7 +2092,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_transport_wire_frame_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +2104,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_frame_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +2117,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_transport_wire_frame_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Goodbye) GetCode() Goodbye_Code {
@@ -2134,11 +2134,11 @@ func (x *Goodbye) GetMessage() string {
 	return ""
 }
 
-var File_transport_wire_frame_proto protoreflect.FileDescriptor
+var File_quorumlock_v1_frame_proto protoreflect.FileDescriptor
 
-const file_transport_wire_frame_proto_rawDesc = "" +
+const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\n" +
-	"\x1atransport/wire/frame.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x19transport/wire/read.proto\x1a\x1ctransport/wire/service.proto\x1a\x1btransport/wire/status.proto\"x\n" +
+	"\x19quorumlock/v1/frame.proto\x12\rquorumlock.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x18quorumlock/v1/read.proto\x1a\x1bquorumlock/v1/service.proto\x1a\x1aquorumlock/v1/status.proto\"x\n" +
 	"\vClientFrame\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.quorumlock.v1.HelloH\x00R\x05hello\x122\n" +
 	"\arequest\x18\x02 \x01(\v2\x16.quorumlock.v1.RequestH\x00R\arequestB\a\n" +
@@ -2303,20 +2303,20 @@ const file_transport_wire_frame_proto_rawDesc = "" +
 	"\fTUNNEL_ENDED\x10\tB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
-	file_transport_wire_frame_proto_rawDescOnce sync.Once
-	file_transport_wire_frame_proto_rawDescData []byte
+	file_quorumlock_v1_frame_proto_rawDescOnce sync.Once
+	file_quorumlock_v1_frame_proto_rawDescData []byte
 )
 
-func file_transport_wire_frame_proto_rawDescGZIP() []byte {
-	file_transport_wire_frame_proto_rawDescOnce.Do(func() {
-		file_transport_wire_frame_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_wire_frame_proto_rawDesc), len(file_transport_wire_frame_proto_rawDesc)))
+func file_quorumlock_v1_frame_proto_rawDescGZIP() []byte {
+	file_quorumlock_v1_frame_proto_rawDescOnce.Do(func() {
+		file_quorumlock_v1_frame_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_quorumlock_v1_frame_proto_rawDesc), len(file_quorumlock_v1_frame_proto_rawDesc)))
 	})
-	return file_transport_wire_frame_proto_rawDescData
+	return file_quorumlock_v1_frame_proto_rawDescData
 }
 
-var file_transport_wire_frame_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_transport_wire_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
-var file_transport_wire_frame_proto_goTypes = []any{
+var file_quorumlock_v1_frame_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_quorumlock_v1_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(HoldLost_Reason)(0),              // 0: quorumlock.v1.HoldLost.Reason
 	(SessionLost_Reason)(0),           // 1: quorumlock.v1.SessionLost.Reason
 	(Goodbye_Code)(0),                 // 2: quorumlock.v1.Goodbye.Code
@@ -2381,7 +2381,7 @@ var file_transport_wire_frame_proto_goTypes = []any{
 	(*AcknowledgeAlarmsResponse)(nil), // 61: quorumlock.v1.AcknowledgeAlarmsResponse
 	(*Revocation)(nil),                // 62: quorumlock.v1.Revocation
 }
-var file_transport_wire_frame_proto_depIdxs = []int32{
+var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
 	9,  // 1: quorumlock.v1.ClientFrame.request:type_name -> quorumlock.v1.Request
 	6,  // 2: quorumlock.v1.ServerFrame.hello:type_name -> quorumlock.v1.HelloReply
@@ -2454,27 +2454,27 @@ var file_transport_wire_frame_proto_depIdxs = []int32{
 	0,  // [0:65] is the sub-list for field type_name
 }
 
-func init() { file_transport_wire_frame_proto_init() }
-func file_transport_wire_frame_proto_init() {
-	if File_transport_wire_frame_proto != nil {
+func init() { file_quorumlock_v1_frame_proto_init() }
+func file_quorumlock_v1_frame_proto_init() {
+	if File_quorumlock_v1_frame_proto != nil {
 		return
 	}
-	file_transport_wire_command_proto_init()
-	file_transport_wire_model_proto_init()
-	file_transport_wire_read_proto_init()
-	file_transport_wire_service_proto_init()
-	file_transport_wire_status_proto_init()
-	file_transport_wire_frame_proto_msgTypes[0].OneofWrappers = []any{
+	file_quorumlock_v1_model_proto_init()
+	file_quorumlock_v1_operation_proto_init()
+	file_quorumlock_v1_read_proto_init()
+	file_quorumlock_v1_service_proto_init()
+	file_quorumlock_v1_status_proto_init()
+	file_quorumlock_v1_frame_proto_msgTypes[0].OneofWrappers = []any{
 		(*ClientFrame_Hello)(nil),
 		(*ClientFrame_Request)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[1].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[1].OneofWrappers = []any{
 		(*ServerFrame_Hello)(nil),
 		(*ServerFrame_Response)(nil),
 		(*ServerFrame_Push)(nil),
 		(*ServerFrame_Goodbye)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[6].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[6].OneofWrappers = []any{
 		(*Request_OpenSession)(nil),
 		(*Request_Attach)(nil),
 		(*Request_CloseSession)(nil),
@@ -2509,7 +2509,7 @@ func file_transport_wire_frame_proto_init() {
 		(*Request_Restore)(nil),
 		(*Request_AcknowledgeAlarms)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[10].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
 		(*Response_GetLock)(nil),
 		(*Response_ListSessions)(nil),
@@ -2521,7 +2521,7 @@ func file_transport_wire_frame_proto_init() {
 		(*Response_Restore)(nil),
 		(*Response_AcknowledgeAlarms)(nil),
 	}
-	file_transport_wire_frame_proto_msgTypes[11].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[11].OneofWrappers = []any{
 		(*Push_Outcome)(nil),
 		(*Push_Lost)(nil),
 		(*Push_Leader)(nil),
@@ -2533,18 +2533,18 @@ func file_transport_wire_frame_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_frame_proto_rawDesc), len(file_transport_wire_frame_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_frame_proto_rawDesc), len(file_quorumlock_v1_frame_proto_rawDesc)),
 			NumEnums:      3,
 			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_transport_wire_frame_proto_goTypes,
-		DependencyIndexes: file_transport_wire_frame_proto_depIdxs,
-		EnumInfos:         file_transport_wire_frame_proto_enumTypes,
-		MessageInfos:      file_transport_wire_frame_proto_msgTypes,
+		GoTypes:           file_quorumlock_v1_frame_proto_goTypes,
+		DependencyIndexes: file_quorumlock_v1_frame_proto_depIdxs,
+		EnumInfos:         file_quorumlock_v1_frame_proto_enumTypes,
+		MessageInfos:      file_quorumlock_v1_frame_proto_msgTypes,
 	}.Build()
-	File_transport_wire_frame_proto = out.File
-	file_transport_wire_frame_proto_goTypes = nil
-	file_transport_wire_frame_proto_depIdxs = nil
+	File_quorumlock_v1_frame_proto = out.File
+	file_quorumlock_v1_frame_proto_goTypes = nil
+	file_quorumlock_v1_frame_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: transport/wire/model.proto
+// source: quorumlock/v1/model.proto
 
 package wire
 
@@ -62,11 +62,11 @@ func (x Mode) String() string {
 }
 
 func (Mode) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_model_proto_enumTypes[0].Descriptor()
+	return file_quorumlock_v1_model_proto_enumTypes[0].Descriptor()
 }
 
 func (Mode) Type() protoreflect.EnumType {
-	return &file_transport_wire_model_proto_enumTypes[0]
+	return &file_quorumlock_v1_model_proto_enumTypes[0]
 }
 
 func (x Mode) Number() protoreflect.EnumNumber {
@@ -75,7 +75,7 @@ func (x Mode) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Mode.Descriptor instead.
 func (Mode) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{0}
 }
 
 // Order is the order in which waiters are granted. The first acquire of a lock fixes it for
@@ -116,11 +116,11 @@ func (x Order) String() string {
 }
 
 func (Order) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_model_proto_enumTypes[1].Descriptor()
+	return file_quorumlock_v1_model_proto_enumTypes[1].Descriptor()
 }
 
 func (Order) Type() protoreflect.EnumType {
-	return &file_transport_wire_model_proto_enumTypes[1]
+	return &file_quorumlock_v1_model_proto_enumTypes[1]
 }
 
 func (x Order) Number() protoreflect.EnumNumber {
@@ -129,7 +129,7 @@ func (x Order) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Order.Descriptor instead.
 func (Order) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{1}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{1}
 }
 
 type AuditRecord_Action int32
@@ -189,11 +189,11 @@ func (x AuditRecord_Action) String() string {
 }
 
 func (AuditRecord_Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_model_proto_enumTypes[2].Descriptor()
+	return file_quorumlock_v1_model_proto_enumTypes[2].Descriptor()
 }
 
 func (AuditRecord_Action) Type() protoreflect.EnumType {
-	return &file_transport_wire_model_proto_enumTypes[2]
+	return &file_quorumlock_v1_model_proto_enumTypes[2]
 }
 
 func (x AuditRecord_Action) Number() protoreflect.EnumNumber {
@@ -202,7 +202,7 @@ func (x AuditRecord_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use AuditRecord_Action.Descriptor instead.
 func (AuditRecord_Action) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{8, 0}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{8, 0}
 }
 
 type Event_Type int32
@@ -305,11 +305,11 @@ func (x Event_Type) String() string {
 }
 
 func (Event_Type) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_model_proto_enumTypes[3].Descriptor()
+	return file_quorumlock_v1_model_proto_enumTypes[3].Descriptor()
 }
 
 func (Event_Type) Type() protoreflect.EnumType {
-	return &file_transport_wire_model_proto_enumTypes[3]
+	return &file_quorumlock_v1_model_proto_enumTypes[3]
 }
 
 func (x Event_Type) Number() protoreflect.EnumNumber {
@@ -318,7 +318,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{17, 0}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{15, 0}
 }
 
 // Revocation is an operator's request to release a hold.
@@ -334,7 +334,7 @@ type Revocation struct {
 
 func (x *Revocation) Reset() {
 	*x = Revocation{}
-	mi := &file_transport_wire_model_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -346,7 +346,7 @@ func (x *Revocation) String() string {
 func (*Revocation) ProtoMessage() {}
 
 func (x *Revocation) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -359,7 +359,7 @@ func (x *Revocation) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revocation.ProtoReflect.Descriptor instead.
 func (*Revocation) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Revocation) GetReason() string {
@@ -394,7 +394,7 @@ type Label struct {
 
 func (x *Label) Reset() {
 	*x = Label{}
-	mi := &file_transport_wire_model_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +406,7 @@ func (x *Label) String() string {
 func (*Label) ProtoMessage() {}
 
 func (x *Label) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +419,7 @@ func (x *Label) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Label.ProtoReflect.Descriptor instead.
 func (*Label) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{1}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *Label) GetKey() string {
@@ -454,7 +454,7 @@ type ClientInfo struct {
 
 func (x *ClientInfo) Reset() {
 	*x = ClientInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -466,7 +466,7 @@ func (x *ClientInfo) String() string {
 func (*ClientInfo) ProtoMessage() {}
 
 func (x *ClientInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -479,7 +479,7 @@ func (x *ClientInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClientInfo.ProtoReflect.Descriptor instead.
 func (*ClientInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{2}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *ClientInfo) GetName() string {
@@ -570,7 +570,7 @@ type HolderInfo struct {
 
 func (x *HolderInfo) Reset() {
 	*x = HolderInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -582,7 +582,7 @@ func (x *HolderInfo) String() string {
 func (*HolderInfo) ProtoMessage() {}
 
 func (x *HolderInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -595,7 +595,7 @@ func (x *HolderInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HolderInfo.ProtoReflect.Descriptor instead.
 func (*HolderInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{3}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HolderInfo) GetHoldId() uint64 {
@@ -744,7 +744,7 @@ type DelayInfo struct {
 
 func (x *DelayInfo) Reset() {
 	*x = DelayInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -756,7 +756,7 @@ func (x *DelayInfo) String() string {
 func (*DelayInfo) ProtoMessage() {}
 
 func (x *DelayInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -769,7 +769,7 @@ func (x *DelayInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DelayInfo.ProtoReflect.Descriptor instead.
 func (*DelayInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *DelayInfo) GetHoldId() uint64 {
@@ -858,7 +858,7 @@ type WaiterInfo struct {
 
 func (x *WaiterInfo) Reset() {
 	*x = WaiterInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -870,7 +870,7 @@ func (x *WaiterInfo) String() string {
 func (*WaiterInfo) ProtoMessage() {}
 
 func (x *WaiterInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -883,7 +883,7 @@ func (x *WaiterInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WaiterInfo.ProtoReflect.Descriptor instead.
 func (*WaiterInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *WaiterInfo) GetWaitId() uint64 {
@@ -1006,7 +1006,7 @@ type LockInfo struct {
 
 func (x *LockInfo) Reset() {
 	*x = LockInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1018,7 +1018,7 @@ func (x *LockInfo) String() string {
 func (*LockInfo) ProtoMessage() {}
 
 func (x *LockInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1031,7 +1031,7 @@ func (x *LockInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockInfo.ProtoReflect.Descriptor instead.
 func (*LockInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LockInfo) GetName() string {
@@ -1117,7 +1117,7 @@ type SessionInfo struct {
 
 func (x *SessionInfo) Reset() {
 	*x = SessionInfo{}
-	mi := &file_transport_wire_model_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1129,7 +1129,7 @@ func (x *SessionInfo) String() string {
 func (*SessionInfo) ProtoMessage() {}
 
 func (x *SessionInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1142,7 +1142,7 @@ func (x *SessionInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionInfo.ProtoReflect.Descriptor instead.
 func (*SessionInfo) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SessionInfo) GetSessionId() uint64 {
@@ -1237,7 +1237,7 @@ type AuditRecord struct {
 
 func (x *AuditRecord) Reset() {
 	*x = AuditRecord{}
-	mi := &file_transport_wire_model_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1249,7 @@ func (x *AuditRecord) String() string {
 func (*AuditRecord) ProtoMessage() {}
 
 func (x *AuditRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1262,7 @@ func (x *AuditRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditRecord.ProtoReflect.Descriptor instead.
 func (*AuditRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{8}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AuditRecord) GetId() uint64 {
@@ -1397,7 +1397,7 @@ type Alarm struct {
 
 func (x *Alarm) Reset() {
 	*x = Alarm{}
-	mi := &file_transport_wire_model_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1409,7 +1409,7 @@ func (x *Alarm) String() string {
 func (*Alarm) ProtoMessage() {}
 
 func (x *Alarm) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1422,7 +1422,7 @@ func (x *Alarm) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Alarm.ProtoReflect.Descriptor instead.
 func (*Alarm) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Alarm) GetNodeId() string {
@@ -1477,7 +1477,7 @@ type Backup struct {
 
 func (x *Backup) Reset() {
 	*x = Backup{}
-	mi := &file_transport_wire_model_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1489,7 +1489,7 @@ func (x *Backup) String() string {
 func (*Backup) ProtoMessage() {}
 
 func (x *Backup) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1502,7 +1502,7 @@ func (x *Backup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Backup.ProtoReflect.Descriptor instead.
 func (*Backup) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Backup) GetClusterId() string {
@@ -1554,7 +1554,7 @@ type AuditImport struct {
 
 func (x *AuditImport) Reset() {
 	*x = AuditImport{}
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1566,7 +1566,7 @@ func (x *AuditImport) String() string {
 func (*AuditImport) ProtoMessage() {}
 
 func (x *AuditImport) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1579,7 +1579,7 @@ func (x *AuditImport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditImport.ProtoReflect.Descriptor instead.
 func (*AuditImport) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AuditImport) GetClusterId() string {
@@ -1621,7 +1621,7 @@ type DeadlockStep struct {
 
 func (x *DeadlockStep) Reset() {
 	*x = DeadlockStep{}
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1633,7 +1633,7 @@ func (x *DeadlockStep) String() string {
 func (*DeadlockStep) ProtoMessage() {}
 
 func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1646,7 +1646,7 @@ func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadlockStep.ProtoReflect.Descriptor instead.
 func (*DeadlockStep) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *DeadlockStep) GetSessionId() uint64 {
@@ -1702,7 +1702,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_transport_wire_model_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1714,7 +1714,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1727,7 +1727,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Member) GetId() string {
@@ -1772,131 +1772,6 @@ func (x *Member) GetLevel() uint32 {
 	return 0
 }
 
-// RemovedMember is a node that was removed. Its incarnation cannot become a member again.
-type RemovedMember struct {
-	state       protoimpl.MessageState `protogen:"open.v1"`
-	Id          string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
-	Incarnation string                 `protobuf:"bytes,2,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The revision of the removal.
-	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *RemovedMember) Reset() {
-	*x = RemovedMember{}
-	mi := &file_transport_wire_model_proto_msgTypes[14]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *RemovedMember) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*RemovedMember) ProtoMessage() {}
-
-func (x *RemovedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[14]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
-func (*RemovedMember) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{14}
-}
-
-func (x *RemovedMember) GetId() string {
-	if x != nil {
-		return x.Id
-	}
-	return ""
-}
-
-func (x *RemovedMember) GetIncarnation() string {
-	if x != nil {
-		return x.Incarnation
-	}
-	return ""
-}
-
-func (x *RemovedMember) GetRevision() uint64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
-}
-
-// TermStart identifies the start of a term: the revision of its BeginTerm.
-type TermStart struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Term     uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
-	Revision uint64                 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
-	// The nonce of the leader's start. After a disk was rolled back, two leaders may be elected
-	// in the same term.
-	Nonce         uint64 `protobuf:"fixed64,3,opt,name=nonce,proto3" json:"nonce,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
-}
-
-func (x *TermStart) Reset() {
-	*x = TermStart{}
-	mi := &file_transport_wire_model_proto_msgTypes[15]
-	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-	ms.StoreMessageInfo(mi)
-}
-
-func (x *TermStart) String() string {
-	return protoimpl.X.MessageStringOf(x)
-}
-
-func (*TermStart) ProtoMessage() {}
-
-func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[15]
-	if x != nil {
-		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
-		if ms.LoadMessageInfo() == nil {
-			ms.StoreMessageInfo(mi)
-		}
-		return ms
-	}
-	return mi.MessageOf(x)
-}
-
-// Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
-func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{15}
-}
-
-func (x *TermStart) GetTerm() uint64 {
-	if x != nil {
-		return x.Term
-	}
-	return 0
-}
-
-func (x *TermStart) GetRevision() uint64 {
-	if x != nil {
-		return x.Revision
-	}
-	return 0
-}
-
-func (x *TermStart) GetNonce() uint64 {
-	if x != nil {
-		return x.Nonce
-	}
-	return 0
-}
-
 // Settings are the limits that the state machine enforces. They are replicated, so all nodes
 // decide identically.
 type Settings struct {
@@ -1923,7 +1798,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_transport_wire_model_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1935,7 +1810,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1948,7 +1823,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Settings) GetMinTtlMs() uint32 {
@@ -2092,7 +1967,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_transport_wire_model_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2104,7 +1979,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_model_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2117,7 +1992,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_transport_wire_model_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -2302,11 +2177,11 @@ func (x *Event) GetRestored() bool {
 	return false
 }
 
-var File_transport_wire_model_proto protoreflect.FileDescriptor
+var File_quorumlock_v1_model_proto protoreflect.FileDescriptor
 
-const file_transport_wire_model_proto_rawDesc = "" +
+const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x1atransport/wire/model.proto\x12\rquorumlock.v1\x1a\x1btransport/wire/status.proto\"g\n" +
+	"\x19quorumlock/v1/model.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/status.proto\"g\n" +
 	"\n" +
 	"Revocation\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x19\n" +
@@ -2474,15 +2349,7 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\vclient_addr\x18\x04 \x01(\tR\n" +
 	"clientAddr\x12\x1b\n" +
 	"\thttp_addr\x18\x05 \x01(\tR\bhttpAddr\x12\x14\n" +
-	"\x05level\x18\x06 \x01(\rR\x05level\"]\n" +
-	"\rRemovedMember\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"Q\n" +
-	"\tTermStart\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05nonce\x18\x03 \x01(\x06R\x05nonce\"\xe0\x03\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\"\xe0\x03\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +
@@ -2570,20 +2437,20 @@ const file_transport_wire_model_proto_rawDesc = "" +
 	"\x06UNFAIR\x10\x02B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
-	file_transport_wire_model_proto_rawDescOnce sync.Once
-	file_transport_wire_model_proto_rawDescData []byte
+	file_quorumlock_v1_model_proto_rawDescOnce sync.Once
+	file_quorumlock_v1_model_proto_rawDescData []byte
 )
 
-func file_transport_wire_model_proto_rawDescGZIP() []byte {
-	file_transport_wire_model_proto_rawDescOnce.Do(func() {
-		file_transport_wire_model_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_wire_model_proto_rawDesc), len(file_transport_wire_model_proto_rawDesc)))
+func file_quorumlock_v1_model_proto_rawDescGZIP() []byte {
+	file_quorumlock_v1_model_proto_rawDescOnce.Do(func() {
+		file_quorumlock_v1_model_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_quorumlock_v1_model_proto_rawDesc), len(file_quorumlock_v1_model_proto_rawDesc)))
 	})
-	return file_transport_wire_model_proto_rawDescData
+	return file_quorumlock_v1_model_proto_rawDescData
 }
 
-var file_transport_wire_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_transport_wire_model_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
-var file_transport_wire_model_proto_goTypes = []any{
+var file_quorumlock_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
+var file_quorumlock_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_quorumlock_v1_model_proto_goTypes = []any{
 	(Mode)(0),               // 0: quorumlock.v1.Mode
 	(Order)(0),              // 1: quorumlock.v1.Order
 	(AuditRecord_Action)(0), // 2: quorumlock.v1.AuditRecord.Action
@@ -2602,13 +2469,11 @@ var file_transport_wire_model_proto_goTypes = []any{
 	(*AuditImport)(nil),     // 15: quorumlock.v1.AuditImport
 	(*DeadlockStep)(nil),    // 16: quorumlock.v1.DeadlockStep
 	(*Member)(nil),          // 17: quorumlock.v1.Member
-	(*RemovedMember)(nil),   // 18: quorumlock.v1.RemovedMember
-	(*TermStart)(nil),       // 19: quorumlock.v1.TermStart
-	(*Settings)(nil),        // 20: quorumlock.v1.Settings
-	(*Event)(nil),           // 21: quorumlock.v1.Event
-	(Status_Code)(0),        // 22: quorumlock.v1.Status.Code
+	(*Settings)(nil),        // 18: quorumlock.v1.Settings
+	(*Event)(nil),           // 19: quorumlock.v1.Event
+	(Status_Code)(0),        // 20: quorumlock.v1.Status.Code
 }
-var file_transport_wire_model_proto_depIdxs = []int32{
+var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
 	0,  // 1: quorumlock.v1.HolderInfo.mode:type_name -> quorumlock.v1.Mode
 	6,  // 2: quorumlock.v1.HolderInfo.client:type_name -> quorumlock.v1.ClientInfo
@@ -2625,7 +2490,7 @@ var file_transport_wire_model_proto_depIdxs = []int32{
 	14, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
 	15, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
 	3,  // 15: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	22, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	20, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 17: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
 	18, // [18:18] is the sub-list for method output_type
 	18, // [18:18] is the sub-list for method input_type
@@ -2634,32 +2499,32 @@ var file_transport_wire_model_proto_depIdxs = []int32{
 	0,  // [0:18] is the sub-list for field type_name
 }
 
-func init() { file_transport_wire_model_proto_init() }
-func file_transport_wire_model_proto_init() {
-	if File_transport_wire_model_proto != nil {
+func init() { file_quorumlock_v1_model_proto_init() }
+func file_quorumlock_v1_model_proto_init() {
+	if File_quorumlock_v1_model_proto != nil {
 		return
 	}
-	file_transport_wire_status_proto_init()
-	file_transport_wire_model_proto_msgTypes[3].OneofWrappers = []any{}
-	file_transport_wire_model_proto_msgTypes[4].OneofWrappers = []any{}
-	file_transport_wire_model_proto_msgTypes[5].OneofWrappers = []any{}
-	file_transport_wire_model_proto_msgTypes[7].OneofWrappers = []any{}
+	file_quorumlock_v1_status_proto_init()
+	file_quorumlock_v1_model_proto_msgTypes[3].OneofWrappers = []any{}
+	file_quorumlock_v1_model_proto_msgTypes[4].OneofWrappers = []any{}
+	file_quorumlock_v1_model_proto_msgTypes[5].OneofWrappers = []any{}
+	file_quorumlock_v1_model_proto_msgTypes[7].OneofWrappers = []any{}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_model_proto_rawDesc), len(file_transport_wire_model_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_model_proto_rawDesc), len(file_quorumlock_v1_model_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   18,
+			NumMessages:   16,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_transport_wire_model_proto_goTypes,
-		DependencyIndexes: file_transport_wire_model_proto_depIdxs,
-		EnumInfos:         file_transport_wire_model_proto_enumTypes,
-		MessageInfos:      file_transport_wire_model_proto_msgTypes,
+		GoTypes:           file_quorumlock_v1_model_proto_goTypes,
+		DependencyIndexes: file_quorumlock_v1_model_proto_depIdxs,
+		EnumInfos:         file_quorumlock_v1_model_proto_enumTypes,
+		MessageInfos:      file_quorumlock_v1_model_proto_msgTypes,
 	}.Build()
-	File_transport_wire_model_proto = out.File
-	file_transport_wire_model_proto_goTypes = nil
-	file_transport_wire_model_proto_depIdxs = nil
+	File_quorumlock_v1_model_proto = out.File
+	file_quorumlock_v1_model_proto_goTypes = nil
+	file_quorumlock_v1_model_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: transport/wire/peer.proto
+// source: quorumlock/node/v1/peer.proto
 
 package wire
 
@@ -66,11 +66,11 @@ func (x Standing) String() string {
 }
 
 func (Standing) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_peer_proto_enumTypes[0].Descriptor()
+	return file_quorumlock_node_v1_peer_proto_enumTypes[0].Descriptor()
 }
 
 func (Standing) Type() protoreflect.EnumType {
-	return &file_transport_wire_peer_proto_enumTypes[0]
+	return &file_quorumlock_node_v1_peer_proto_enumTypes[0]
 }
 
 func (x Standing) Number() protoreflect.EnumNumber {
@@ -79,7 +79,7 @@ func (x Standing) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Standing.Descriptor instead.
 func (Standing) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
 type PeerHello_Purpose int32
@@ -121,11 +121,11 @@ func (x PeerHello_Purpose) String() string {
 }
 
 func (PeerHello_Purpose) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_peer_proto_enumTypes[1].Descriptor()
+	return file_quorumlock_node_v1_peer_proto_enumTypes[1].Descriptor()
 }
 
 func (PeerHello_Purpose) Type() protoreflect.EnumType {
-	return &file_transport_wire_peer_proto_enumTypes[1]
+	return &file_quorumlock_node_v1_peer_proto_enumTypes[1]
 }
 
 func (x PeerHello_Purpose) Number() protoreflect.EnumNumber {
@@ -134,14 +134,14 @@ func (x PeerHello_Purpose) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use PeerHello_Purpose.Descriptor instead.
 func (PeerHello_Purpose) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{0, 0}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{0, 0}
 }
 
 // PeerHello is the first frame of a connection between nodes.
 type PeerHello struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
 	Version uint32                 `protobuf:"varint,1,opt,name=version,proto3" json:"version,omitempty"`
-	Purpose PeerHello_Purpose      `protobuf:"varint,2,opt,name=purpose,proto3,enum=quorumlock.v1.PeerHello_Purpose" json:"purpose,omitempty"`
+	Purpose PeerHello_Purpose      `protobuf:"varint,2,opt,name=purpose,proto3,enum=quorumlock.node.v1.PeerHello_Purpose" json:"purpose,omitempty"`
 	// Empty before bootstrap.
 	ClusterId string `protobuf:"bytes,3,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The calling node.
@@ -158,7 +158,7 @@ type PeerHello struct {
 
 func (x *PeerHello) Reset() {
 	*x = PeerHello{}
-	mi := &file_transport_wire_peer_proto_msgTypes[0]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -170,7 +170,7 @@ func (x *PeerHello) String() string {
 func (*PeerHello) ProtoMessage() {}
 
 func (x *PeerHello) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[0]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -183,7 +183,7 @@ func (x *PeerHello) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerHello.ProtoReflect.Descriptor instead.
 func (*PeerHello) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *PeerHello) GetVersion() uint32 {
@@ -262,7 +262,7 @@ type PeerHelloReply struct {
 
 func (x *PeerHelloReply) Reset() {
 	*x = PeerHelloReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[1]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -274,7 +274,7 @@ func (x *PeerHelloReply) String() string {
 func (*PeerHelloReply) ProtoMessage() {}
 
 func (x *PeerHelloReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[1]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -287,7 +287,7 @@ func (x *PeerHelloReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerHelloReply.ProtoReflect.Descriptor instead.
 func (*PeerHelloReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{1}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *PeerHelloReply) GetVersion() uint32 {
@@ -357,7 +357,7 @@ type PeerState struct {
 
 func (x *PeerState) Reset() {
 	*x = PeerState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -369,7 +369,7 @@ func (x *PeerState) String() string {
 func (*PeerState) ProtoMessage() {}
 
 func (x *PeerState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[2]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -382,7 +382,7 @@ func (x *PeerState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerState.ProtoReflect.Descriptor instead.
 func (*PeerState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{2}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *PeerState) GetStored() *StoredState {
@@ -431,7 +431,7 @@ type StoredState struct {
 
 func (x *StoredState) Reset() {
 	*x = StoredState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -443,7 +443,7 @@ func (x *StoredState) String() string {
 func (*StoredState) ProtoMessage() {}
 
 func (x *StoredState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[3]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -456,7 +456,7 @@ func (x *StoredState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StoredState.ProtoReflect.Descriptor instead.
 func (*StoredState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{3}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *StoredState) GetBoot() uint64 {
@@ -508,7 +508,7 @@ type KnownState struct {
 
 func (x *KnownState) Reset() {
 	*x = KnownState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -520,7 +520,7 @@ func (x *KnownState) String() string {
 func (*KnownState) ProtoMessage() {}
 
 func (x *KnownState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[4]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -533,7 +533,7 @@ func (x *KnownState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KnownState.ProtoReflect.Descriptor instead.
 func (*KnownState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *KnownState) GetIncarnation() string {
@@ -574,7 +574,7 @@ type DiskEvidence struct {
 
 func (x *DiskEvidence) Reset() {
 	*x = DiskEvidence{}
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -586,7 +586,7 @@ func (x *DiskEvidence) String() string {
 func (*DiskEvidence) ProtoMessage() {}
 
 func (x *DiskEvidence) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[5]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -599,7 +599,7 @@ func (x *DiskEvidence) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DiskEvidence.ProtoReflect.Descriptor instead.
 func (*DiskEvidence) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *DiskEvidence) GetBoot() uint64 {
@@ -650,7 +650,7 @@ type LogPosition struct {
 
 func (x *LogPosition) Reset() {
 	*x = LogPosition{}
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -662,7 +662,7 @@ func (x *LogPosition) String() string {
 func (*LogPosition) ProtoMessage() {}
 
 func (x *LogPosition) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[6]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -675,7 +675,7 @@ func (x *LogPosition) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LogPosition.ProtoReflect.Descriptor instead.
 func (*LogPosition) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *LogPosition) GetRevision() uint64 {
@@ -706,7 +706,7 @@ type PeerMemory struct {
 
 func (x *PeerMemory) Reset() {
 	*x = PeerMemory{}
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +718,7 @@ func (x *PeerMemory) String() string {
 func (*PeerMemory) ProtoMessage() {}
 
 func (x *PeerMemory) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[7]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +731,7 @@ func (x *PeerMemory) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerMemory.ProtoReflect.Descriptor instead.
 func (*PeerMemory) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *PeerMemory) GetCommittedIndex() uint64 {
@@ -766,7 +766,7 @@ type AlarmRecord struct {
 
 func (x *AlarmRecord) Reset() {
 	*x = AlarmRecord{}
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -778,7 +778,7 @@ func (x *AlarmRecord) String() string {
 func (*AlarmRecord) ProtoMessage() {}
 
 func (x *AlarmRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[8]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -791,7 +791,7 @@ func (x *AlarmRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AlarmRecord.ProtoReflect.Descriptor instead.
 func (*AlarmRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{8}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AlarmRecord) GetAlarms() []*Alarm {
@@ -814,7 +814,7 @@ type BootRecord struct {
 
 func (x *BootRecord) Reset() {
 	*x = BootRecord{}
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -826,7 +826,7 @@ func (x *BootRecord) String() string {
 func (*BootRecord) ProtoMessage() {}
 
 func (x *BootRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[9]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -839,7 +839,7 @@ func (x *BootRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BootRecord.ProtoReflect.Descriptor instead.
 func (*BootRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *BootRecord) GetBoot() uint64 {
@@ -868,7 +868,7 @@ type TunnelRequest struct {
 
 func (x *TunnelRequest) Reset() {
 	*x = TunnelRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -880,7 +880,7 @@ func (x *TunnelRequest) String() string {
 func (*TunnelRequest) ProtoMessage() {}
 
 func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[10]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -893,7 +893,7 @@ func (x *TunnelRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelRequest.ProtoReflect.Descriptor instead.
 func (*TunnelRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TunnelRequest) GetAddress() string {
@@ -917,7 +917,7 @@ type TunnelResponse struct {
 
 func (x *TunnelResponse) Reset() {
 	*x = TunnelResponse{}
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -929,7 +929,7 @@ func (x *TunnelResponse) String() string {
 func (*TunnelResponse) ProtoMessage() {}
 
 func (x *TunnelResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[11]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -942,7 +942,7 @@ func (x *TunnelResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TunnelResponse.ProtoReflect.Descriptor instead.
 func (*TunnelResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TunnelResponse) GetStatus() Status_Code {
@@ -977,7 +977,7 @@ type PeerRequest struct {
 
 func (x *PeerRequest) Reset() {
 	*x = PeerRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -989,7 +989,7 @@ func (x *PeerRequest) String() string {
 func (*PeerRequest) ProtoMessage() {}
 
 func (x *PeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[12]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1002,7 +1002,7 @@ func (x *PeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRequest.ProtoReflect.Descriptor instead.
 func (*PeerRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *PeerRequest) GetBody() isPeerRequest_Body {
@@ -1120,7 +1120,7 @@ type PeerResponse struct {
 	LeaderLoss *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
 	Hashes     *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
 	// What the answering node knows about the requested node.
-	Standing      Standing       `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.v1.Standing" json:"standing,omitempty"`
+	Standing      Standing       `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.node.v1.Standing" json:"standing,omitempty"`
 	Campaign      *CampaignReply `protobuf:"bytes,7,opt,name=campaign,proto3" json:"campaign,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1128,7 +1128,7 @@ type PeerResponse struct {
 
 func (x *PeerResponse) Reset() {
 	*x = PeerResponse{}
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1140,7 +1140,7 @@ func (x *PeerResponse) String() string {
 func (*PeerResponse) ProtoMessage() {}
 
 func (x *PeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[13]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1153,7 +1153,7 @@ func (x *PeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerResponse.ProtoReflect.Descriptor instead.
 func (*PeerResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *PeerResponse) GetStatus() Status_Code {
@@ -1216,7 +1216,7 @@ type CampaignRequest struct {
 
 func (x *CampaignRequest) Reset() {
 	*x = CampaignRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1228,7 +1228,7 @@ func (x *CampaignRequest) String() string {
 func (*CampaignRequest) ProtoMessage() {}
 
 func (x *CampaignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1241,7 +1241,7 @@ func (x *CampaignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CampaignRequest.ProtoReflect.Descriptor instead.
 func (*CampaignRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *CampaignRequest) GetTerm() uint64 {
@@ -1262,7 +1262,7 @@ type CampaignReply struct {
 
 func (x *CampaignReply) Reset() {
 	*x = CampaignReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1274,7 @@ func (x *CampaignReply) String() string {
 func (*CampaignReply) ProtoMessage() {}
 
 func (x *CampaignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1287,7 @@ func (x *CampaignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CampaignReply.ProtoReflect.Descriptor instead.
 func (*CampaignReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CampaignReply) GetTerm() uint64 {
@@ -1306,7 +1306,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1318,7 +1318,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1331,7 +1331,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 // StandingRequest asks a member what it knows about a node that is unknown to the caller.
@@ -1345,7 +1345,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1357,7 +1357,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1370,7 +1370,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StandingRequest) GetId() string {
@@ -1399,7 +1399,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_transport_wire_peer_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1411,7 +1411,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1424,7 +1424,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Membership) GetClusterId() string {
@@ -1458,7 +1458,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1470,7 +1470,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1483,7 +1483,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{19}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -1503,7 +1503,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1515,7 +1515,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1528,7 +1528,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{20}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -1551,7 +1551,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_transport_wire_peer_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1563,7 +1563,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1576,7 +1576,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{21}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -1605,7 +1605,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_transport_wire_peer_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1617,7 +1617,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1630,7 +1630,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{22}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -1658,7 +1658,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_transport_wire_peer_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1670,7 +1670,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1683,7 +1683,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{23}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -1717,7 +1717,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_transport_wire_peer_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1729,7 +1729,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1742,7 +1742,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{24}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LeaderLossReply) GetLost() bool {
@@ -1790,7 +1790,7 @@ type NodeState struct {
 	// *
 	LeaderId string `protobuf:"bytes,7,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
 	// * What the answering node knows about the caller.
-	Caller  Standing `protobuf:"varint,8,opt,name=caller,proto3,enum=quorumlock.v1.Standing" json:"caller,omitempty"`
+	Caller  Standing `protobuf:"varint,8,opt,name=caller,proto3,enum=quorumlock.node.v1.Standing" json:"caller,omitempty"`
 	Version string   `protobuf:"bytes,9,opt,name=version,proto3" json:"version,omitempty"`
 	// The revision of the node's list of members.
 	Revision uint64 `protobuf:"varint,10,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1807,7 +1807,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_transport_wire_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1819,7 +1819,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1832,7 +1832,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_transport_wire_peer_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -1926,27 +1926,27 @@ func (x *NodeState) GetAlarms() []*Alarm {
 	return nil
 }
 
-var File_transport_wire_peer_proto protoreflect.FileDescriptor
+var File_quorumlock_node_v1_peer_proto protoreflect.FileDescriptor
 
-const file_transport_wire_peer_proto_rawDesc = "" +
+const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x19transport/wire/peer.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\xed\x02\n" +
+	"\x1dquorumlock/node/v1/peer.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\xf7\x02\n" +
 	"\tPeerHello\x12\x18\n" +
-	"\aversion\x18\x01 \x01(\rR\aversion\x12:\n" +
-	"\apurpose\x18\x02 \x01(\x0e2 .quorumlock.v1.PeerHello.PurposeR\apurpose\x12\x1d\n" +
+	"\aversion\x18\x01 \x01(\rR\aversion\x12?\n" +
+	"\apurpose\x18\x02 \x01(\x0e2%.quorumlock.node.v1.PeerHello.PurposeR\apurpose\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x03 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x04 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x05 \x01(\tR\vincarnation\x12\x1b\n" +
 	"\ttarget_id\x18\x06 \x01(\tR\btargetId\x12-\n" +
-	"\x12target_incarnation\x18\a \x01(\tR\x11targetIncarnation\x12.\n" +
-	"\x05state\x18\b \x01(\v2\x18.quorumlock.v1.PeerStateR\x05state\"=\n" +
+	"\x12target_incarnation\x18\a \x01(\tR\x11targetIncarnation\x123\n" +
+	"\x05state\x18\b \x01(\v2\x1d.quorumlock.node.v1.PeerStateR\x05state\"=\n" +
 	"\aPurpose\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04RAFT\x10\x01\x12\v\n" +
 	"\aCONTROL\x10\x02\x12\n" +
 	"\n" +
-	"\x06TUNNEL\x10\x03\"\xf9\x01\n" +
+	"\x06TUNNEL\x10\x03\"\xfe\x01\n" +
 	"\x0ePeerHelloReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x122\n" +
 	"\x06status\x18\x02 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
@@ -1954,12 +1954,12 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\x04 \x01(\tR\tclusterId\x12\x0e\n" +
 	"\x02id\x18\x05 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x06 \x01(\tR\vincarnation\x12.\n" +
-	"\x05state\x18\a \x01(\v2\x18.quorumlock.v1.PeerStateR\x05state\"\xcc\x01\n" +
-	"\tPeerState\x122\n" +
-	"\x06stored\x18\x01 \x01(\v2\x1a.quorumlock.v1.StoredStateR\x06stored\x12/\n" +
-	"\x05known\x18\x02 \x01(\v2\x19.quorumlock.v1.KnownStateR\x05known\x126\n" +
-	"\bposition\x18\x03 \x01(\v2\x1a.quorumlock.v1.LogPositionR\bposition\x12\"\n" +
+	"\vincarnation\x18\x06 \x01(\tR\vincarnation\x123\n" +
+	"\x05state\x18\a \x01(\v2\x1d.quorumlock.node.v1.PeerStateR\x05state\"\xdb\x01\n" +
+	"\tPeerState\x127\n" +
+	"\x06stored\x18\x01 \x01(\v2\x1f.quorumlock.node.v1.StoredStateR\x06stored\x124\n" +
+	"\x05known\x18\x02 \x01(\v2\x1e.quorumlock.node.v1.KnownStateR\x05known\x12;\n" +
+	"\bposition\x18\x03 \x01(\v2\x1f.quorumlock.node.v1.LogPositionR\bposition\x12\"\n" +
 	"\rclock_unix_ms\x18\x04 \x01(\x04R\vclockUnixMs\"\x87\x01\n" +
 	"\vStoredState\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x14\n" +
@@ -1967,28 +1967,28 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1b\n" +
 	"\tvote_term\x18\x04 \x01(\x04R\bvoteTerm\x12\x1d\n" +
 	"\n" +
-	"last_index\x18\x05 \x01(\x04R\tlastIndex\"\x9f\x01\n" +
+	"last_index\x18\x05 \x01(\x04R\tlastIndex\"\xa9\x01\n" +
 	"\n" +
 	"KnownState\x12 \n" +
-	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12:\n" +
+	"\vincarnation\x18\x01 \x01(\tR\vincarnation\x12?\n" +
 	"\n" +
-	"last_start\x18\x02 \x01(\v2\x1b.quorumlock.v1.DiskEvidenceR\tlastStart\x123\n" +
-	"\x06before\x18\x03 \x01(\v2\x1b.quorumlock.v1.DiskEvidenceR\x06before\"\x92\x01\n" +
+	"last_start\x18\x02 \x01(\v2 .quorumlock.node.v1.DiskEvidenceR\tlastStart\x128\n" +
+	"\x06before\x18\x03 \x01(\v2 .quorumlock.node.v1.DiskEvidenceR\x06before\"\x92\x01\n" +
 	"\fDiskEvidence\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x14\n" +
 	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\x12\x12\n" +
 	"\x04term\x18\x03 \x01(\x04R\x04term\x12\x1b\n" +
 	"\tvote_term\x18\x04 \x01(\x04R\bvoteTerm\x12'\n" +
-	"\x0fcommitted_index\x18\x05 \x01(\x04R\x0ecommittedIndex\"d\n" +
+	"\x0fcommitted_index\x18\x05 \x01(\x04R\x0ecommittedIndex\"i\n" +
 	"\vLogPosition\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\x129\n" +
-	"\vterm_starts\x18\x02 \x03(\v2\x18.quorumlock.v1.TermStartR\n" +
-	"termStarts\"\x9e\x01\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\x12>\n" +
+	"\vterm_starts\x18\x02 \x03(\v2\x1d.quorumlock.node.v1.TermStartR\n" +
+	"termStarts\"\xa8\x01\n" +
 	"\n" +
 	"PeerMemory\x12'\n" +
-	"\x0fcommitted_index\x18\x01 \x01(\x04R\x0ecommittedIndex\x126\n" +
-	"\bposition\x18\x02 \x01(\v2\x1a.quorumlock.v1.LogPositionR\bposition\x12/\n" +
-	"\x05peers\x18\x03 \x03(\v2\x19.quorumlock.v1.KnownStateR\x05peers\";\n" +
+	"\x0fcommitted_index\x18\x01 \x01(\x04R\x0ecommittedIndex\x12;\n" +
+	"\bposition\x18\x02 \x01(\v2\x1f.quorumlock.node.v1.LogPositionR\bposition\x124\n" +
+	"\x05peers\x18\x03 \x03(\v2\x1e.quorumlock.node.v1.KnownStateR\x05peers\";\n" +
 	"\vAlarmRecord\x12,\n" +
 	"\x06alarms\x18\x01 \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\"8\n" +
 	"\n" +
@@ -1999,25 +1999,25 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\aaddress\x18\x01 \x01(\tR\aaddressJ\x04\b\x02\x10\x05\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xfb\x02\n" +
-	"\vPeerRequest\x123\n" +
-	"\x05probe\x18\x01 \x01(\v2\x1b.quorumlock.v1.ProbeRequestH\x00R\x05probe\x126\n" +
-	"\x06report\x18\x02 \x01(\v2\x1c.quorumlock.v1.ReportRequestH\x00R\x06report\x12C\n" +
-	"\vleader_loss\x18\x03 \x01(\v2 .quorumlock.v1.LeaderLossRequestH\x00R\n" +
-	"leaderLoss\x126\n" +
-	"\x06hashes\x18\x04 \x01(\v2\x1c.quorumlock.v1.HashesRequestH\x00R\x06hashes\x12<\n" +
-	"\bstanding\x18\x05 \x01(\v2\x1e.quorumlock.v1.StandingRequestH\x00R\bstanding\x12<\n" +
-	"\bcampaign\x18\x06 \x01(\v2\x1e.quorumlock.v1.CampaignRequestH\x00R\bcampaignB\x06\n" +
-	"\x04body\"\xf0\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\x99\x03\n" +
+	"\vPeerRequest\x128\n" +
+	"\x05probe\x18\x01 \x01(\v2 .quorumlock.node.v1.ProbeRequestH\x00R\x05probe\x12;\n" +
+	"\x06report\x18\x02 \x01(\v2!.quorumlock.node.v1.ReportRequestH\x00R\x06report\x12H\n" +
+	"\vleader_loss\x18\x03 \x01(\v2%.quorumlock.node.v1.LeaderLossRequestH\x00R\n" +
+	"leaderLoss\x12;\n" +
+	"\x06hashes\x18\x04 \x01(\v2!.quorumlock.node.v1.HashesRequestH\x00R\x06hashes\x12A\n" +
+	"\bstanding\x18\x05 \x01(\v2#.quorumlock.node.v1.StandingRequestH\x00R\bstanding\x12A\n" +
+	"\bcampaign\x18\x06 \x01(\v2#.quorumlock.node.v1.CampaignRequestH\x00R\bcampaignB\x06\n" +
+	"\x04body\"\x89\x03\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\x12.\n" +
-	"\x05state\x18\x03 \x01(\v2\x18.quorumlock.v1.NodeStateR\x05state\x12?\n" +
-	"\vleader_loss\x18\x04 \x01(\v2\x1e.quorumlock.v1.LeaderLossReplyR\n" +
-	"leaderLoss\x122\n" +
-	"\x06hashes\x18\x05 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\x123\n" +
-	"\bstanding\x18\x06 \x01(\x0e2\x17.quorumlock.v1.StandingR\bstanding\x128\n" +
-	"\bcampaign\x18\a \x01(\v2\x1c.quorumlock.v1.CampaignReplyR\bcampaign\"%\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\x123\n" +
+	"\x05state\x18\x03 \x01(\v2\x1d.quorumlock.node.v1.NodeStateR\x05state\x12D\n" +
+	"\vleader_loss\x18\x04 \x01(\v2#.quorumlock.node.v1.LeaderLossReplyR\n" +
+	"leaderLoss\x127\n" +
+	"\x06hashes\x18\x05 \x01(\v2\x1f.quorumlock.node.v1.StateHashesR\x06hashes\x128\n" +
+	"\bstanding\x18\x06 \x01(\x0e2\x1c.quorumlock.node.v1.StandingR\bstanding\x12=\n" +
+	"\bcampaign\x18\a \x01(\v2!.quorumlock.node.v1.CampaignReplyR\bcampaign\"%\n" +
 	"\x0fCampaignRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"#\n" +
 	"\rCampaignReply\x12\x12\n" +
@@ -2025,20 +2025,20 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\fProbeRequest\"C\n" +
 	"\x0fStandingRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
-	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x94\x01\n" +
+	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x99\x01\n" +
 	"\n" +
 	"Membership\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12/\n" +
-	"\amembers\x18\x02 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x126\n" +
-	"\aremoved\x18\x03 \x03(\v2\x1c.quorumlock.v1.RemovedMemberR\aremoved\">\n" +
+	"\amembers\x18\x02 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x12;\n" +
+	"\aremoved\x18\x03 \x03(\v2!.quorumlock.node.v1.RemovedMemberR\aremoved\">\n" +
 	"\rReportRequest\x12-\n" +
-	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"C\n" +
-	"\rHashesRequest\x122\n" +
-	"\x06hashes\x18\x01 \x01(\v2\x1a.quorumlock.v1.StateHashesR\x06hashes\"W\n" +
+	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"H\n" +
+	"\rHashesRequest\x127\n" +
+	"\x06hashes\x18\x01 \x01(\v2\x1f.quorumlock.node.v1.StateHashesR\x06hashes\"\\\n" +
 	"\vStateHashes\x12\x16\n" +
-	"\x06format\x18\x01 \x01(\rR\x06format\x120\n" +
-	"\x06points\x18\x02 \x03(\v2\x18.quorumlock.v1.StateHashR\x06points\"9\n" +
+	"\x06format\x18\x01 \x01(\rR\x06format\x125\n" +
+	"\x06points\x18\x02 \x03(\v2\x1d.quorumlock.node.v1.StateHashR\x06points\"9\n" +
 	"\tStateHash\x12\x14\n" +
 	"\x05index\x18\x01 \x01(\x04R\x05index\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"D\n" +
@@ -2049,7 +2049,7 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xbb\x03\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xc0\x03\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2059,8 +2059,8 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\n" +
 	"last_index\x18\x05 \x01(\x04R\tlastIndex\x12#\n" +
 	"\rapplied_index\x18\x06 \x01(\x04R\fappliedIndex\x12\x1b\n" +
-	"\tleader_id\x18\a \x01(\tR\bleaderId\x12/\n" +
-	"\x06caller\x18\b \x01(\x0e2\x17.quorumlock.v1.StandingR\x06caller\x12\x18\n" +
+	"\tleader_id\x18\a \x01(\tR\bleaderId\x124\n" +
+	"\x06caller\x18\b \x01(\x0e2\x1c.quorumlock.node.v1.StandingR\x06caller\x12\x18\n" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
 	"\brevision\x18\n" +
 	" \x01(\x04R\brevision\x12#\n" +
@@ -2076,89 +2076,89 @@ const file_transport_wire_peer_proto_rawDesc = "" +
 	"\aREMOVED\x10\x04B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
-	file_transport_wire_peer_proto_rawDescOnce sync.Once
-	file_transport_wire_peer_proto_rawDescData []byte
+	file_quorumlock_node_v1_peer_proto_rawDescOnce sync.Once
+	file_quorumlock_node_v1_peer_proto_rawDescData []byte
 )
 
-func file_transport_wire_peer_proto_rawDescGZIP() []byte {
-	file_transport_wire_peer_proto_rawDescOnce.Do(func() {
-		file_transport_wire_peer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)))
+func file_quorumlock_node_v1_peer_proto_rawDescGZIP() []byte {
+	file_quorumlock_node_v1_peer_proto_rawDescOnce.Do(func() {
+		file_quorumlock_node_v1_peer_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_peer_proto_rawDesc), len(file_quorumlock_node_v1_peer_proto_rawDesc)))
 	})
-	return file_transport_wire_peer_proto_rawDescData
+	return file_quorumlock_node_v1_peer_proto_rawDescData
 }
 
-var file_transport_wire_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_transport_wire_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
-var file_transport_wire_peer_proto_goTypes = []any{
-	(Standing)(0),             // 0: quorumlock.v1.Standing
-	(PeerHello_Purpose)(0),    // 1: quorumlock.v1.PeerHello.Purpose
-	(*PeerHello)(nil),         // 2: quorumlock.v1.PeerHello
-	(*PeerHelloReply)(nil),    // 3: quorumlock.v1.PeerHelloReply
-	(*PeerState)(nil),         // 4: quorumlock.v1.PeerState
-	(*StoredState)(nil),       // 5: quorumlock.v1.StoredState
-	(*KnownState)(nil),        // 6: quorumlock.v1.KnownState
-	(*DiskEvidence)(nil),      // 7: quorumlock.v1.DiskEvidence
-	(*LogPosition)(nil),       // 8: quorumlock.v1.LogPosition
-	(*PeerMemory)(nil),        // 9: quorumlock.v1.PeerMemory
-	(*AlarmRecord)(nil),       // 10: quorumlock.v1.AlarmRecord
-	(*BootRecord)(nil),        // 11: quorumlock.v1.BootRecord
-	(*TunnelRequest)(nil),     // 12: quorumlock.v1.TunnelRequest
-	(*TunnelResponse)(nil),    // 13: quorumlock.v1.TunnelResponse
-	(*PeerRequest)(nil),       // 14: quorumlock.v1.PeerRequest
-	(*PeerResponse)(nil),      // 15: quorumlock.v1.PeerResponse
-	(*CampaignRequest)(nil),   // 16: quorumlock.v1.CampaignRequest
-	(*CampaignReply)(nil),     // 17: quorumlock.v1.CampaignReply
-	(*ProbeRequest)(nil),      // 18: quorumlock.v1.ProbeRequest
-	(*StandingRequest)(nil),   // 19: quorumlock.v1.StandingRequest
-	(*Membership)(nil),        // 20: quorumlock.v1.Membership
-	(*ReportRequest)(nil),     // 21: quorumlock.v1.ReportRequest
-	(*HashesRequest)(nil),     // 22: quorumlock.v1.HashesRequest
-	(*StateHashes)(nil),       // 23: quorumlock.v1.StateHashes
-	(*StateHash)(nil),         // 24: quorumlock.v1.StateHash
-	(*LeaderLossRequest)(nil), // 25: quorumlock.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 26: quorumlock.v1.LeaderLossReply
-	(*NodeState)(nil),         // 27: quorumlock.v1.NodeState
+var file_quorumlock_node_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_quorumlock_node_v1_peer_proto_goTypes = []any{
+	(Standing)(0),             // 0: quorumlock.node.v1.Standing
+	(PeerHello_Purpose)(0),    // 1: quorumlock.node.v1.PeerHello.Purpose
+	(*PeerHello)(nil),         // 2: quorumlock.node.v1.PeerHello
+	(*PeerHelloReply)(nil),    // 3: quorumlock.node.v1.PeerHelloReply
+	(*PeerState)(nil),         // 4: quorumlock.node.v1.PeerState
+	(*StoredState)(nil),       // 5: quorumlock.node.v1.StoredState
+	(*KnownState)(nil),        // 6: quorumlock.node.v1.KnownState
+	(*DiskEvidence)(nil),      // 7: quorumlock.node.v1.DiskEvidence
+	(*LogPosition)(nil),       // 8: quorumlock.node.v1.LogPosition
+	(*PeerMemory)(nil),        // 9: quorumlock.node.v1.PeerMemory
+	(*AlarmRecord)(nil),       // 10: quorumlock.node.v1.AlarmRecord
+	(*BootRecord)(nil),        // 11: quorumlock.node.v1.BootRecord
+	(*TunnelRequest)(nil),     // 12: quorumlock.node.v1.TunnelRequest
+	(*TunnelResponse)(nil),    // 13: quorumlock.node.v1.TunnelResponse
+	(*PeerRequest)(nil),       // 14: quorumlock.node.v1.PeerRequest
+	(*PeerResponse)(nil),      // 15: quorumlock.node.v1.PeerResponse
+	(*CampaignRequest)(nil),   // 16: quorumlock.node.v1.CampaignRequest
+	(*CampaignReply)(nil),     // 17: quorumlock.node.v1.CampaignReply
+	(*ProbeRequest)(nil),      // 18: quorumlock.node.v1.ProbeRequest
+	(*StandingRequest)(nil),   // 19: quorumlock.node.v1.StandingRequest
+	(*Membership)(nil),        // 20: quorumlock.node.v1.Membership
+	(*ReportRequest)(nil),     // 21: quorumlock.node.v1.ReportRequest
+	(*HashesRequest)(nil),     // 22: quorumlock.node.v1.HashesRequest
+	(*StateHashes)(nil),       // 23: quorumlock.node.v1.StateHashes
+	(*StateHash)(nil),         // 24: quorumlock.node.v1.StateHash
+	(*LeaderLossRequest)(nil), // 25: quorumlock.node.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 26: quorumlock.node.v1.LeaderLossReply
+	(*NodeState)(nil),         // 27: quorumlock.node.v1.NodeState
 	(Status_Code)(0),          // 28: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 29: quorumlock.v1.TermStart
+	(*TermStart)(nil),         // 29: quorumlock.node.v1.TermStart
 	(*Alarm)(nil),             // 30: quorumlock.v1.Alarm
 	(*Member)(nil),            // 31: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 32: quorumlock.v1.RemovedMember
+	(*RemovedMember)(nil),     // 32: quorumlock.node.v1.RemovedMember
 }
-var file_transport_wire_peer_proto_depIdxs = []int32{
-	1,  // 0: quorumlock.v1.PeerHello.purpose:type_name -> quorumlock.v1.PeerHello.Purpose
-	4,  // 1: quorumlock.v1.PeerHello.state:type_name -> quorumlock.v1.PeerState
-	28, // 2: quorumlock.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
-	4,  // 3: quorumlock.v1.PeerHelloReply.state:type_name -> quorumlock.v1.PeerState
-	5,  // 4: quorumlock.v1.PeerState.stored:type_name -> quorumlock.v1.StoredState
-	6,  // 5: quorumlock.v1.PeerState.known:type_name -> quorumlock.v1.KnownState
-	8,  // 6: quorumlock.v1.PeerState.position:type_name -> quorumlock.v1.LogPosition
-	7,  // 7: quorumlock.v1.KnownState.last_start:type_name -> quorumlock.v1.DiskEvidence
-	7,  // 8: quorumlock.v1.KnownState.before:type_name -> quorumlock.v1.DiskEvidence
-	29, // 9: quorumlock.v1.LogPosition.term_starts:type_name -> quorumlock.v1.TermStart
-	8,  // 10: quorumlock.v1.PeerMemory.position:type_name -> quorumlock.v1.LogPosition
-	6,  // 11: quorumlock.v1.PeerMemory.peers:type_name -> quorumlock.v1.KnownState
-	30, // 12: quorumlock.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
-	28, // 13: quorumlock.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	18, // 14: quorumlock.v1.PeerRequest.probe:type_name -> quorumlock.v1.ProbeRequest
-	21, // 15: quorumlock.v1.PeerRequest.report:type_name -> quorumlock.v1.ReportRequest
-	25, // 16: quorumlock.v1.PeerRequest.leader_loss:type_name -> quorumlock.v1.LeaderLossRequest
-	22, // 17: quorumlock.v1.PeerRequest.hashes:type_name -> quorumlock.v1.HashesRequest
-	19, // 18: quorumlock.v1.PeerRequest.standing:type_name -> quorumlock.v1.StandingRequest
-	16, // 19: quorumlock.v1.PeerRequest.campaign:type_name -> quorumlock.v1.CampaignRequest
-	28, // 20: quorumlock.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	27, // 21: quorumlock.v1.PeerResponse.state:type_name -> quorumlock.v1.NodeState
-	26, // 22: quorumlock.v1.PeerResponse.leader_loss:type_name -> quorumlock.v1.LeaderLossReply
-	23, // 23: quorumlock.v1.PeerResponse.hashes:type_name -> quorumlock.v1.StateHashes
-	0,  // 24: quorumlock.v1.PeerResponse.standing:type_name -> quorumlock.v1.Standing
-	17, // 25: quorumlock.v1.PeerResponse.campaign:type_name -> quorumlock.v1.CampaignReply
-	31, // 26: quorumlock.v1.Membership.members:type_name -> quorumlock.v1.Member
-	32, // 27: quorumlock.v1.Membership.removed:type_name -> quorumlock.v1.RemovedMember
-	31, // 28: quorumlock.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	23, // 29: quorumlock.v1.HashesRequest.hashes:type_name -> quorumlock.v1.StateHashes
-	24, // 30: quorumlock.v1.StateHashes.points:type_name -> quorumlock.v1.StateHash
-	31, // 31: quorumlock.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 32: quorumlock.v1.NodeState.caller:type_name -> quorumlock.v1.Standing
-	30, // 33: quorumlock.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
+	1,  // 0: quorumlock.node.v1.PeerHello.purpose:type_name -> quorumlock.node.v1.PeerHello.Purpose
+	4,  // 1: quorumlock.node.v1.PeerHello.state:type_name -> quorumlock.node.v1.PeerState
+	28, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	4,  // 3: quorumlock.node.v1.PeerHelloReply.state:type_name -> quorumlock.node.v1.PeerState
+	5,  // 4: quorumlock.node.v1.PeerState.stored:type_name -> quorumlock.node.v1.StoredState
+	6,  // 5: quorumlock.node.v1.PeerState.known:type_name -> quorumlock.node.v1.KnownState
+	8,  // 6: quorumlock.node.v1.PeerState.position:type_name -> quorumlock.node.v1.LogPosition
+	7,  // 7: quorumlock.node.v1.KnownState.last_start:type_name -> quorumlock.node.v1.DiskEvidence
+	7,  // 8: quorumlock.node.v1.KnownState.before:type_name -> quorumlock.node.v1.DiskEvidence
+	29, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
+	8,  // 10: quorumlock.node.v1.PeerMemory.position:type_name -> quorumlock.node.v1.LogPosition
+	6,  // 11: quorumlock.node.v1.PeerMemory.peers:type_name -> quorumlock.node.v1.KnownState
+	30, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
+	28, // 13: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	18, // 14: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
+	21, // 15: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
+	25, // 16: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
+	22, // 17: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
+	19, // 18: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
+	16, // 19: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
+	28, // 20: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	27, // 21: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
+	26, // 22: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
+	23, // 23: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
+	0,  // 24: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
+	17, // 25: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
+	31, // 26: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
+	32, // 27: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
+	31, // 28: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	23, // 29: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
+	24, // 30: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
+	31, // 31: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 32: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
+	30, // 33: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
 	34, // [34:34] is the sub-list for method output_type
 	34, // [34:34] is the sub-list for method input_type
 	34, // [34:34] is the sub-list for extension type_name
@@ -2166,14 +2166,15 @@ var file_transport_wire_peer_proto_depIdxs = []int32{
 	0,  // [0:34] is the sub-list for field type_name
 }
 
-func init() { file_transport_wire_peer_proto_init() }
-func file_transport_wire_peer_proto_init() {
-	if File_transport_wire_peer_proto != nil {
+func init() { file_quorumlock_node_v1_peer_proto_init() }
+func file_quorumlock_node_v1_peer_proto_init() {
+	if File_quorumlock_node_v1_peer_proto != nil {
 		return
 	}
-	file_transport_wire_model_proto_init()
-	file_transport_wire_status_proto_init()
-	file_transport_wire_peer_proto_msgTypes[12].OneofWrappers = []any{
+	file_quorumlock_node_v1_log_proto_init()
+	file_quorumlock_v1_model_proto_init()
+	file_quorumlock_v1_status_proto_init()
+	file_quorumlock_node_v1_peer_proto_msgTypes[12].OneofWrappers = []any{
 		(*PeerRequest_Probe)(nil),
 		(*PeerRequest_Report)(nil),
 		(*PeerRequest_LeaderLoss)(nil),
@@ -2185,18 +2186,18 @@ func file_transport_wire_peer_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_peer_proto_rawDesc), len(file_transport_wire_peer_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_peer_proto_rawDesc), len(file_quorumlock_node_v1_peer_proto_rawDesc)),
 			NumEnums:      2,
 			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_transport_wire_peer_proto_goTypes,
-		DependencyIndexes: file_transport_wire_peer_proto_depIdxs,
-		EnumInfos:         file_transport_wire_peer_proto_enumTypes,
-		MessageInfos:      file_transport_wire_peer_proto_msgTypes,
+		GoTypes:           file_quorumlock_node_v1_peer_proto_goTypes,
+		DependencyIndexes: file_quorumlock_node_v1_peer_proto_depIdxs,
+		EnumInfos:         file_quorumlock_node_v1_peer_proto_enumTypes,
+		MessageInfos:      file_quorumlock_node_v1_peer_proto_msgTypes,
 	}.Build()
-	File_transport_wire_peer_proto = out.File
-	file_transport_wire_peer_proto_goTypes = nil
-	file_transport_wire_peer_proto_depIdxs = nil
+	File_quorumlock_node_v1_peer_proto = out.File
+	file_quorumlock_node_v1_peer_proto_goTypes = nil
+	file_quorumlock_node_v1_peer_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: transport/wire/read.proto
+// source: quorumlock/v1/read.proto
 
 package wire
 
@@ -36,7 +36,7 @@ type ListLocksRequest struct {
 
 func (x *ListLocksRequest) Reset() {
 	*x = ListLocksRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -48,7 +48,7 @@ func (x *ListLocksRequest) String() string {
 func (*ListLocksRequest) ProtoMessage() {}
 
 func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -61,7 +61,7 @@ func (x *ListLocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksRequest.ProtoReflect.Descriptor instead.
 func (*ListLocksRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *ListLocksRequest) GetPrefix() string {
@@ -105,7 +105,7 @@ type ListLocksResponse struct {
 
 func (x *ListLocksResponse) Reset() {
 	*x = ListLocksResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -117,7 +117,7 @@ func (x *ListLocksResponse) String() string {
 func (*ListLocksResponse) ProtoMessage() {}
 
 func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -130,7 +130,7 @@ func (x *ListLocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListLocksResponse.ProtoReflect.Descriptor instead.
 func (*ListLocksResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{1}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *ListLocksResponse) GetLocks() []*LockInfo {
@@ -167,7 +167,7 @@ type GetLockRequest struct {
 
 func (x *GetLockRequest) Reset() {
 	*x = GetLockRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -179,7 +179,7 @@ func (x *GetLockRequest) String() string {
 func (*GetLockRequest) ProtoMessage() {}
 
 func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -192,7 +192,7 @@ func (x *GetLockRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockRequest.ProtoReflect.Descriptor instead.
 func (*GetLockRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{2}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *GetLockRequest) GetName() string {
@@ -237,7 +237,7 @@ type GetLockResponse struct {
 
 func (x *GetLockResponse) Reset() {
 	*x = GetLockResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -249,7 +249,7 @@ func (x *GetLockResponse) String() string {
 func (*GetLockResponse) ProtoMessage() {}
 
 func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -262,7 +262,7 @@ func (x *GetLockResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetLockResponse.ProtoReflect.Descriptor instead.
 func (*GetLockResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{3}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *GetLockResponse) GetName() string {
@@ -354,7 +354,7 @@ type VerifyTokenRequest struct {
 
 func (x *VerifyTokenRequest) Reset() {
 	*x = VerifyTokenRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -366,7 +366,7 @@ func (x *VerifyTokenRequest) String() string {
 func (*VerifyTokenRequest) ProtoMessage() {}
 
 func (x *VerifyTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -379,7 +379,7 @@ func (x *VerifyTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTokenRequest.ProtoReflect.Descriptor instead.
 func (*VerifyTokenRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *VerifyTokenRequest) GetName() string {
@@ -416,7 +416,7 @@ type VerifyTokenResponse struct {
 
 func (x *VerifyTokenResponse) Reset() {
 	*x = VerifyTokenResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -428,7 +428,7 @@ func (x *VerifyTokenResponse) String() string {
 func (*VerifyTokenResponse) ProtoMessage() {}
 
 func (x *VerifyTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -441,7 +441,7 @@ func (x *VerifyTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use VerifyTokenResponse.ProtoReflect.Descriptor instead.
 func (*VerifyTokenResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *VerifyTokenResponse) GetHeld() bool {
@@ -475,7 +475,7 @@ type ListDeadlocksRequest struct {
 
 func (x *ListDeadlocksRequest) Reset() {
 	*x = ListDeadlocksRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -487,7 +487,7 @@ func (x *ListDeadlocksRequest) String() string {
 func (*ListDeadlocksRequest) ProtoMessage() {}
 
 func (x *ListDeadlocksRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -500,7 +500,7 @@ func (x *ListDeadlocksRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadlocksRequest.ProtoReflect.Descriptor instead.
 func (*ListDeadlocksRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ListDeadlocksRequest) GetStale() bool {
@@ -520,7 +520,7 @@ type ListDeadlocksResponse struct {
 
 func (x *ListDeadlocksResponse) Reset() {
 	*x = ListDeadlocksResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -532,7 +532,7 @@ func (x *ListDeadlocksResponse) String() string {
 func (*ListDeadlocksResponse) ProtoMessage() {}
 
 func (x *ListDeadlocksResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -545,7 +545,7 @@ func (x *ListDeadlocksResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListDeadlocksResponse.ProtoReflect.Descriptor instead.
 func (*ListDeadlocksResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *ListDeadlocksResponse) GetDeadlocks() []*Deadlock {
@@ -572,7 +572,7 @@ type Deadlock struct {
 
 func (x *Deadlock) Reset() {
 	*x = Deadlock{}
-	mi := &file_transport_wire_read_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -584,7 +584,7 @@ func (x *Deadlock) String() string {
 func (*Deadlock) ProtoMessage() {}
 
 func (x *Deadlock) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -597,7 +597,7 @@ func (x *Deadlock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Deadlock.ProtoReflect.Descriptor instead.
 func (*Deadlock) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{8}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *Deadlock) GetCycle() []*DeadlockStep {
@@ -620,7 +620,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +632,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +645,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *ListAuditRequest) GetPageSize() uint32 {
@@ -681,7 +681,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +693,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +706,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -747,7 +747,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -759,7 +759,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -772,7 +772,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *WatchRequest) GetName() string {
@@ -829,7 +829,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -841,7 +841,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -854,7 +854,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -912,7 +912,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -924,7 +924,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -937,7 +937,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListSessionsRequest) GetPageSize() uint32 {
@@ -972,7 +972,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -984,7 +984,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -997,7 +997,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionInfo {
@@ -1032,7 +1032,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_transport_wire_read_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1044,7 +1044,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1057,7 +1057,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *StatusRequest) GetStale() bool {
@@ -1090,7 +1090,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_transport_wire_read_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1102,7 +1102,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1115,7 +1115,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *NodeStatus) GetId() string {
@@ -1237,7 +1237,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_transport_wire_read_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1249,7 +1249,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_read_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1262,7 +1262,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_read_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *StatusResponse) GetLeaderId() string {
@@ -1398,11 +1398,11 @@ func (x *StatusResponse) GetDifferingIndex() uint64 {
 	return 0
 }
 
-var File_transport_wire_read_proto protoreflect.FileDescriptor
+var File_quorumlock_v1_read_proto protoreflect.FileDescriptor
 
-const file_transport_wire_read_proto_rawDesc = "" +
+const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\n" +
-	"\x19transport/wire/read.proto\x12\rquorumlock.v1\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"|\n" +
+	"\x18quorumlock/v1/read.proto\x12\rquorumlock.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"|\n" +
 	"\x10ListLocksRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
@@ -1520,19 +1520,19 @@ const file_transport_wire_read_proto_rawDesc = "" +
 	"\x0fdiffering_index\x18\x13 \x01(\x04R\x0edifferingIndexB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
-	file_transport_wire_read_proto_rawDescOnce sync.Once
-	file_transport_wire_read_proto_rawDescData []byte
+	file_quorumlock_v1_read_proto_rawDescOnce sync.Once
+	file_quorumlock_v1_read_proto_rawDescData []byte
 )
 
-func file_transport_wire_read_proto_rawDescGZIP() []byte {
-	file_transport_wire_read_proto_rawDescOnce.Do(func() {
-		file_transport_wire_read_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_wire_read_proto_rawDesc), len(file_transport_wire_read_proto_rawDesc)))
+func file_quorumlock_v1_read_proto_rawDescGZIP() []byte {
+	file_quorumlock_v1_read_proto_rawDescOnce.Do(func() {
+		file_quorumlock_v1_read_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)))
 	})
-	return file_transport_wire_read_proto_rawDescData
+	return file_quorumlock_v1_read_proto_rawDescData
 }
 
-var file_transport_wire_read_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
-var file_transport_wire_read_proto_goTypes = []any{
+var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_quorumlock_v1_read_proto_goTypes = []any{
 	(*ListLocksRequest)(nil),      // 0: quorumlock.v1.ListLocksRequest
 	(*ListLocksResponse)(nil),     // 1: quorumlock.v1.ListLocksResponse
 	(*GetLockRequest)(nil),        // 2: quorumlock.v1.GetLockRequest
@@ -1564,7 +1564,7 @@ var file_transport_wire_read_proto_goTypes = []any{
 	(*Alarm)(nil),                 // 28: quorumlock.v1.Alarm
 	(*Settings)(nil),              // 29: quorumlock.v1.Settings
 }
-var file_transport_wire_read_proto_depIdxs = []int32{
+var file_quorumlock_v1_read_proto_depIdxs = []int32{
 	18, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
 	19, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
 	20, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
@@ -1587,28 +1587,28 @@ var file_transport_wire_read_proto_depIdxs = []int32{
 	0,  // [0:15] is the sub-list for field type_name
 }
 
-func init() { file_transport_wire_read_proto_init() }
-func file_transport_wire_read_proto_init() {
-	if File_transport_wire_read_proto != nil {
+func init() { file_quorumlock_v1_read_proto_init() }
+func file_quorumlock_v1_read_proto_init() {
+	if File_quorumlock_v1_read_proto != nil {
 		return
 	}
-	file_transport_wire_model_proto_init()
-	file_transport_wire_status_proto_init()
+	file_quorumlock_v1_model_proto_init()
+	file_quorumlock_v1_status_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_read_proto_rawDesc), len(file_transport_wire_read_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_transport_wire_read_proto_goTypes,
-		DependencyIndexes: file_transport_wire_read_proto_depIdxs,
-		MessageInfos:      file_transport_wire_read_proto_msgTypes,
+		GoTypes:           file_quorumlock_v1_read_proto_goTypes,
+		DependencyIndexes: file_quorumlock_v1_read_proto_depIdxs,
+		MessageInfos:      file_quorumlock_v1_read_proto_msgTypes,
 	}.Build()
-	File_transport_wire_read_proto = out.File
-	file_transport_wire_read_proto_goTypes = nil
-	file_transport_wire_read_proto_depIdxs = nil
+	File_quorumlock_v1_read_proto = out.File
+	file_quorumlock_v1_read_proto_goTypes = nil
+	file_quorumlock_v1_read_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: transport/wire/service.proto
+// source: quorumlock/v1/service.proto
 
 package wire
 
@@ -33,7 +33,7 @@ type Credentials struct {
 
 func (x *Credentials) Reset() {
 	*x = Credentials{}
-	mi := &file_transport_wire_service_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -45,7 +45,7 @@ func (x *Credentials) String() string {
 func (*Credentials) ProtoMessage() {}
 
 func (x *Credentials) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -58,7 +58,7 @@ func (x *Credentials) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Credentials.ProtoReflect.Descriptor instead.
 func (*Credentials) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *Credentials) GetSessionId() uint64 {
@@ -91,7 +91,7 @@ type OpenRequest struct {
 
 func (x *OpenRequest) Reset() {
 	*x = OpenRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -103,7 +103,7 @@ func (x *OpenRequest) String() string {
 func (*OpenRequest) ProtoMessage() {}
 
 func (x *OpenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[1]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -116,7 +116,7 @@ func (x *OpenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenRequest.ProtoReflect.Descriptor instead.
 func (*OpenRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{1}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *OpenRequest) GetSecret() []byte {
@@ -150,7 +150,7 @@ type OpenResponse struct {
 
 func (x *OpenResponse) Reset() {
 	*x = OpenResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -162,7 +162,7 @@ func (x *OpenResponse) String() string {
 func (*OpenResponse) ProtoMessage() {}
 
 func (x *OpenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[2]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -175,7 +175,7 @@ func (x *OpenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenResponse.ProtoReflect.Descriptor instead.
 func (*OpenResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{2}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *OpenResponse) GetSessionId() uint64 {
@@ -201,7 +201,7 @@ type HeartbeatRequest struct {
 
 func (x *HeartbeatRequest) Reset() {
 	*x = HeartbeatRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -213,7 +213,7 @@ func (x *HeartbeatRequest) String() string {
 func (*HeartbeatRequest) ProtoMessage() {}
 
 func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[3]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -226,7 +226,7 @@ func (x *HeartbeatRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatRequest.ProtoReflect.Descriptor instead.
 func (*HeartbeatRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{3}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *HeartbeatRequest) GetSession() *Credentials {
@@ -248,7 +248,7 @@ type HeartbeatResponse struct {
 
 func (x *HeartbeatResponse) Reset() {
 	*x = HeartbeatResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -260,7 +260,7 @@ func (x *HeartbeatResponse) String() string {
 func (*HeartbeatResponse) ProtoMessage() {}
 
 func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -273,7 +273,7 @@ func (x *HeartbeatResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeartbeatResponse.ProtoReflect.Descriptor instead.
 func (*HeartbeatResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *HeartbeatResponse) GetTtlMs() uint32 {
@@ -299,7 +299,7 @@ type CloseRequest struct {
 
 func (x *CloseRequest) Reset() {
 	*x = CloseRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -311,7 +311,7 @@ func (x *CloseRequest) String() string {
 func (*CloseRequest) ProtoMessage() {}
 
 func (x *CloseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -324,7 +324,7 @@ func (x *CloseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseRequest.ProtoReflect.Descriptor instead.
 func (*CloseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *CloseRequest) GetSession() *Credentials {
@@ -342,7 +342,7 @@ type CloseResponse struct {
 
 func (x *CloseResponse) Reset() {
 	*x = CloseResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -354,7 +354,7 @@ func (x *CloseResponse) String() string {
 func (*CloseResponse) ProtoMessage() {}
 
 func (x *CloseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -367,7 +367,7 @@ func (x *CloseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CloseResponse.ProtoReflect.Descriptor instead.
 func (*CloseResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{6}
 }
 
 type AcquireRequest struct {
@@ -401,7 +401,7 @@ type AcquireRequest struct {
 
 func (x *AcquireRequest) Reset() {
 	*x = AcquireRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -413,7 +413,7 @@ func (x *AcquireRequest) String() string {
 func (*AcquireRequest) ProtoMessage() {}
 
 func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -426,7 +426,7 @@ func (x *AcquireRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireRequest.ProtoReflect.Descriptor instead.
 func (*AcquireRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *AcquireRequest) GetSession() *Credentials {
@@ -581,7 +581,7 @@ type AcquireResponse struct {
 
 func (x *AcquireResponse) Reset() {
 	*x = AcquireResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -593,7 +593,7 @@ func (x *AcquireResponse) String() string {
 func (*AcquireResponse) ProtoMessage() {}
 
 func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -606,7 +606,7 @@ func (x *AcquireResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireResponse.ProtoReflect.Descriptor instead.
 func (*AcquireResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{8}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *AcquireResponse) GetStatus() Status_Code {
@@ -709,7 +709,7 @@ type UpgradeRequest struct {
 
 func (x *UpgradeRequest) Reset() {
 	*x = UpgradeRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -721,7 +721,7 @@ func (x *UpgradeRequest) String() string {
 func (*UpgradeRequest) ProtoMessage() {}
 
 func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -734,7 +734,7 @@ func (x *UpgradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeRequest.ProtoReflect.Descriptor instead.
 func (*UpgradeRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *UpgradeRequest) GetSession() *Credentials {
@@ -806,7 +806,7 @@ type DowngradeRequest struct {
 
 func (x *DowngradeRequest) Reset() {
 	*x = DowngradeRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -818,7 +818,7 @@ func (x *DowngradeRequest) String() string {
 func (*DowngradeRequest) ProtoMessage() {}
 
 func (x *DowngradeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -831,7 +831,7 @@ func (x *DowngradeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DowngradeRequest.ProtoReflect.Descriptor instead.
 func (*DowngradeRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *DowngradeRequest) GetSession() *Credentials {
@@ -880,7 +880,7 @@ type DowngradeResponse struct {
 
 func (x *DowngradeResponse) Reset() {
 	*x = DowngradeResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -892,7 +892,7 @@ func (x *DowngradeResponse) String() string {
 func (*DowngradeResponse) ProtoMessage() {}
 
 func (x *DowngradeResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -905,7 +905,7 @@ func (x *DowngradeResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DowngradeResponse.ProtoReflect.Descriptor instead.
 func (*DowngradeResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *DowngradeResponse) GetStatus() Status_Code {
@@ -937,7 +937,7 @@ type ExtendRequest struct {
 
 func (x *ExtendRequest) Reset() {
 	*x = ExtendRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -949,7 +949,7 @@ func (x *ExtendRequest) String() string {
 func (*ExtendRequest) ProtoMessage() {}
 
 func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -962,7 +962,7 @@ func (x *ExtendRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendRequest.ProtoReflect.Descriptor instead.
 func (*ExtendRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExtendRequest) GetSession() *Credentials {
@@ -1018,7 +1018,7 @@ type ExtendResponse struct {
 
 func (x *ExtendResponse) Reset() {
 	*x = ExtendResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1030,7 +1030,7 @@ func (x *ExtendResponse) String() string {
 func (*ExtendResponse) ProtoMessage() {}
 
 func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1043,7 +1043,7 @@ func (x *ExtendResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendResponse.ProtoReflect.Descriptor instead.
 func (*ExtendResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExtendResponse) GetStatus() Status_Code {
@@ -1075,7 +1075,7 @@ type AcquireLeaseRequest struct {
 
 func (x *AcquireLeaseRequest) Reset() {
 	*x = AcquireLeaseRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1087,7 +1087,7 @@ func (x *AcquireLeaseRequest) String() string {
 func (*AcquireLeaseRequest) ProtoMessage() {}
 
 func (x *AcquireLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1100,7 +1100,7 @@ func (x *AcquireLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcquireLeaseRequest.ProtoReflect.Descriptor instead.
 func (*AcquireLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *AcquireLeaseRequest) GetSecret() []byte {
@@ -1143,7 +1143,7 @@ type ExtendLeaseRequest struct {
 
 func (x *ExtendLeaseRequest) Reset() {
 	*x = ExtendLeaseRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1155,7 +1155,7 @@ func (x *ExtendLeaseRequest) String() string {
 func (*ExtendLeaseRequest) ProtoMessage() {}
 
 func (x *ExtendLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1168,7 +1168,7 @@ func (x *ExtendLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLeaseRequest.ProtoReflect.Descriptor instead.
 func (*ExtendLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *ExtendLeaseRequest) GetSecret() []byte {
@@ -1204,7 +1204,7 @@ type ExtendLeaseResponse struct {
 
 func (x *ExtendLeaseResponse) Reset() {
 	*x = ExtendLeaseResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1216,7 +1216,7 @@ func (x *ExtendLeaseResponse) String() string {
 func (*ExtendLeaseResponse) ProtoMessage() {}
 
 func (x *ExtendLeaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1229,7 +1229,7 @@ func (x *ExtendLeaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLeaseResponse.ProtoReflect.Descriptor instead.
 func (*ExtendLeaseResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ExtendLeaseResponse) GetStatus() Status_Code {
@@ -1263,7 +1263,7 @@ type ReleaseLeaseRequest struct {
 
 func (x *ReleaseLeaseRequest) Reset() {
 	*x = ReleaseLeaseRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1275,7 +1275,7 @@ func (x *ReleaseLeaseRequest) String() string {
 func (*ReleaseLeaseRequest) ProtoMessage() {}
 
 func (x *ReleaseLeaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1288,7 +1288,7 @@ func (x *ReleaseLeaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLeaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseLeaseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ReleaseLeaseRequest) GetSecret() []byte {
@@ -1317,7 +1317,7 @@ type OperatorResponse struct {
 
 func (x *OperatorResponse) Reset() {
 	*x = OperatorResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[18]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1329,7 @@ func (x *OperatorResponse) String() string {
 func (*OperatorResponse) ProtoMessage() {}
 
 func (x *OperatorResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[18]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1342,7 @@ func (x *OperatorResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OperatorResponse.ProtoReflect.Descriptor instead.
 func (*OperatorResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OperatorResponse) GetStatus() Status_Code {
@@ -1380,7 +1380,7 @@ type SaveSnapshotRequest struct {
 
 func (x *SaveSnapshotRequest) Reset() {
 	*x = SaveSnapshotRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[19]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1392,7 @@ func (x *SaveSnapshotRequest) String() string {
 func (*SaveSnapshotRequest) ProtoMessage() {}
 
 func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[19]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1405,7 @@ func (x *SaveSnapshotRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotRequest.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{19}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *SaveSnapshotRequest) GetOperator() string {
@@ -1441,7 +1441,7 @@ type SaveSnapshotResponse struct {
 
 func (x *SaveSnapshotResponse) Reset() {
 	*x = SaveSnapshotResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[20]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1453,7 +1453,7 @@ func (x *SaveSnapshotResponse) String() string {
 func (*SaveSnapshotResponse) ProtoMessage() {}
 
 func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[20]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1466,7 +1466,7 @@ func (x *SaveSnapshotResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SaveSnapshotResponse.ProtoReflect.Descriptor instead.
 func (*SaveSnapshotResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{20}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *SaveSnapshotResponse) GetChunk() []byte {
@@ -1506,7 +1506,7 @@ type StaleSnapshot struct {
 
 func (x *StaleSnapshot) Reset() {
 	*x = StaleSnapshot{}
-	mi := &file_transport_wire_service_proto_msgTypes[21]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1518,7 +1518,7 @@ func (x *StaleSnapshot) String() string {
 func (*StaleSnapshot) ProtoMessage() {}
 
 func (x *StaleSnapshot) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[21]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1531,7 +1531,7 @@ func (x *StaleSnapshot) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StaleSnapshot.ProtoReflect.Descriptor instead.
 func (*StaleSnapshot) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{21}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *StaleSnapshot) GetNodeId() string {
@@ -1596,7 +1596,7 @@ type RestoreRequest struct {
 
 func (x *RestoreRequest) Reset() {
 	*x = RestoreRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[22]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1608,7 +1608,7 @@ func (x *RestoreRequest) String() string {
 func (*RestoreRequest) ProtoMessage() {}
 
 func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[22]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1621,7 +1621,7 @@ func (x *RestoreRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreRequest.ProtoReflect.Descriptor instead.
 func (*RestoreRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{22}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *RestoreRequest) GetBackup() *Backup {
@@ -1684,7 +1684,7 @@ type RestoreResponse struct {
 
 func (x *RestoreResponse) Reset() {
 	*x = RestoreResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[23]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1696,7 +1696,7 @@ func (x *RestoreResponse) String() string {
 func (*RestoreResponse) ProtoMessage() {}
 
 func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[23]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1709,7 +1709,7 @@ func (x *RestoreResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreResponse.ProtoReflect.Descriptor instead.
 func (*RestoreResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{23}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RestoreResponse) GetTokenFloor() uint64 {
@@ -1739,7 +1739,7 @@ type ReleaseRequest struct {
 
 func (x *ReleaseRequest) Reset() {
 	*x = ReleaseRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[24]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1751,7 +1751,7 @@ func (x *ReleaseRequest) String() string {
 func (*ReleaseRequest) ProtoMessage() {}
 
 func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[24]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1764,7 +1764,7 @@ func (x *ReleaseRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseRequest.ProtoReflect.Descriptor instead.
 func (*ReleaseRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{24}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReleaseRequest) GetSession() *Credentials {
@@ -1815,7 +1815,7 @@ type ReleaseResponse struct {
 
 func (x *ReleaseResponse) Reset() {
 	*x = ReleaseResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1827,7 +1827,7 @@ func (x *ReleaseResponse) String() string {
 func (*ReleaseResponse) ProtoMessage() {}
 
 func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1840,7 +1840,7 @@ func (x *ReleaseResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseResponse.ProtoReflect.Descriptor instead.
 func (*ReleaseResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *ReleaseResponse) GetStatus() Status_Code {
@@ -1878,7 +1878,7 @@ type SetValueRequest struct {
 
 func (x *SetValueRequest) Reset() {
 	*x = SetValueRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1890,7 +1890,7 @@ func (x *SetValueRequest) String() string {
 func (*SetValueRequest) ProtoMessage() {}
 
 func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1903,7 +1903,7 @@ func (x *SetValueRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueRequest.ProtoReflect.Descriptor instead.
 func (*SetValueRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{26}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *SetValueRequest) GetSession() *Credentials {
@@ -1958,7 +1958,7 @@ type SetValueResponse struct {
 
 func (x *SetValueResponse) Reset() {
 	*x = SetValueResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1970,7 +1970,7 @@ func (x *SetValueResponse) String() string {
 func (*SetValueResponse) ProtoMessage() {}
 
 func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1983,7 +1983,7 @@ func (x *SetValueResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValueResponse.ProtoReflect.Descriptor instead.
 func (*SetValueResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{27}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *SetValueResponse) GetStatus() Status_Code {
@@ -2013,7 +2013,7 @@ type AddMemberRequest struct {
 
 func (x *AddMemberRequest) Reset() {
 	*x = AddMemberRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2025,7 +2025,7 @@ func (x *AddMemberRequest) String() string {
 func (*AddMemberRequest) ProtoMessage() {}
 
 func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2038,7 +2038,7 @@ func (x *AddMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberRequest.ProtoReflect.Descriptor instead.
 func (*AddMemberRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{28}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *AddMemberRequest) GetId() string {
@@ -2077,7 +2077,7 @@ type AddMemberResponse struct {
 
 func (x *AddMemberResponse) Reset() {
 	*x = AddMemberResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[29]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2089,7 +2089,7 @@ func (x *AddMemberResponse) String() string {
 func (*AddMemberResponse) ProtoMessage() {}
 
 func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[29]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2102,7 +2102,7 @@ func (x *AddMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AddMemberResponse.ProtoReflect.Descriptor instead.
 func (*AddMemberResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{29}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{29}
 }
 
 type RemoveMemberRequest struct {
@@ -2117,7 +2117,7 @@ type RemoveMemberRequest struct {
 
 func (x *RemoveMemberRequest) Reset() {
 	*x = RemoveMemberRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[30]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2129,7 +2129,7 @@ func (x *RemoveMemberRequest) String() string {
 func (*RemoveMemberRequest) ProtoMessage() {}
 
 func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[30]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2142,7 +2142,7 @@ func (x *RemoveMemberRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberRequest.ProtoReflect.Descriptor instead.
 func (*RemoveMemberRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{30}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *RemoveMemberRequest) GetId() string {
@@ -2174,7 +2174,7 @@ type RemoveMemberResponse struct {
 
 func (x *RemoveMemberResponse) Reset() {
 	*x = RemoveMemberResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[31]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2186,7 +2186,7 @@ func (x *RemoveMemberResponse) String() string {
 func (*RemoveMemberResponse) ProtoMessage() {}
 
 func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[31]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2199,7 +2199,7 @@ func (x *RemoveMemberResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemoveMemberResponse.ProtoReflect.Descriptor instead.
 func (*RemoveMemberResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{31}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{31}
 }
 
 type TransferLeadershipRequest struct {
@@ -2215,7 +2215,7 @@ type TransferLeadershipRequest struct {
 
 func (x *TransferLeadershipRequest) Reset() {
 	*x = TransferLeadershipRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[32]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2227,7 +2227,7 @@ func (x *TransferLeadershipRequest) String() string {
 func (*TransferLeadershipRequest) ProtoMessage() {}
 
 func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[32]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2240,7 +2240,7 @@ func (x *TransferLeadershipRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipRequest.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{32}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *TransferLeadershipRequest) GetId() string {
@@ -2273,7 +2273,7 @@ type TransferLeadershipResponse struct {
 
 func (x *TransferLeadershipResponse) Reset() {
 	*x = TransferLeadershipResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[33]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[33]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2285,7 +2285,7 @@ func (x *TransferLeadershipResponse) String() string {
 func (*TransferLeadershipResponse) ProtoMessage() {}
 
 func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[33]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[33]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2298,7 +2298,7 @@ func (x *TransferLeadershipResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TransferLeadershipResponse.ProtoReflect.Descriptor instead.
 func (*TransferLeadershipResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{33}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{33}
 }
 
 func (x *TransferLeadershipResponse) GetLeaderId() string {
@@ -2319,7 +2319,7 @@ type AcknowledgeAlarmsRequest struct {
 
 func (x *AcknowledgeAlarmsRequest) Reset() {
 	*x = AcknowledgeAlarmsRequest{}
-	mi := &file_transport_wire_service_proto_msgTypes[34]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[34]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2331,7 +2331,7 @@ func (x *AcknowledgeAlarmsRequest) String() string {
 func (*AcknowledgeAlarmsRequest) ProtoMessage() {}
 
 func (x *AcknowledgeAlarmsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[34]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[34]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2344,7 +2344,7 @@ func (x *AcknowledgeAlarmsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeAlarmsRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeAlarmsRequest) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{34}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{34}
 }
 
 func (x *AcknowledgeAlarmsRequest) GetOperator() string {
@@ -2371,7 +2371,7 @@ type AcknowledgeAlarmsResponse struct {
 
 func (x *AcknowledgeAlarmsResponse) Reset() {
 	*x = AcknowledgeAlarmsResponse{}
-	mi := &file_transport_wire_service_proto_msgTypes[35]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[35]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2383,7 +2383,7 @@ func (x *AcknowledgeAlarmsResponse) String() string {
 func (*AcknowledgeAlarmsResponse) ProtoMessage() {}
 
 func (x *AcknowledgeAlarmsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[35]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[35]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2396,7 +2396,7 @@ func (x *AcknowledgeAlarmsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeAlarmsResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeAlarmsResponse) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{35}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{35}
 }
 
 func (x *AcknowledgeAlarmsResponse) GetRevision() uint64 {
@@ -2418,7 +2418,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_transport_wire_service_proto_msgTypes[36]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2430,7 +2430,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_service_proto_msgTypes[36]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2443,7 +2443,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_transport_wire_service_proto_rawDescGZIP(), []int{36}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *ErrorDetail) GetStatus() Status_Code {
@@ -2460,11 +2460,11 @@ func (x *ErrorDetail) GetRestored() bool {
 	return false
 }
 
-var File_transport_wire_service_proto protoreflect.FileDescriptor
+var File_quorumlock_v1_service_proto protoreflect.FileDescriptor
 
-const file_transport_wire_service_proto_rawDesc = "" +
+const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1ctransport/wire/service.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x19transport/wire/read.proto\x1a\x1btransport/wire/status.proto\"D\n" +
+	"\x1bquorumlock/v1/service.proto\x12\rquorumlock.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x18quorumlock/v1/read.proto\x1a\x1aquorumlock/v1/status.proto\"D\n" +
 	"\vCredentials\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x16\n" +
@@ -2684,19 +2684,19 @@ const file_transport_wire_service_proto_rawDesc = "" +
 	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponseB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
-	file_transport_wire_service_proto_rawDescOnce sync.Once
-	file_transport_wire_service_proto_rawDescData []byte
+	file_quorumlock_v1_service_proto_rawDescOnce sync.Once
+	file_quorumlock_v1_service_proto_rawDescData []byte
 )
 
-func file_transport_wire_service_proto_rawDescGZIP() []byte {
-	file_transport_wire_service_proto_rawDescOnce.Do(func() {
-		file_transport_wire_service_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_wire_service_proto_rawDesc), len(file_transport_wire_service_proto_rawDesc)))
+func file_quorumlock_v1_service_proto_rawDescGZIP() []byte {
+	file_quorumlock_v1_service_proto_rawDescOnce.Do(func() {
+		file_quorumlock_v1_service_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_quorumlock_v1_service_proto_rawDesc), len(file_quorumlock_v1_service_proto_rawDesc)))
 	})
-	return file_transport_wire_service_proto_rawDescData
+	return file_quorumlock_v1_service_proto_rawDescData
 }
 
-var file_transport_wire_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
-var file_transport_wire_service_proto_goTypes = []any{
+var file_quorumlock_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*Credentials)(nil),                // 0: quorumlock.v1.Credentials
 	(*OpenRequest)(nil),                // 1: quorumlock.v1.OpenRequest
 	(*OpenResponse)(nil),               // 2: quorumlock.v1.OpenResponse
@@ -2767,7 +2767,7 @@ var file_transport_wire_service_proto_goTypes = []any{
 	(*ListAuditResponse)(nil),          // 67: quorumlock.v1.ListAuditResponse
 	(*StatusResponse)(nil),             // 68: quorumlock.v1.StatusResponse
 }
-var file_transport_wire_service_proto_depIdxs = []int32{
+var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
 	0,  // 1: quorumlock.v1.HeartbeatRequest.session:type_name -> quorumlock.v1.Credentials
 	38, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
@@ -2864,30 +2864,30 @@ var file_transport_wire_service_proto_depIdxs = []int32{
 	0,  // [0:29] is the sub-list for field type_name
 }
 
-func init() { file_transport_wire_service_proto_init() }
-func file_transport_wire_service_proto_init() {
-	if File_transport_wire_service_proto != nil {
+func init() { file_quorumlock_v1_service_proto_init() }
+func file_quorumlock_v1_service_proto_init() {
+	if File_quorumlock_v1_service_proto != nil {
 		return
 	}
-	file_transport_wire_command_proto_init()
-	file_transport_wire_model_proto_init()
-	file_transport_wire_read_proto_init()
-	file_transport_wire_status_proto_init()
+	file_quorumlock_v1_model_proto_init()
+	file_quorumlock_v1_operation_proto_init()
+	file_quorumlock_v1_read_proto_init()
+	file_quorumlock_v1_status_proto_init()
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_service_proto_rawDesc), len(file_transport_wire_service_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_service_proto_rawDesc), len(file_quorumlock_v1_service_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   37,
 			NumExtensions: 0,
 			NumServices:   5,
 		},
-		GoTypes:           file_transport_wire_service_proto_goTypes,
-		DependencyIndexes: file_transport_wire_service_proto_depIdxs,
-		MessageInfos:      file_transport_wire_service_proto_msgTypes,
+		GoTypes:           file_quorumlock_v1_service_proto_goTypes,
+		DependencyIndexes: file_quorumlock_v1_service_proto_depIdxs,
+		MessageInfos:      file_quorumlock_v1_service_proto_msgTypes,
 	}.Build()
-	File_transport_wire_service_proto = out.File
-	file_transport_wire_service_proto_goTypes = nil
-	file_transport_wire_service_proto_depIdxs = nil
+	File_quorumlock_v1_service_proto = out.File
+	file_quorumlock_v1_service_proto_goTypes = nil
+	file_quorumlock_v1_service_proto_depIdxs = nil
 }

@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: transport/wire/snapshot.proto
+// source: quorumlock/node/v1/snapshot.proto
 
 package wire
 
@@ -45,7 +45,7 @@ type SnapshotRecord struct {
 
 func (x *SnapshotRecord) Reset() {
 	*x = SnapshotRecord{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[0]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -57,7 +57,7 @@ func (x *SnapshotRecord) String() string {
 func (*SnapshotRecord) ProtoMessage() {}
 
 func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[0]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -70,7 +70,7 @@ func (x *SnapshotRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotRecord.ProtoReflect.Descriptor instead.
 func (*SnapshotRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{0}
 }
 
 func (x *SnapshotRecord) GetRecord() isSnapshotRecord_Record {
@@ -262,7 +262,7 @@ type SnapshotHeader struct {
 
 func (x *SnapshotHeader) Reset() {
 	*x = SnapshotHeader{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[1]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[1]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -274,7 +274,7 @@ func (x *SnapshotHeader) String() string {
 func (*SnapshotHeader) ProtoMessage() {}
 
 func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[1]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[1]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -287,7 +287,7 @@ func (x *SnapshotHeader) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotHeader.ProtoReflect.Descriptor instead.
 func (*SnapshotHeader) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{1}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{1}
 }
 
 func (x *SnapshotHeader) GetVersion() uint32 {
@@ -442,7 +442,7 @@ type SessionRecord struct {
 
 func (x *SessionRecord) Reset() {
 	*x = SessionRecord{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[2]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[2]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -454,7 +454,7 @@ func (x *SessionRecord) String() string {
 func (*SessionRecord) ProtoMessage() {}
 
 func (x *SessionRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[2]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[2]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -467,7 +467,7 @@ func (x *SessionRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionRecord.ProtoReflect.Descriptor instead.
 func (*SessionRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{2}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{2}
 }
 
 func (x *SessionRecord) GetId() uint64 {
@@ -548,7 +548,7 @@ type LockRecord struct {
 
 func (x *LockRecord) Reset() {
 	*x = LockRecord{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[3]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[3]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -560,7 +560,7 @@ func (x *LockRecord) String() string {
 func (*LockRecord) ProtoMessage() {}
 
 func (x *LockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[3]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[3]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -573,7 +573,7 @@ func (x *LockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockRecord.ProtoReflect.Descriptor instead.
 func (*LockRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{3}
 }
 
 func (x *LockRecord) GetName() string {
@@ -646,7 +646,7 @@ type ClaimRecord struct {
 
 func (x *ClaimRecord) Reset() {
 	*x = ClaimRecord{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[4]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[4]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -658,7 +658,7 @@ func (x *ClaimRecord) String() string {
 func (*ClaimRecord) ProtoMessage() {}
 
 func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[4]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[4]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -671,7 +671,7 @@ func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRecord.ProtoReflect.Descriptor instead.
 func (*ClaimRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{4}
 }
 
 func (x *ClaimRecord) GetId() uint64 {
@@ -863,7 +863,7 @@ type UpgradeRecord struct {
 
 func (x *UpgradeRecord) Reset() {
 	*x = UpgradeRecord{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[5]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -875,7 +875,7 @@ func (x *UpgradeRecord) String() string {
 func (*UpgradeRecord) ProtoMessage() {}
 
 func (x *UpgradeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[5]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -888,7 +888,7 @@ func (x *UpgradeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeRecord.ProtoReflect.Descriptor instead.
 func (*UpgradeRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *UpgradeRecord) GetSeq() uint64 {
@@ -948,7 +948,7 @@ type OutcomeRecord struct {
 
 func (x *OutcomeRecord) Reset() {
 	*x = OutcomeRecord{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[6]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -960,7 +960,7 @@ func (x *OutcomeRecord) String() string {
 func (*OutcomeRecord) ProtoMessage() {}
 
 func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[6]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -973,7 +973,7 @@ func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRecord.ProtoReflect.Descriptor instead.
 func (*OutcomeRecord) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *OutcomeRecord) GetSessionId() uint64 {
@@ -1066,7 +1066,7 @@ type SnapshotTrailer struct {
 
 func (x *SnapshotTrailer) Reset() {
 	*x = SnapshotTrailer{}
-	mi := &file_transport_wire_snapshot_proto_msgTypes[7]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1078,7 +1078,7 @@ func (x *SnapshotTrailer) String() string {
 func (*SnapshotTrailer) ProtoMessage() {}
 
 func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_snapshot_proto_msgTypes[7]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1091,7 +1091,7 @@ func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotTrailer.ProtoReflect.Descriptor instead.
 func (*SnapshotTrailer) Descriptor() ([]byte, []int) {
-	return file_transport_wire_snapshot_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *SnapshotTrailer) GetRecords() uint64 {
@@ -1108,22 +1108,22 @@ func (x *SnapshotTrailer) GetSha256() []byte {
 	return nil
 }
 
-var File_transport_wire_snapshot_proto protoreflect.FileDescriptor
+var File_quorumlock_node_v1_snapshot_proto protoreflect.FileDescriptor
 
-const file_transport_wire_snapshot_proto_rawDesc = "" +
+const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"\x1dtransport/wire/snapshot.proto\x12\rquorumlock.v1\x1a\x1ctransport/wire/command.proto\x1a\x1atransport/wire/model.proto\x1a\x1btransport/wire/status.proto\"\x94\x04\n" +
-	"\x0eSnapshotRecord\x127\n" +
-	"\x06header\x18\x01 \x01(\v2\x1d.quorumlock.v1.SnapshotHeaderH\x00R\x06header\x12/\n" +
-	"\x06member\x18\x02 \x01(\v2\x15.quorumlock.v1.MemberH\x00R\x06member\x128\n" +
-	"\asession\x18\x03 \x01(\v2\x1c.quorumlock.v1.SessionRecordH\x00R\asession\x12/\n" +
-	"\x04lock\x18\x04 \x01(\v2\x19.quorumlock.v1.LockRecordH\x00R\x04lock\x122\n" +
-	"\x05claim\x18\x05 \x01(\v2\x1a.quorumlock.v1.ClaimRecordH\x00R\x05claim\x128\n" +
-	"\aoutcome\x18\x06 \x01(\v2\x1c.quorumlock.v1.OutcomeRecordH\x00R\aoutcome\x122\n" +
-	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12E\n" +
-	"\x0eremoved_member\x18\b \x01(\v2\x1c.quorumlock.v1.RemovedMemberH\x00R\rremovedMember\x12:\n" +
-	"\atrailer\x18\x0f \x01(\v2\x1e.quorumlock.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\x9b\x05\n" +
+	"!quorumlock/node/v1/snapshot.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\xb7\x04\n" +
+	"\x0eSnapshotRecord\x12<\n" +
+	"\x06header\x18\x01 \x01(\v2\".quorumlock.node.v1.SnapshotHeaderH\x00R\x06header\x12/\n" +
+	"\x06member\x18\x02 \x01(\v2\x15.quorumlock.v1.MemberH\x00R\x06member\x12=\n" +
+	"\asession\x18\x03 \x01(\v2!.quorumlock.node.v1.SessionRecordH\x00R\asession\x124\n" +
+	"\x04lock\x18\x04 \x01(\v2\x1e.quorumlock.node.v1.LockRecordH\x00R\x04lock\x127\n" +
+	"\x05claim\x18\x05 \x01(\v2\x1f.quorumlock.node.v1.ClaimRecordH\x00R\x05claim\x12=\n" +
+	"\aoutcome\x18\x06 \x01(\v2!.quorumlock.node.v1.OutcomeRecordH\x00R\aoutcome\x122\n" +
+	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12J\n" +
+	"\x0eremoved_member\x18\b \x01(\v2!.quorumlock.node.v1.RemovedMemberH\x00R\rremovedMember\x12?\n" +
+	"\atrailer\x18\x0f \x01(\v2#.quorumlock.node.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
+	"\x06record\"\xa0\x05\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1144,8 +1144,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\rlast_audit_id\x18\x0e \x01(\x04R\vlastAuditId\x12)\n" +
 	"\x10grants_suspended\x18\x0f \x01(\x04R\x0fgrantsSuspended\x12\x1b\n" +
 	"\tfirst_act\x18\x14 \x01(\x04R\bfirstAct\x12#\n" +
-	"\rsession_floor\x18\x15 \x01(\x04R\fsessionFloor\x129\n" +
-	"\vterm_starts\x18\x16 \x03(\v2\x18.quorumlock.v1.TermStartR\n" +
+	"\rsession_floor\x18\x15 \x01(\x04R\fsessionFloor\x12>\n" +
+	"\vterm_starts\x18\x16 \x03(\v2\x1d.quorumlock.node.v1.TermStartR\n" +
 	"termStarts\x12/\n" +
 	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\"\xb4\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
@@ -1167,7 +1167,7 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12*\n" +
 	"\x05order\x18\x04 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x04R\x05limitJ\x04\b\x03\x10\x04\"\xe8\x06\n" +
+	"\x05limit\x18\x05 \x01(\x04R\x05limitJ\x04\b\x03\x10\x04\"\xed\x06\n" +
 	"\vClaimRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1195,8 +1195,8 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\rlock_delay_ms\x18\x15 \x01(\rR\vlockDelayMs\x129\n" +
 	"\n" +
 	"revocation\x18\x16 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
-	"revocation\x126\n" +
-	"\aupgrade\x18\x17 \x01(\v2\x1c.quorumlock.v1.UpgradeRecordR\aupgrade\x12)\n" +
+	"revocation\x12;\n" +
+	"\aupgrade\x18\x17 \x01(\v2!.quorumlock.node.v1.UpgradeRecordR\aupgrade\x12)\n" +
 	"\x10delay_generation\x18\x18 \x01(\x04R\x0fdelayGeneration\x12&\n" +
 	"\x0fdelayed_unix_ms\x18\x19 \x01(\x03R\rdelayedUnixMs\x12)\n" +
 	"\x10grace_generation\x18\x1a \x01(\x04R\x0fgraceGenerationJ\x04\b\x0e\x10\x0f\"\xb0\x01\n" +
@@ -1225,32 +1225,32 @@ const file_transport_wire_snapshot_proto_rawDesc = "" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
-	file_transport_wire_snapshot_proto_rawDescOnce sync.Once
-	file_transport_wire_snapshot_proto_rawDescData []byte
+	file_quorumlock_node_v1_snapshot_proto_rawDescOnce sync.Once
+	file_quorumlock_node_v1_snapshot_proto_rawDescData []byte
 )
 
-func file_transport_wire_snapshot_proto_rawDescGZIP() []byte {
-	file_transport_wire_snapshot_proto_rawDescOnce.Do(func() {
-		file_transport_wire_snapshot_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_wire_snapshot_proto_rawDesc), len(file_transport_wire_snapshot_proto_rawDesc)))
+func file_quorumlock_node_v1_snapshot_proto_rawDescGZIP() []byte {
+	file_quorumlock_node_v1_snapshot_proto_rawDescOnce.Do(func() {
+		file_quorumlock_node_v1_snapshot_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_snapshot_proto_rawDesc), len(file_quorumlock_node_v1_snapshot_proto_rawDesc)))
 	})
-	return file_transport_wire_snapshot_proto_rawDescData
+	return file_quorumlock_node_v1_snapshot_proto_rawDescData
 }
 
-var file_transport_wire_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
-var file_transport_wire_snapshot_proto_goTypes = []any{
-	(*SnapshotRecord)(nil),  // 0: quorumlock.v1.SnapshotRecord
-	(*SnapshotHeader)(nil),  // 1: quorumlock.v1.SnapshotHeader
-	(*SessionRecord)(nil),   // 2: quorumlock.v1.SessionRecord
-	(*LockRecord)(nil),      // 3: quorumlock.v1.LockRecord
-	(*ClaimRecord)(nil),     // 4: quorumlock.v1.ClaimRecord
-	(*UpgradeRecord)(nil),   // 5: quorumlock.v1.UpgradeRecord
-	(*OutcomeRecord)(nil),   // 6: quorumlock.v1.OutcomeRecord
-	(*SnapshotTrailer)(nil), // 7: quorumlock.v1.SnapshotTrailer
+var file_quorumlock_node_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_quorumlock_node_v1_snapshot_proto_goTypes = []any{
+	(*SnapshotRecord)(nil),  // 0: quorumlock.node.v1.SnapshotRecord
+	(*SnapshotHeader)(nil),  // 1: quorumlock.node.v1.SnapshotHeader
+	(*SessionRecord)(nil),   // 2: quorumlock.node.v1.SessionRecord
+	(*LockRecord)(nil),      // 3: quorumlock.node.v1.LockRecord
+	(*ClaimRecord)(nil),     // 4: quorumlock.node.v1.ClaimRecord
+	(*UpgradeRecord)(nil),   // 5: quorumlock.node.v1.UpgradeRecord
+	(*OutcomeRecord)(nil),   // 6: quorumlock.node.v1.OutcomeRecord
+	(*SnapshotTrailer)(nil), // 7: quorumlock.node.v1.SnapshotTrailer
 	(*Member)(nil),          // 8: quorumlock.v1.Member
 	(*AuditRecord)(nil),     // 9: quorumlock.v1.AuditRecord
-	(*RemovedMember)(nil),   // 10: quorumlock.v1.RemovedMember
+	(*RemovedMember)(nil),   // 10: quorumlock.node.v1.RemovedMember
 	(*Settings)(nil),        // 11: quorumlock.v1.Settings
-	(*TermStart)(nil),       // 12: quorumlock.v1.TermStart
+	(*TermStart)(nil),       // 12: quorumlock.node.v1.TermStart
 	(*ClientInfo)(nil),      // 13: quorumlock.v1.ClientInfo
 	(Order)(0),              // 14: quorumlock.v1.Order
 	(*LockRequest)(nil),     // 15: quorumlock.v1.LockRequest
@@ -1258,25 +1258,25 @@ var file_transport_wire_snapshot_proto_goTypes = []any{
 	(Status_Code)(0),        // 17: quorumlock.v1.Status.Code
 	(*DeadlockStep)(nil),    // 18: quorumlock.v1.DeadlockStep
 }
-var file_transport_wire_snapshot_proto_depIdxs = []int32{
-	1,  // 0: quorumlock.v1.SnapshotRecord.header:type_name -> quorumlock.v1.SnapshotHeader
-	8,  // 1: quorumlock.v1.SnapshotRecord.member:type_name -> quorumlock.v1.Member
-	2,  // 2: quorumlock.v1.SnapshotRecord.session:type_name -> quorumlock.v1.SessionRecord
-	3,  // 3: quorumlock.v1.SnapshotRecord.lock:type_name -> quorumlock.v1.LockRecord
-	4,  // 4: quorumlock.v1.SnapshotRecord.claim:type_name -> quorumlock.v1.ClaimRecord
-	6,  // 5: quorumlock.v1.SnapshotRecord.outcome:type_name -> quorumlock.v1.OutcomeRecord
-	9,  // 6: quorumlock.v1.SnapshotRecord.audit:type_name -> quorumlock.v1.AuditRecord
-	10, // 7: quorumlock.v1.SnapshotRecord.removed_member:type_name -> quorumlock.v1.RemovedMember
-	7,  // 8: quorumlock.v1.SnapshotRecord.trailer:type_name -> quorumlock.v1.SnapshotTrailer
-	11, // 9: quorumlock.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
-	12, // 10: quorumlock.v1.SnapshotHeader.term_starts:type_name -> quorumlock.v1.TermStart
-	13, // 11: quorumlock.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
-	14, // 12: quorumlock.v1.LockRecord.order:type_name -> quorumlock.v1.Order
-	15, // 13: quorumlock.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
-	16, // 14: quorumlock.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
-	5,  // 15: quorumlock.v1.ClaimRecord.upgrade:type_name -> quorumlock.v1.UpgradeRecord
-	17, // 16: quorumlock.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
-	18, // 17: quorumlock.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
+var file_quorumlock_node_v1_snapshot_proto_depIdxs = []int32{
+	1,  // 0: quorumlock.node.v1.SnapshotRecord.header:type_name -> quorumlock.node.v1.SnapshotHeader
+	8,  // 1: quorumlock.node.v1.SnapshotRecord.member:type_name -> quorumlock.v1.Member
+	2,  // 2: quorumlock.node.v1.SnapshotRecord.session:type_name -> quorumlock.node.v1.SessionRecord
+	3,  // 3: quorumlock.node.v1.SnapshotRecord.lock:type_name -> quorumlock.node.v1.LockRecord
+	4,  // 4: quorumlock.node.v1.SnapshotRecord.claim:type_name -> quorumlock.node.v1.ClaimRecord
+	6,  // 5: quorumlock.node.v1.SnapshotRecord.outcome:type_name -> quorumlock.node.v1.OutcomeRecord
+	9,  // 6: quorumlock.node.v1.SnapshotRecord.audit:type_name -> quorumlock.v1.AuditRecord
+	10, // 7: quorumlock.node.v1.SnapshotRecord.removed_member:type_name -> quorumlock.node.v1.RemovedMember
+	7,  // 8: quorumlock.node.v1.SnapshotRecord.trailer:type_name -> quorumlock.node.v1.SnapshotTrailer
+	11, // 9: quorumlock.node.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
+	12, // 10: quorumlock.node.v1.SnapshotHeader.term_starts:type_name -> quorumlock.node.v1.TermStart
+	13, // 11: quorumlock.node.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
+	14, // 12: quorumlock.node.v1.LockRecord.order:type_name -> quorumlock.v1.Order
+	15, // 13: quorumlock.node.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
+	16, // 14: quorumlock.node.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
+	5,  // 15: quorumlock.node.v1.ClaimRecord.upgrade:type_name -> quorumlock.node.v1.UpgradeRecord
+	17, // 16: quorumlock.node.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
+	18, // 17: quorumlock.node.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
 	18, // [18:18] is the sub-list for method output_type
 	18, // [18:18] is the sub-list for method input_type
 	18, // [18:18] is the sub-list for extension type_name
@@ -1284,15 +1284,16 @@ var file_transport_wire_snapshot_proto_depIdxs = []int32{
 	0,  // [0:18] is the sub-list for field type_name
 }
 
-func init() { file_transport_wire_snapshot_proto_init() }
-func file_transport_wire_snapshot_proto_init() {
-	if File_transport_wire_snapshot_proto != nil {
+func init() { file_quorumlock_node_v1_snapshot_proto_init() }
+func file_quorumlock_node_v1_snapshot_proto_init() {
+	if File_quorumlock_node_v1_snapshot_proto != nil {
 		return
 	}
-	file_transport_wire_command_proto_init()
-	file_transport_wire_model_proto_init()
-	file_transport_wire_status_proto_init()
-	file_transport_wire_snapshot_proto_msgTypes[0].OneofWrappers = []any{
+	file_quorumlock_node_v1_log_proto_init()
+	file_quorumlock_v1_model_proto_init()
+	file_quorumlock_v1_operation_proto_init()
+	file_quorumlock_v1_status_proto_init()
+	file_quorumlock_node_v1_snapshot_proto_msgTypes[0].OneofWrappers = []any{
 		(*SnapshotRecord_Header)(nil),
 		(*SnapshotRecord_Member)(nil),
 		(*SnapshotRecord_Session)(nil),
@@ -1307,17 +1308,17 @@ func file_transport_wire_snapshot_proto_init() {
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_snapshot_proto_rawDesc), len(file_transport_wire_snapshot_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_snapshot_proto_rawDesc), len(file_quorumlock_node_v1_snapshot_proto_rawDesc)),
 			NumEnums:      0,
 			NumMessages:   8,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_transport_wire_snapshot_proto_goTypes,
-		DependencyIndexes: file_transport_wire_snapshot_proto_depIdxs,
-		MessageInfos:      file_transport_wire_snapshot_proto_msgTypes,
+		GoTypes:           file_quorumlock_node_v1_snapshot_proto_goTypes,
+		DependencyIndexes: file_quorumlock_node_v1_snapshot_proto_depIdxs,
+		MessageInfos:      file_quorumlock_node_v1_snapshot_proto_msgTypes,
 	}.Build()
-	File_transport_wire_snapshot_proto = out.File
-	file_transport_wire_snapshot_proto_goTypes = nil
-	file_transport_wire_snapshot_proto_depIdxs = nil
+	File_quorumlock_node_v1_snapshot_proto = out.File
+	file_quorumlock_node_v1_snapshot_proto_goTypes = nil
+	file_quorumlock_node_v1_snapshot_proto_depIdxs = nil
 }

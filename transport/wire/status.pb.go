@@ -2,7 +2,7 @@
 // versions:
 // 	protoc-gen-go v1.36.12
 // 	protoc        (unknown)
-// source: transport/wire/status.proto
+// source: quorumlock/v1/status.proto
 
 package wire
 
@@ -155,11 +155,11 @@ func (x Status_Code) String() string {
 }
 
 func (Status_Code) Descriptor() protoreflect.EnumDescriptor {
-	return file_transport_wire_status_proto_enumTypes[0].Descriptor()
+	return file_quorumlock_v1_status_proto_enumTypes[0].Descriptor()
 }
 
 func (Status_Code) Type() protoreflect.EnumType {
-	return &file_transport_wire_status_proto_enumTypes[0]
+	return &file_quorumlock_v1_status_proto_enumTypes[0]
 }
 
 func (x Status_Code) Number() protoreflect.EnumNumber {
@@ -168,7 +168,7 @@ func (x Status_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Status_Code.Descriptor instead.
 func (Status_Code) EnumDescriptor() ([]byte, []int) {
-	return file_transport_wire_status_proto_rawDescGZIP(), []int{0, 0}
+	return file_quorumlock_v1_status_proto_rawDescGZIP(), []int{0, 0}
 }
 
 // Status is the outcome of a request, the same in the log, on the wire, in the SDK and in
@@ -181,7 +181,7 @@ type Status struct {
 
 func (x *Status) Reset() {
 	*x = Status{}
-	mi := &file_transport_wire_status_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_status_proto_msgTypes[0]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -193,7 +193,7 @@ func (x *Status) String() string {
 func (*Status) ProtoMessage() {}
 
 func (x *Status) ProtoReflect() protoreflect.Message {
-	mi := &file_transport_wire_status_proto_msgTypes[0]
+	mi := &file_quorumlock_v1_status_proto_msgTypes[0]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -206,14 +206,14 @@ func (x *Status) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Status.ProtoReflect.Descriptor instead.
 func (*Status) Descriptor() ([]byte, []int) {
-	return file_transport_wire_status_proto_rawDescGZIP(), []int{0}
+	return file_quorumlock_v1_status_proto_rawDescGZIP(), []int{0}
 }
 
-var File_transport_wire_status_proto protoreflect.FileDescriptor
+var File_quorumlock_v1_status_proto protoreflect.FileDescriptor
 
-const file_transport_wire_status_proto_rawDesc = "" +
+const file_quorumlock_v1_status_proto_rawDesc = "" +
 	"\n" +
-	"\x1btransport/wire/status.proto\x12\rquorumlock.v1\"\xd1\x03\n" +
+	"\x1aquorumlock/v1/status.proto\x12\rquorumlock.v1\"\xd1\x03\n" +
 	"\x06Status\"\xc6\x03\n" +
 	"\x04Code\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x06\n" +
@@ -248,24 +248,24 @@ const file_transport_wire_status_proto_rawDesc = "" +
 	"\bINTERNAL\x10+B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
-	file_transport_wire_status_proto_rawDescOnce sync.Once
-	file_transport_wire_status_proto_rawDescData []byte
+	file_quorumlock_v1_status_proto_rawDescOnce sync.Once
+	file_quorumlock_v1_status_proto_rawDescData []byte
 )
 
-func file_transport_wire_status_proto_rawDescGZIP() []byte {
-	file_transport_wire_status_proto_rawDescOnce.Do(func() {
-		file_transport_wire_status_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_transport_wire_status_proto_rawDesc), len(file_transport_wire_status_proto_rawDesc)))
+func file_quorumlock_v1_status_proto_rawDescGZIP() []byte {
+	file_quorumlock_v1_status_proto_rawDescOnce.Do(func() {
+		file_quorumlock_v1_status_proto_rawDescData = protoimpl.X.CompressGZIP(unsafe.Slice(unsafe.StringData(file_quorumlock_v1_status_proto_rawDesc), len(file_quorumlock_v1_status_proto_rawDesc)))
 	})
-	return file_transport_wire_status_proto_rawDescData
+	return file_quorumlock_v1_status_proto_rawDescData
 }
 
-var file_transport_wire_status_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_transport_wire_status_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
-var file_transport_wire_status_proto_goTypes = []any{
+var file_quorumlock_v1_status_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_quorumlock_v1_status_proto_msgTypes = make([]protoimpl.MessageInfo, 1)
+var file_quorumlock_v1_status_proto_goTypes = []any{
 	(Status_Code)(0), // 0: quorumlock.v1.Status.Code
 	(*Status)(nil),   // 1: quorumlock.v1.Status
 }
-var file_transport_wire_status_proto_depIdxs = []int32{
+var file_quorumlock_v1_status_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for method output_type
 	0, // [0:0] is the sub-list for method input_type
 	0, // [0:0] is the sub-list for extension type_name
@@ -273,27 +273,27 @@ var file_transport_wire_status_proto_depIdxs = []int32{
 	0, // [0:0] is the sub-list for field type_name
 }
 
-func init() { file_transport_wire_status_proto_init() }
-func file_transport_wire_status_proto_init() {
-	if File_transport_wire_status_proto != nil {
+func init() { file_quorumlock_v1_status_proto_init() }
+func file_quorumlock_v1_status_proto_init() {
+	if File_quorumlock_v1_status_proto != nil {
 		return
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
-			RawDescriptor: unsafe.Slice(unsafe.StringData(file_transport_wire_status_proto_rawDesc), len(file_transport_wire_status_proto_rawDesc)),
+			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_status_proto_rawDesc), len(file_quorumlock_v1_status_proto_rawDesc)),
 			NumEnums:      1,
 			NumMessages:   1,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
-		GoTypes:           file_transport_wire_status_proto_goTypes,
-		DependencyIndexes: file_transport_wire_status_proto_depIdxs,
-		EnumInfos:         file_transport_wire_status_proto_enumTypes,
-		MessageInfos:      file_transport_wire_status_proto_msgTypes,
+		GoTypes:           file_quorumlock_v1_status_proto_goTypes,
+		DependencyIndexes: file_quorumlock_v1_status_proto_depIdxs,
+		EnumInfos:         file_quorumlock_v1_status_proto_enumTypes,
+		MessageInfos:      file_quorumlock_v1_status_proto_msgTypes,
 	}.Build()
-	File_transport_wire_status_proto = out.File
-	file_transport_wire_status_proto_goTypes = nil
-	file_transport_wire_status_proto_depIdxs = nil
+	File_quorumlock_v1_status_proto = out.File
+	file_quorumlock_v1_status_proto_goTypes = nil
+	file_quorumlock_v1_status_proto_depIdxs = nil
 }

@@ -8,15 +8,15 @@ import (
 
 // runIdle only opens sessions and acquires locks, and then keeps them.
 func (r *run) runIdle(ctx context.Context) error {
-	begun := time.Now()
-	r.recorder = newRecorder(begun, begun.Add(maxLatency), false, r.Progress)
+	started := time.Now()
+	r.recorder = newRecorder(started, started.Add(maxLatency), false, r.Progress)
 	if r.plan.Workload == Held {
 		r.before.Nodes = r.Sample(ctx).Nodes // with sessions, without locks
-		begun = time.Now()
+		started = time.Now()
 		if err := r.fill(ctx); err != nil {
 			return err
 		}
-		r.took = time.Since(begun)
+		r.took = time.Since(started)
 	}
 	r.from = time.Now().Add(r.plan.WarmUp)
 	r.until = r.from.Add(r.plan.Duration)
@@ -49,11 +49,11 @@ func (r *run) fill(ctx context.Context) error {
 func (r *run) hold(ctx context.Context, session, lock int) error {
 	ctx, cancel := context.WithTimeout(ctx, r.plan.Grace)
 	defer cancel()
-	begun := time.Now()
+	started := time.Now()
 	if _, err := r.sessions[session].Lock(ctx, r.plan.name(lock), false); err != nil {
 		return err
 	}
-	r.recorder.add(session, locking, time.Since(begun))
+	r.recorder.add(session, locking, time.Since(started))
 	r.recorder.finished.Add(1)
 	r.Progress.done.Add(1)
 	return nil

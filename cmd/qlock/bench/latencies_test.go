@@ -53,7 +53,7 @@ func TestMergedIsTheSameAsOne(t *testing.T) {
 	var sorted []time.Duration
 	for i := range 20_000 {
 		d := time.Duration(random.ExpFloat64() * float64(3*time.Millisecond))
-		r.succeeded(i%37, &operation{due: begin, begun: begin, granted: begin.Add(d), released: begin.Add(d), done: begin.Add(d), as: locking})
+		r.succeeded(i%37, &operation{due: begin, started: begin, granted: begin.Add(d), released: begin.Add(d), done: begin.Add(d), as: locking})
 		one.add(d)
 		sorted = append(sorted, d)
 	}
@@ -81,7 +81,7 @@ func TestOnlyTheWindowCounts(t *testing.T) {
 		{19.9, 25},   // due in the window
 		{20, 20.001}, // too late
 	} {
-		r.succeeded(0, &operation{due: at(o.due), begun: at(o.due), granted: at(o.done), released: at(o.done), done: at(o.done), as: locking})
+		r.succeeded(0, &operation{due: at(o.due), started: at(o.due), granted: at(o.done), released: at(o.done), done: at(o.done), as: locking})
 	}
 	r.gap.answered(at(20))
 	all := r.total()

@@ -31,8 +31,8 @@ var seriesNames = [seriesCount]string{
 
 // operation is one lock and unlock.
 type operation struct {
-	due, begun, granted, released, done time.Time
-	as                                  series // locking, reading or writing
+	due, started, granted, released, done time.Time
+	as                                    series // locking, reading or writing
 }
 
 // recorder counts what was due in the window [from, until).
@@ -95,7 +95,7 @@ func (r *recorder) succeeded(worker int, o *operation) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if r.open {
-		s.latencies[late].add(o.begun.Sub(o.due))
+		s.latencies[late].add(o.started.Sub(o.due))
 	}
 	s.latencies[o.as].add(o.granted.Sub(o.due))
 	s.latencies[unlocking].add(o.done.Sub(o.released))
@@ -131,10 +131,10 @@ func (r *recorder) gaveUp(worker int, o *operation, at time.Time, interrupted bo
 	waited := at.Sub(o.due)
 	s.latencies[whole].add(waited)
 	switch {
-	case o.begun.IsZero():
+	case o.started.IsZero():
 		s.latencies[late].add(waited)
 	case r.open:
-		s.latencies[late].add(o.begun.Sub(o.due))
+		s.latencies[late].add(o.started.Sub(o.due))
 	}
 	if o.granted.IsZero() && o.as != undecided {
 		s.latencies[o.as].add(waited)

@@ -43,7 +43,7 @@ func TestWhatOperationsCount(t *testing.T) {
 		"it would be due at its end": {10, 11, false, 0, [5]int64{}},
 	} {
 		r := newRecorder(at(0), at(10), test.open, &Progress{})
-		r.succeeded(3, &operation{due: at(test.due), begun: at(test.due), granted: at(test.due), released: at(test.due), done: at(test.done), as: locking})
+		r.succeeded(3, &operation{due: at(test.due), started: at(test.due), granted: at(test.due), released: at(test.due), done: at(test.done), as: locking})
 		if got := counts(r); got != test.want || r.finished.Load() != test.finished || r.progress.View().Done != 1 {
 			t.Errorf("%s: %v, %d finished, want %v, %d", name, got, r.finished.Load(), test.want, test.finished)
 		}
@@ -66,13 +66,13 @@ func TestWhatCountsOfUnanswered(t *testing.T) {
 	}{
 		"not begun":          {operation{due: at(1), as: locking}, true, false, 1, [5]int64{1, 1, 0, 0, 1}, 4000},
 		"not begun, of many": {operation{due: at(1), as: undecided}, true, false, 1, [5]int64{1, 0, 0, 0, 1}, 4000},
-		"begun":              {operation{due: at(1), begun: at(2), as: locking}, true, false, 1, [5]int64{1, 1, 0, 0, 1}, 1000},
-		"begun, closed loop": {operation{due: at(1), begun: at(1), as: reading}, false, false, 1, [5]int64{0, 0, 1, 0, 1}, 0},
-		"granted":            {operation{due: at(1), begun: at(2), granted: at(3), as: locking}, true, false, 1, [5]int64{1, 0, 0, 0, 1}, 1000},
-		"interrupted":        {operation{due: at(1), begun: at(2), as: locking}, true, true, 1, [5]int64{}, 0},
-		"not in the window":  {operation{due: at(-1), begun: at(2), as: locking}, true, false, 0, [5]int64{}, 0},
+		"begun":              {operation{due: at(1), started: at(2), as: locking}, true, false, 1, [5]int64{1, 1, 0, 0, 1}, 1000},
+		"begun, closed loop": {operation{due: at(1), started: at(1), as: reading}, false, false, 1, [5]int64{0, 0, 1, 0, 1}, 0},
+		"granted":            {operation{due: at(1), started: at(2), granted: at(3), as: locking}, true, false, 1, [5]int64{1, 0, 0, 0, 1}, 1000},
+		"interrupted":        {operation{due: at(1), started: at(2), as: locking}, true, true, 1, [5]int64{}, 0},
+		"not in the window":  {operation{due: at(-1), started: at(2), as: locking}, true, false, 0, [5]int64{}, 0},
 		"after the window":   {operation{due: at(10), as: locking}, true, false, 0, [5]int64{}, 0},
-		"at its beginning":   {operation{due: at(0), begun: at(0), as: locking}, false, false, 1, [5]int64{0, 1, 0, 0, 1}, 0},
+		"at its beginning":   {operation{due: at(0), started: at(0), as: locking}, false, false, 1, [5]int64{0, 1, 0, 0, 1}, 0},
 	} {
 		r := newRecorder(at(0), at(10), test.open, &Progress{})
 		r.gaveUp(5, &test.o, at(5), test.interrupted)

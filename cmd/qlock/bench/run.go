@@ -69,11 +69,11 @@ func (r *Runner) Run(ctx context.Context, plan Plan) (*Report, error) {
 
 func (r *run) measure(ctx context.Context) error {
 	r.before = r.Sample(ctx)
-	begun := time.Now()
+	started := time.Now()
 	if err := r.open(ctx); err != nil {
 		return err
 	}
-	r.took = time.Since(begun)
+	r.took = time.Since(started)
 	work, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	r.stop = stop
@@ -94,7 +94,7 @@ func (r *run) open(ctx context.Context) error {
 		r.conns = append(r.conns, c)
 	}
 	return parallel(ctx, r.plan.Sessions, width, func(ctx context.Context, i int) error {
-		begun := time.Now()
+		started := time.Now()
 		s, err := r.openSession(ctx, i)
 		if err != nil {
 			return fmt.Errorf("open session %d of %d: %w", i+1, r.plan.Sessions, err)
@@ -102,7 +102,7 @@ func (r *run) open(ctx context.Context) error {
 		r.sessions[i] = s
 		r.mu.Lock()
 		defer r.mu.Unlock()
-		r.openings.add(time.Since(begun))
+		r.openings.add(time.Since(started))
 		return nil
 	})
 }

@@ -30,12 +30,12 @@ func TestClosedLoops(t *testing.T) {
 	} {
 		t.Run(string(c.plan.Workload), func(t *testing.T) {
 			bubble.Test(t, func(t *testing.T) {
-				f, begun := newFake(t), time.Now()
+				f, started := newFake(t), time.Now()
 				report, err := f.inBubble(t.Context(), f.runner(), c.plan)
 				if err != nil {
 					t.Fatal(err)
 				}
-				if took := time.Since(begun); took > 11*time.Second+20*time.Millisecond {
+				if took := time.Since(started); took > 11*time.Second+20*time.Millisecond {
 					t.Errorf("it took %v", took)
 				}
 				if report.PerSecond < c.atMost/3 || report.PerSecond > c.atMost || report.Locks != c.locks || len(f.locks) != c.locks {
@@ -165,12 +165,12 @@ func TestInterrupted(t *testing.T) {
 				f := newFake(t)
 				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
 				defer cancel()
-				begun := time.Now()
+				started := time.Now()
 				report, err := f.inBubble(ctx, f.runner(), plan(w, func(p *Plan) { p.Rate = rate }))
 				if err != nil || !report.Interrupted || report.DurationSeconds < 3.9 || report.DurationSeconds > 4 {
 					t.Errorf("%s: %v, %+v", w, err, report)
 				}
-				if took := time.Since(begun); took > 5100*time.Millisecond {
+				if took := time.Since(started); took > 5100*time.Millisecond {
 					t.Errorf("%s: it went on for %v", w, took)
 				}
 			})
@@ -204,10 +204,10 @@ func TestBrokenLocksAreFound(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			f := newFake(t)
 			break_(f)
-			begun := time.Now()
+			started := time.Now()
 			_, err := f.inBubble(t.Context(), f.runner(), plan(Hot, func(p *Plan) { p.Hold = 5 * time.Millisecond }))
-			if !errors.Is(err, ErrBroken) || time.Since(begun) > time.Second {
-				t.Errorf("%s: %v after %v", name, err, time.Since(begun))
+			if !errors.Is(err, ErrBroken) || time.Since(started) > time.Second {
+				t.Errorf("%s: %v after %v", name, err, time.Since(started))
 			}
 		})
 	}

@@ -59,9 +59,9 @@ func (w *worker) readOrWrite() (*lock, series) {
 // operate locks and unlocks, and counts the outcome.
 func (w *worker) operate(ctx context.Context, due time.Time) error {
 	l, as := w.choose()
-	o := operation{due: due, begun: w.free, as: as}
+	o := operation{due: due, started: w.free, as: as}
 	if due.After(w.free) {
-		o.begun = time.Now()
+		o.started = time.Now()
 	}
 	err := w.pair(ctx, &o, l)
 	switch {

@@ -119,15 +119,15 @@ func TestRecover(t *testing.T) {
 		r := &run{Runner: f.runner(), plan: plan(Pairs, nil), sessions: []Session{s}, conns: []Connection{&fakeConnection{f, 0}}}
 		r.recorder = newRecorder(time.Now(), time.Now().Add(time.Hour), false, r.Progress)
 		w := &worker{run: r}
-		begun := time.Now()
+		started := time.Now()
 		w.recover(t.Context())
-		if took := time.Since(begun); took != afterError || w.sessions[0] != s || r.recorder.total().lost != 0 {
+		if took := time.Since(started); took != afterError || w.sessions[0] != s || r.recorder.total().lost != 0 {
 			t.Errorf("%v after an error", took)
 		}
 		close(s.lost)
-		begun = time.Now()
+		started = time.Now()
 		w.recover(t.Context())
-		if took := time.Since(begun); took != afterNotOpen+f.service || w.sessions[0] == Session(s) || r.recorder.total().lost != 1 || r.Progress.View().Opened != 1 {
+		if took := time.Since(started); took != afterNotOpen+f.service || w.sessions[0] == Session(s) || r.recorder.total().lost != 1 || r.Progress.View().Opened != 1 {
 			t.Errorf("%v after a loss, opened %d", took, r.Progress.View().Opened)
 		}
 	})
@@ -238,9 +238,9 @@ func TestSessionsThatDoNotClose(t *testing.T) {
 		}
 		f.conns = 1
 		r.conns = []Connection{&fakeConnection{f, 0}}
-		begun := time.Now()
+		started := time.Now()
 		r.close(t.Context())
-		if took := time.Since(begun); took != r.plan.Grace || r.unclosed != 2 || f.conns != 0 || f.open != 0 {
+		if took := time.Since(started); took != r.plan.Grace || r.unclosed != 2 || f.conns != 0 || f.open != 0 {
 			t.Errorf("%d were not closed after %v", r.unclosed, took)
 		}
 	})
@@ -266,17 +266,17 @@ func TestParallel(t *testing.T) {
 		if err != nil || len(done) != 10 || most != 3 {
 			t.Errorf("%v, %d done, %d at a time", err, len(done), most)
 		}
-		var begun atomic.Int64
+		var started atomic.Int64
 		err = parallel(t.Context(), 10, 2, func(_ context.Context, i int) error {
-			begun.Add(1)
+			started.Add(1)
 			time.Sleep(time.Duration(i+1) * time.Second)
 			if i == 0 {
 				return io.ErrUnexpectedEOF
 			}
 			return nil
 		})
-		if !errors.Is(err, io.ErrUnexpectedEOF) || begun.Load() > 3 {
-			t.Errorf("%v, %d begun", err, begun.Load())
+		if !errors.Is(err, io.ErrUnexpectedEOF) || started.Load() > 3 {
+			t.Errorf("%v, %d begun", err, started.Load())
 		}
 		ended, cancel := context.WithCancel(t.Context())
 		cancel()

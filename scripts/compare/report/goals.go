@@ -78,11 +78,11 @@ var measures = []measure{
 		to(etcd, 7), to(zookeeper, 2.8)),
 	compare("hand-overs/s, 1,000 waiters", "hot/1000/perSecond", perSecond,
 		to(etcd, 13), to(zookeeper, 2.8)),
-	compare("hand-overs/s, 10,000 waiters", "crowd/perSecond", perSecond,
+	compare("hand-overs/s, 10,000 waiters", "long-queue/perSecond", perSecond,
 		itself("hot/16/perSecond", "16 waiters", 0.8)),
 	compare("grants out of order, 1,000 waiters", "hot/1000/outOfOrder", faults,
 		bound(0)),
-	compare("grants out of order, 10,000 waiters", "crowd/outOfOrder", faults,
+	compare("grants out of order, 10,000 waiters", "long-queue/outOfOrder", faults,
 		bound(0)),
 
 	compare("servers' CPU for 1,000 pairs, 128 clients", "pairs/128/cpuMsPer1000", milliseconds,

@@ -91,14 +91,14 @@ func Fsync(dir string) (float64, error) {
 	}
 	var took []float64
 	for i := range syncs {
-		begun := time.Now()
+		started := time.Now()
 		if _, err := file.WriteAt(block, int64(i*len(block))); err != nil {
 			return 0, err
 		}
 		if err := syscall.Fdatasync(int(file.Fd())); err != nil {
 			return 0, os.NewSyscallError("fdatasync", err)
 		}
-		took = append(took, float64(time.Since(begun))/float64(time.Millisecond))
+		took = append(took, float64(time.Since(started))/float64(time.Millisecond))
 	}
 	return median(took), nil
 }

@@ -65,7 +65,7 @@ func measured() *Results {
 		wobble := float64(i-1) * 10
 		r.Add(system.Quorumlock, map[string]float64{
 			"pairs/1/perSecond": 2000 + wobble, "pairs/128/perSecond": 16000 + wobble, "pairs/1/p50Ms": 0.25, "pairs/128/cpuMsPer1000": 100,
-			"hot/16/perSecond": 2000 + wobble, "hot/1000/outOfOrder": float64(i / 2), "crowd/perSecond": 1600 + wobble, "crowd/outOfOrder": 0,
+			"hot/16/perSecond": 2000 + wobble, "hot/1000/outOfOrder": float64(i / 2), "long-queue/perSecond": 1600 + wobble, "long-queue/outOfOrder": 0,
 			"held/bytesPerLock": 240, "tls/perSecond": 10000, "idle/bytesPerSession": 9000,
 		})
 		r.Add(system.QuorumlockTLS, map[string]float64{"tls/perSecond": 6900})
@@ -97,9 +97,9 @@ func TestGoals(t *testing.T) {
 		{"pairs/128/perSecond", "etcd", false}, // slightly less than eight times
 		{"pairs/128/perSecond", "one Redis, nothing kept", true},
 		{"pairs/1/p50Ms", "etcd", true},
-		{"crowd/perSecond", "itself, 16 waiters", true},
+		{"long-queue/perSecond", "itself, 16 waiters", true},
 		{"hot/1000/outOfOrder", "", false}, // in one of three rounds
-		{"crowd/outOfOrder", "", true},
+		{"long-queue/outOfOrder", "", true},
 		{"held/bytesPerLock", "", true},
 		{"idle/bytesPerSession", "", false},
 		{"tls/perSecond", "itself, without TLS", false},

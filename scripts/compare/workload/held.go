@@ -28,11 +28,11 @@ func (b *Bed) held(ctx context.Context, locks int) error {
 	if err != nil {
 		return err
 	}
-	begun := time.Now()
+	started := time.Now()
 	if err := b.take(ctx, c, locks); err != nil {
 		return err
 	}
-	took := time.Since(begun)
+	took := time.Since(started)
 	if err := sleep(ctx, b.WarmUp+b.Window); err != nil {
 		return err
 	}
@@ -47,7 +47,7 @@ func (b *Bed) held(ctx context.Context, locks int) error {
 
 // take acquires a number of locks in total, divided among the sessions. Each session acquires its share one
 // after the other.
-func (b *Bed) take(ctx context.Context, c *crowd, locks int) error {
+func (b *Bed) take(ctx context.Context, c *sessionSet, locks int) error {
 	return parallel(ctx, len(c.sessions), len(c.sessions), func(i int) error {
 		for lock := i; lock < locks && ctx.Err() == nil; lock += len(c.sessions) {
 			if _, err := c.sessions[i].Lock(ctx, fmt.Sprintf("%s/held/%d", b.name, lock)); err != nil {

@@ -46,7 +46,7 @@ func (b *Bed) idle(ctx context.Context, sessions int) error {
 }
 
 // rollCall lets some of the sessions take a lock, which a lost session could not.
-func (b *Bed) rollCall(ctx context.Context, c *crowd) error {
+func (b *Bed) rollCall(ctx context.Context, c *sessionSet) error {
 	few := min(alive, len(c.sessions))
 	return parallel(ctx, few, width, func(i int) error {
 		at := i * len(c.sessions) / few

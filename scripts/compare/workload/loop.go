@@ -14,9 +14,9 @@ import (
 
 // Treatment of locks and unlocks that fail or hang.
 const (
-	afterError = 10 * time.Millisecond // delay before the next attempt
-	tolerated  = 0.01                  // fraction of all pairs; with more errors there is no figure
-	patience   = 5 * time.Minute       // for the first pair of all clients, and for the last
+	afterError   = 10 * time.Millisecond // delay before the next attempt
+	tolerated    = 0.01                  // fraction of all pairs; with more errors there is no figure
+	grantTimeout = 5 * time.Minute       // for the first pair of all clients, and for the last
 )
 
 // pair is one lock and unlock.
@@ -57,10 +57,10 @@ func (b *Bed) loop(ctx context.Context, sessions []system.Session, hot *order) (
 	if err != nil {
 		stop()
 	}
-	if late := !within(patience, all.Wait); late {
+	if late := !within(grantTimeout, all.Wait); late {
 		stop()
 		all.Wait()
-		err = fmt.Errorf("locks were not granted within %v after the end", patience)
+		err = fmt.Errorf("locks were not granted within %v after the end", grantTimeout)
 	}
 	if err != nil {
 		return nil, errors.Join(err, last(workers))
@@ -80,8 +80,8 @@ func last(workers []*worker) error {
 
 // watch waits until every worker has held a lock, and measures a window.
 func (b *Bed) watch(ctx context.Context, first *sync.WaitGroup) (*window, error) {
-	if !within(patience, first.Wait) {
-		return nil, fmt.Errorf("not everybody had a lock within %v", patience)
+	if !within(grantTimeout, first.Wait) {
+		return nil, fmt.Errorf("not everybody had a lock within %v", grantTimeout)
 	}
 	return b.measure(ctx, b.Window)
 }
@@ -126,12 +126,12 @@ func (w *worker) work(ctx context.Context, over <-chan struct{}, first func()) {
 
 // pair locks and unlocks once.
 func (w *worker) pair(ctx context.Context) error {
-	begun := time.Now()
+	started := time.Now()
 	hold, err := w.session.Lock(ctx, w.name)
 	if err != nil {
 		return err
 	}
-	took := time.Since(begun)
+	took := time.Since(started)
 	if w.order != nil {
 		w.order.enter(hold)
 		w.order.leave()

@@ -27,16 +27,16 @@ type Workload struct {
 
 // Sizes are the sizes of the large workloads.
 type Sizes struct {
-	Idle  int // sessions
-	Held  int // locks
-	Crowd int // waiters, only on Quorumlock
-	Full  int // held locks, only on Quorumlock
+	Idle        int // sessions
+	Held        int // locks
+	ManyWaiters int // waiters, only on Quorumlock
+	Full        int // held locks, only on Quorumlock
 }
 
 // Sizes of a real comparison, and of one that only shows that everything works.
 var (
-	Real  = Sizes{Idle: 10_000, Held: 100_000, Crowd: 10_000, Full: 1_000_000}
-	Small = Sizes{Idle: 1_000, Held: 10_000, Crowd: 2_000, Full: 20_000}
+	Real  = Sizes{Idle: 10_000, Held: 100_000, ManyWaiters: 10_000, Full: 1_000_000}
+	Small = Sizes{Idle: 1_000, Held: 10_000, ManyWaiters: 2_000, Full: 20_000}
 )
 
 // few is the number of held locks with which many are compared.
@@ -52,7 +52,7 @@ func Stages(n Sizes) []Stage {
 		{"pairs", everybody, []Workload{warm("pairs/warm"), pairs("pairs/1", 1), pairs("pairs/16", 16), pairs("pairs/128", 128), pairs("pairs/1024", 1024)}},
 		{"shared", []string{own, system.Etcd}, []Workload{warm("shared/warm"), sharing("shared", 1024, 16)}},
 		{"hot", replicated, []Workload{warm("hot/warm"), hot("hot/16", 16), hot("hot/128", 128), hot("hot/1000", 1000)}},
-		{"crowd", []string{own}, []Workload{hot("crowd", n.Crowd)}},
+		{"long-queue", []string{own}, []Workload{hot("long-queue", n.ManyWaiters)}},
 		{"idle", replicated, []Workload{idle("idle", n.Idle)}},
 		{"held", replicated, []Workload{held("held", n.Held)}},
 		{"tls", []string{own, system.QuorumlockTLS}, []Workload{pairs("tls", 128)}},
@@ -75,7 +75,7 @@ type Bed struct {
 	figures Figures
 	name    string          // of the workload
 	stage   context.Context // ends with the stage, for what outlives a workload
-	parked  []*crowd        // sessions that stay open until then
+	parked  []*sessionSet   // sessions that stay open until then
 }
 
 // limit bounds one workload: what takes longer has failed.

@@ -246,10 +246,10 @@ func TestSilenceEnds(t *testing.T) {
 		f := &fake{delay: time.Millisecond}
 		bed := f.bed()
 		f.locks["stuck/0"] = &fakeLock{held: true} // by no client
-		begun := time.Now()
+		started := time.Now()
 		_, err := (&Stage{Workloads: []Workload{pairs("stuck", 2)}}).Run(t.Context(), bed)
-		if err == nil || time.Since(begun) > 3*patience {
-			t.Errorf("after %v: %v", time.Since(begun), err)
+		if err == nil || time.Since(started) > 3*grantTimeout {
+			t.Errorf("after %v: %v", time.Since(started), err)
 		}
 	})
 }
@@ -258,10 +258,10 @@ func TestInterruptEndsLoops(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
 		defer cancel()
-		begun := time.Now()
+		started := time.Now()
 		_, err := (&Stage{Workloads: []Workload{hot("hot", 32)}}).Run(ctx, (&fake{delay: time.Millisecond}).bed())
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(begun) > time.Second {
-			t.Errorf("after %v: %v", time.Since(begun), err)
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(started) > time.Second {
+			t.Errorf("after %v: %v", time.Since(started), err)
 		}
 	})
 }

@@ -132,21 +132,21 @@ func (s *story) play(ctx context.Context, o options, dir string) (uint64, error)
 			w.kill()
 		}
 	}()
-	hired := &crew{
+	started := &workers{
 		bin: o.bin, dir: dir, endpoints: endpoints(s.cluster.nodes), ledger: url, requests: o.requests,
 		size: o.workers, victim: s.pause.worker, signalAfter: time.Second,
 	}
-	if err := s.hire(ctx, hired, reports); err != nil {
+	if err := s.startWorkers(ctx, started, reports); err != nil {
 		return 0, err
 	}
 	if err := s.run(ctx, reports); err != nil {
 		return 0, err
 	}
-	return s.settle(ctx)
+	return s.waitForNodes(ctx)
 }
 
-// hire starts the workers, and lets them begin once all are ready.
-func (s *story) hire(ctx context.Context, c *crew, reports chan report) error {
+// startWorkers starts the workers, and lets them begin once all are ready.
+func (s *story) startWorkers(ctx context.Context, c *workers, reports chan report) error {
 	for k := 1; k <= c.size; k++ {
 		w, err := c.start(k, reports)
 		if err != nil {
@@ -174,8 +174,8 @@ func (s *story) hire(ctx context.Context, c *crew, reports chan report) error {
 	return nil
 }
 
-// settle waits until all nodes, including the killed one, are up again.
-func (s *story) settle(ctx context.Context) (uint64, error) {
+// waitForNodes waits until all nodes, including the killed one, are up again.
+func (s *story) waitForNodes(ctx context.Context) (uint64, error) {
 	status, err := s.cluster.await(ctx, allReachable)
 	return status.GetToken(), err
 }

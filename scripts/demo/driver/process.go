@@ -43,11 +43,11 @@ func (p *process) kill() {
 }
 
 // end asks the process to end, and kills it if that takes too long.
-func (p *process) end(patience time.Duration) {
+func (p *process) end(timeout time.Duration) {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // it may have ended on its own
 	select {
 	case <-p.done:
-	case <-time.After(patience):
+	case <-time.After(timeout):
 		p.kill()
 	}
 }

@@ -29,8 +29,8 @@ type report struct {
 	err   error
 }
 
-// crew starts the workers of the demo.
-type crew struct {
+// workers starts the workers of the demo.
+type workers struct {
 	bin, dir  string
 	endpoints []string
 	ledger    string
@@ -43,7 +43,7 @@ type crew struct {
 }
 
 // start starts worker number k. Its reports are sent to reports.
-func (c *crew) start(k int, reports chan<- report) (*workerProcess, error) {
+func (c *workers) start(k int, reports chan<- report) (*workerProcess, error) {
 	args := []string{
 		"--endpoints", strings.Join(c.endpoints, ","),
 		"--ledger", c.ledger,

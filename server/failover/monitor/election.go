@@ -25,18 +25,18 @@ func (m *Monitor) turn() time.Duration { return m.cfg.HeartbeatTimeout / 5 }
 // callElection calls an election once package failover allows it. It gives up when another node has called
 // one, when failover says so, or after four heartbeat timeouts, when raft's own timeouts have long passed.
 func (m *Monitor) callElection(ctx context.Context, lost failover.Loss) {
-	begun := time.Now()
+	started := time.Now()
 	for pause := firstPoll; ; pause = min(2*pause, m.turn()/2) {
 		h := m.Poll(ctx, lost)
 		h.Self = m.view()
-		decision := h.Decide(int(time.Since(begun) / m.turn()))
+		decision := h.Decide(int(time.Since(started) / m.turn()))
 		switch {
 		case ctx.Err() != nil:
 			return // there is another leader, or an election in progress
 		case decision.Outcome == failover.Call:
 			m.campaign(h, decision)
 			return
-		case decision.Outcome == failover.Drop, time.Since(begun) > 4*m.cfg.HeartbeatTimeout:
+		case decision.Outcome == failover.Drop, time.Since(started) > 4*m.cfg.HeartbeatTimeout:
 			m.cfg.Logger.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", decision.Reason)
 			m.cfg.Decisions.WithLabelValues(string(decision.Reason)).Inc()
 			return

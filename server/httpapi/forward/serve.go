@@ -23,7 +23,7 @@ func (f *Forwarder) Serve(w *response.Writer, r Request) {
 	deadline := time.Now().Add(f.cfg.Wait)
 	reason := "no leader is known"
 	for {
-		begun := time.Now()
+		started := time.Now()
 		host, here := f.Await(r.Context(), deadline)
 		switch {
 		case f.cfg.Life.Err() != nil:
@@ -49,7 +49,7 @@ func (f *Forwarder) Serve(w *response.Writer, r Request) {
 			}
 			reason = err.Error()
 		}
-		if waited := time.Since(begun); waited > f.cfg.Wait {
+		if waited := time.Since(started); waited > f.cfg.Wait {
 			// That leader had the request for long, perhaps queued: restart the search.
 			deadline = time.Now().Add(f.cfg.Wait)
 		}

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 )
 

@@ -13,7 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
-	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
 )
 
 // wired is a connection whose reads and writes end as the test determines.
@@ -92,11 +92,11 @@ func TestCallerThatDoesNotReadIsNamedOnce(t *testing.T) {
 		err  error
 		want int
 	}{"written": {nil, 0}, "broken": {net.ErrClosed, 0}, "stalled": {os.ErrDeadlineExceeded, 1}} {
-		conn, book := wiredConn(&wired{fails: c.err}, nil)
+		conn, output := wiredConn(&wired{fails: c.err}, nil)
 		for range 3 {
 			_, _ = conn.Write([]byte("answer"))
 		}
-		if got := strings.Count(book.String(), "does not read"); got != c.want {
+		if got := strings.Count(output.String(), "does not read"); got != c.want {
 			t.Errorf("%s: named %d times, want %d", name, got, c.want)
 		}
 	}
@@ -142,15 +142,15 @@ func TestRequestsOfAConnection(t *testing.T) {
 // TestStatesOfAConnection verifies that an HTTP/1 connection serves nothing between requests, while HTTP/2
 // frames continue, and that nothing is logged about a connection before it is closed.
 func TestStatesOfAConnection(t *testing.T) {
-	c, book := wiredConn(&wired{arrives: "x"}, nil)
+	c, output := wiredConn(&wired{arrives: "x"}, nil)
 	_, _ = c.Read(make([]byte, 1))
 	for _, state := range []http.ConnState{http.StateNew, http.StateHijacked} {
-		if c.connections.State(c, state); book.String() != "" {
-			t.Errorf("%v: %s", state, book)
+		if c.connections.State(c, state); output.String() != "" {
+			t.Errorf("%v: %s", state, output)
 		}
 	}
-	if c.connections.State(c, http.StateClosed); !strings.Contains(book.String(), "closed a connection without a request") {
-		t.Errorf("closed: %s", book)
+	if c.connections.State(c, http.StateClosed); !strings.Contains(output.String(), "closed a connection without a request") {
+		t.Errorf("closed: %s", output)
 	}
 	for _, http2 := range []bool{false, true} {
 		c, _ := wiredConn(&wired{}, nil)

@@ -11,7 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
-	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 )
 

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/quorumlock/quorumlock/server/budget"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
 )
 
 // TestAnswerWithoutMemory verifies that an response without memory is refused if nothing of it was written, and
@@ -26,16 +26,16 @@ func TestAnswerWithoutMemory(t *testing.T) {
 		}
 		large = large[:1]
 	}
-	begun := New(httptest.NewRecorder(), time.Second, memory)
-	if n, err := begun.Write([]byte("begins")); n != 6 || err != nil || begun.Code != http.StatusOK {
-		t.Errorf("wrote %d, %v; status %d", n, err, begun.Code)
+	started := New(httptest.NewRecorder(), time.Second, memory)
+	if n, err := started.Write([]byte("begins")); n != 6 || err != nil || started.Code != http.StatusOK {
+		t.Errorf("wrote %d, %v; status %d", n, err, started.Code)
 	}
 	defer func() {
 		if r := recover(); r != http.ErrAbortHandler { //nolint:errorlint // of recover
 			t.Errorf("an response that had begun went on: %v", r)
 		}
 	}()
-	_, _ = begun.Write(make([]byte, 200<<10))
+	_, _ = started.Write(make([]byte, 200<<10))
 }
 
 // TestModestConnectionIsGivenLess verifies that only a connection that holds little gets a reservation

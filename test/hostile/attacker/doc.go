@@ -7,7 +7,7 @@
 //
 //   - Plan selects the attack, its targets and its intensity; Report counts what was achieved, so that the
 //     test can require that the attack took effect (attacker.go);
-//   - connections: the session protocol (framed.go) and HTTP/2 (http2.go), both without the limits of an
+//   - connections: the session protocol (rpc.go) and HTTP/2 (http2.go), both without the limits of an
 //     honest client;
 //   - attacks on the state (state.go), on handshakes (handshakes.go), on buffers (unread.go, unfinished.go)
 //     and on request queues (floods.go).

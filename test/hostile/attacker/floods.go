@@ -16,7 +16,7 @@ import (
 
 // flood keeps connections open that send one kind of request as fast as the pace allows, each with its own
 // session.
-func (a *attack) flood(ctx context.Context, next func(f *framed, session uint64) func() []byte) {
+func (a *attack) flood(ctx context.Context, next func(f *rpcConn, session uint64) func() []byte) {
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
 		return a.withSession(ctx, func(s *sessions, id uint64) error {
 			a.ready.Store(true)
@@ -26,8 +26,8 @@ func (a *attack) flood(ctx context.Context, next func(f *framed, session uint64)
 }
 
 // same sends the same request repeatedly.
-func same(make func() *wire.Request) func(*framed, uint64) func() []byte {
-	return func(f *framed, _ uint64) func() []byte {
+func same(make func() *wire.Request) func(*rpcConn, uint64) func() []byte {
+	return func(f *rpcConn, _ uint64) func() []byte {
 		return func() []byte { return f.frame(make()) }
 	}
 }
@@ -35,7 +35,7 @@ func same(make func() *wire.Request) func(*framed, uint64) func() []byte {
 // floodTry repeatedly tries to acquire one lock. Its holder releases it only with its session, so nearly
 // every try fails.
 func (a *attack) floodTry(ctx context.Context) error {
-	a.flood(ctx, func(f *framed, id uint64) func() []byte {
+	a.flood(ctx, func(f *rpcConn, id uint64) func() []byte {
 		seq := uint64(0)
 		return func() []byte {
 			seq++
@@ -93,7 +93,7 @@ func (a *attack) badNames(ctx context.Context) error {
 	all.Go(func() {
 		a.floodHTTP(ctx, "LockService/Acquire", []byte(`{"session":{"sessionId":"1","secret":"AAAAAAAAAAAAAAAAAAAAAA=="},"seq":1,"name":"`+long+`"}`))
 	})
-	a.flood(ctx, func(f *framed, id uint64) func() []byte {
+	a.flood(ctx, func(f *rpcConn, id uint64) func() []byte {
 		seq := uint64(0)
 		return func() []byte {
 			seq++
@@ -108,7 +108,7 @@ func (a *attack) badNames(ctx context.Context) error {
 }
 
 // crooked encodes an acquire of a name that is not UTF-8, which the encoder would refuse.
-func (f *framed) crooked(session, seq uint64) []byte {
+func (f *rpcConn) crooked(session, seq uint64) []byte {
 	const lockName, locks, acquireBody, requestBody = 1, 1, 32, 2
 	field := func(to []byte, number protowire.Number, value []byte) []byte {
 		return protowire.AppendBytes(protowire.AppendTag(to, number, protowire.BytesType), value)

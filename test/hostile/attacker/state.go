@@ -15,8 +15,8 @@ import (
 const (
 	// sessionTTLMs is short, so that an attacker's sessions end soon after the attack.
 	sessionTTLMs = 5_000
-	// beatInterval is the heartbeat interval.
-	beatInterval = time.Second
+	// heartbeatInterval is how often each session sends a heartbeat.
+	heartbeatInterval = time.Second
 	// window is the maximum number of requests in flight per connection.
 	window = 64
 	// manyNames is the maximum number of names in one acquire.
@@ -28,7 +28,7 @@ const (
 
 // sessions are the sessions of one connection, kept open by heartbeats until ctx ends.
 type sessions struct {
-	f   *framed
+	f   *rpcConn
 	ids []uint64
 	due time.Time
 }
@@ -57,13 +57,13 @@ func (s *sessions) open() (uint64, error) {
 	return id, err
 }
 
-// beat returns the heartbeats that are due. They are answered like all other requests.
-func (s *sessions) beat() [][]byte {
+// heartbeats returns the heartbeats that are due. They are answered like all other requests.
+func (s *sessions) heartbeats() [][]byte {
 	now := time.Now()
 	if now.Before(s.due) {
 		return nil
 	}
-	s.due = now.Add(beatInterval)
+	s.due = now.Add(heartbeatInterval)
 	var all [][]byte
 	for _, id := range s.ids {
 		all = append(all, s.f.frame(&wire.Request{SessionId: id, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}}))
@@ -76,7 +76,7 @@ func (s *sessions) mixed(next func() []byte) func() []byte {
 	var queue [][]byte
 	return func() []byte {
 		if len(queue) == 0 {
-			queue = s.beat()
+			queue = s.heartbeats()
 		}
 		if len(queue) > 0 {
 			first := queue[0]
@@ -105,7 +105,7 @@ func (a *attack) names(ctx context.Context) error {
 		var all sync.WaitGroup
 		all.Go(func() {
 			idle := own.mixed(func() []byte {
-				rest(ctx, beatInterval/4)
+				rest(ctx, heartbeatInterval/4)
 				return own.f.frame(&wire.Request{SessionId: id, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}})
 			})
 			if err := own.f.stream(ctx, idle); err != nil {

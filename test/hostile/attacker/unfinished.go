@@ -24,7 +24,7 @@ func (a *attack) unfinishedFrames(ctx context.Context) error {
 	a.ready.Store(true)
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
 		a.pace.wait(ctx)
-		f, err := a.framed(ctx, 0)
+		f, err := a.rpcConn(ctx, 0)
 		if err != nil {
 			return err
 		}

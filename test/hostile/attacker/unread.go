@@ -27,7 +27,7 @@ const (
 func (a *attack) unreadLists(ctx context.Context) error {
 	a.ready.Store(true)
 	a.each(ctx, a.plan.Connections, func(ctx context.Context, _ int) error {
-		return a.pipeline(ctx, func(f *framed) error { return awaitCut(ctx, f) })
+		return a.pipeline(ctx, func(f *rpcConn) error { return awaitCut(ctx, f) })
 	})
 	return nil
 }
@@ -39,7 +39,7 @@ func (a *attack) slowReaders(ctx context.Context) error {
 		if i%4 == 0 {
 			return a.slowHTTP(ctx)
 		}
-		return a.pipeline(ctx, func(f *framed) error {
+		return a.pipeline(ctx, func(f *rpcConn) error {
 			for ctx.Err() == nil {
 				n, err := io.CopyN(io.Discard, f.Conn, slowly)
 				a.bytesRead.Add(n)
@@ -55,8 +55,8 @@ func (a *attack) slowReaders(ctx context.Context) error {
 }
 
 // unread sends n requests on a connection that does not read, and then calls then.
-func (a *attack) unread(ctx context.Context, n int, request func() *wire.Request, then func(*framed) error) error {
-	f, err := a.framed(ctx, smallBuffer)
+func (a *attack) unread(ctx context.Context, n int, request func() *wire.Request, then func(*rpcConn) error) error {
+	f, err := a.rpcConn(ctx, smallBuffer)
 	if err != nil {
 		return err
 	}
@@ -75,7 +75,7 @@ func (a *attack) unread(ctx context.Context, n int, request func() *wire.Request
 }
 
 // pipeline sends many requests for pages, at the attack's pace, and then calls then.
-func (a *attack) pipeline(ctx context.Context, then func(*framed) error) error {
+func (a *attack) pipeline(ctx context.Context, then func(*rpcConn) error) error {
 	return a.unread(ctx, pipelined, func() *wire.Request {
 		a.pace.wait(ctx)
 		return listLocks()
@@ -83,7 +83,7 @@ func (a *attack) pipeline(ctx context.Context, then func(*framed) error) error {
 }
 
 // awaitCut returns when the node has closed a connection that is not read.
-func awaitCut(ctx context.Context, f *framed) error {
+func awaitCut(ctx context.Context, f *rpcConn) error {
 	ping, err := proto.Marshal(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Id: 1 << 40, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}}}})
 	if err != nil {
 		return err
@@ -170,7 +170,7 @@ func (a *attack) streams(ctx context.Context, window uint32, n int, request func
 func (a *attack) unreadWatches(ctx context.Context) error {
 	return a.beside(ctx, a.events, func(ctx context.Context) error {
 		watch := &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{Prefix: "attack/"}}}
-		return a.unread(ctx, watchesPerConn, func() *wire.Request { return watch }, func(f *framed) error { return awaitCut(ctx, f) })
+		return a.unread(ctx, watchesPerConn, func() *wire.Request { return watch }, func(f *rpcConn) error { return awaitCut(ctx, f) })
 	})
 }
 

@@ -1,0 +1,176 @@
+package handover
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/server/internal/directory"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
+	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/server/storage"
+	"github.com/quorumlock/quorumlock/transport/peerport"
+)
+
+// Config configures a Handover. All fields are required.
+type Config struct {
+	NodeID   string
+	Cluster  *cluster.Cluster
+	Prober   probe.Prober
+	Layer    *peerport.Layer
+	Proposer *groupcommit.Proposer
+	Stores   *storage.Stores
+	// Term returns the term in which this node leads, 0 if it does not.
+	Term func() uint64
+	// Serving reports whether this node leads and serves.
+	Serving func() bool
+	// CallElection makes this node call an election, although it follows a leader of the given term.
+	CallElection func(term uint64) error
+	// Superseded ends the leadership of this node because another one leads.
+	Superseded func(why string)
+	// Done is closed when the node begins to stop.
+	Done   <-chan struct{}
+	Logger hclog.Logger
+	// SlowDisks counts the times that leadership moved because of the disk.
+	SlowDisks prometheus.Counter
+}
+
+// Handover moves leadership to other voters. It is safe for concurrent use.
+type Handover struct {
+	cfg       Config
+	successor successor
+}
+
+// New creates a Handover.
+func New(cfg Config) *Handover { return &Handover{cfg: cfg} }
+
+// ToBest transfers leadership to the best voter. It returns an error like Best and To.
+func (h *Handover) ToBest(ctx context.Context) error {
+	to, err := h.Best(ctx)
+	if err != nil {
+		return err
+	}
+	return h.To(ctx, to)
+}
+
+// Candidate returns the voter named, if it can lead, or the best one if id is "". It returns status.ErrNotFound or
+// status.ErrPrecondition.
+func (h *Handover) Candidate(ctx context.Context, id string) (raft.Server, error) {
+	if id == "" {
+		return h.Best(ctx)
+	}
+	server, err := electable(id, h.cfg.Cluster.Servers())
+	if err != nil {
+		return server, err
+	}
+	return server, ableToLead(h.cfg.Prober.One(ctx, h.cfg.Cluster.Peer(server)), h.cfg.Cluster.Raft().LastIndex())
+}
+
+// Best returns the other voter that answers and has the longest log, or status.ErrPrecondition. Raft would choose
+// by what it has sent; if that voter is down, raft refuses every entry until its call has timed out.
+func (h *Handover) Best(ctx context.Context) (raft.Server, error) {
+	servers := h.cfg.Cluster.Servers()
+	var voters []directory.Peer
+	for _, s := range cluster.VotersBut(servers, h.cfg.NodeID) {
+		voters = append(voters, h.cfg.Cluster.Peer(s))
+	}
+	if len(voters) == 0 {
+		return raft.Server{}, fmt.Errorf("%w: there is no other voter", status.ErrPrecondition)
+	}
+	best := probe.LongestLog(h.cfg.Prober.All(ctx, voters))
+	if best.State == nil {
+		return raft.Server{}, fmt.Errorf("%w: no other voter answers: nothing was changed", status.ErrPrecondition)
+	}
+	return servers[best.Peer.ID], nil
+}
+
+// electable returns the node with that id if it is a voter.
+func electable(id string, servers map[string]raft.Server) (raft.Server, error) {
+	server, ok := servers[id]
+	switch {
+	case !ok:
+		return server, fmt.Errorf("%w: %q", status.ErrNotFound, id)
+	case server.Suffrage != raft.Voter:
+		return server, fmt.Errorf("%w: %q has no vote yet", status.ErrPrecondition, id)
+	}
+	return server, nil
+}
+
+// ableToLead returns an error if the node did not answer or lacks too many of the entries up to last.
+func ableToLead(a probe.Answer, last uint64) error {
+	switch {
+	case a.State == nil:
+		return probe.Unanswered(a, "name another node, or none")
+	case a.State.LastIndex+probe.CaughtUp < last:
+		return fmt.Errorf("%w: node %q lags: its log ends at entry %d of %d: nothing was changed: wait until it has caught up, or name another node",
+			status.ErrPrecondition, a.Peer.ID, a.State.LastIndex, last)
+	}
+	return nil
+}
+
+// drainTimeout bounds how long a transfer waits for the entries in flight.
+const drainTimeout = 2 * time.Second
+
+// To transfers leadership to a voter, and returns when this node has ceased to lead, or with status.ErrUnavailable.
+// It first waits until no entry is in flight, because raft refuses entries during a transfer, and entries that are
+// in flight when leadership ends are UNCERTAIN. So every command before the transfer has its result. Later ones wait
+// in the queue: the end of the leadership answers them with NOT_LEADER, or they are proposed if the transfer fails.
+func (h *Handover) To(ctx context.Context, to raft.Server) error {
+	if term := h.cfg.Term(); term != 0 {
+		drained := h.cfg.Proposer.Pause(term)
+		defer h.cfg.Proposer.Resume(term)
+		h.drain(ctx, drained)
+	}
+	node := h.cfg.Cluster.Raft()
+	if err := node.LeadershipTransferToServer(to.ID, to.Address).Error(); err != nil {
+		h.acceptsAgain(node)
+		return fmt.Errorf("%w: leadership was not handed over: %w", status.ErrUnavailable, err)
+	}
+	h.awaitLeadershipEnd(node)
+	return nil
+}
+
+// acceptsAgain waits until raft accepts entries after a failed transfer. Raft reports the failure slightly
+// before it does.
+func (h *Handover) acceptsAgain(node *raft.Raft) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for errors.Is(node.Barrier(groupcommit.EnqueueTimeout).Error(), raft.ErrLeadershipTransferInProgress) {
+		select {
+		case <-tick.C:
+		case <-h.cfg.Done:
+			return
+		}
+	}
+}
+
+func (h *Handover) drain(ctx context.Context, drained <-chan struct{}) {
+	timeout := time.NewTimer(drainTimeout)
+	defer timeout.Stop()
+	select {
+	case <-drained:
+	case <-timeout.C:
+	case <-ctx.Done():
+	case <-h.cfg.Done:
+	}
+}
+
+// awaitLeadershipEnd waits until the leadership has ended on this node too. Raft's answer may come first.
+func (h *Handover) awaitLeadershipEnd(node *raft.Raft) {
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for h.cfg.Serving() && node.State() != raft.Leader {
+		select {
+		case <-tick.C:
+		case <-h.cfg.Done:
+			return
+		}
+	}
+}

@@ -1,0 +1,78 @@
+package metrics
+
+import (
+	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/consistency"
+	"github.com/quorumlock/quorumlock/server/eventlog"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
+)
+
+// Source is where the gauges are read.
+type Source struct {
+	Machine  *fsm.Replicated
+	EventLog *eventlog.Log
+	Checker  *consistency.Checker
+	Proposer *groupcommit.Proposer
+	Cluster  *cluster.Cluster
+	// Alarms returns the number of active alarms.
+	Alarms func() int
+	// Serving reports whether this node leads and serves.
+	Serving func() bool
+}
+
+// Gauges returns the metrics that are read from the parts of a node when they are collected.
+func Gauges(s Source) []prometheus.Collector {
+	gauge := func(name, help string, value func() float64) prometheus.Collector {
+		return prometheus.NewGaugeFunc(prometheus.GaugeOpts{Name: name, Help: help}, value)
+	}
+	total := func(of func(fsm.Totals) uint64) func() float64 {
+		return func() (n float64) {
+			s.Machine.View(func(m *fsm.Machine) { n = float64(of(m.Totals())) })
+			return n
+		}
+	}
+	return []prometheus.Collector{
+		gauge("quorumlock_sessions", "Live sessions.", total(func(t fsm.Totals) uint64 { return t.Sessions })),
+		gauge("quorumlock_locks", "Locks held or waited for.", total(func(t fsm.Totals) uint64 { return t.Locks })),
+		gauge("quorumlock_holds", "Holds.", total(func(t fsm.Totals) uint64 { return t.Holds })),
+		gauge("quorumlock_waiters", "Requests that wait for a lock.", total(func(t fsm.Totals) uint64 { return t.Waiters })),
+		gauge("quorumlock_state_units", "What the state takes of its budget.", func() float64 { return float64(s.Machine.Units()) }),
+		gauge("quorumlock_state_units_limit", "The budget of the state, max_state_bytes.", func() float64 { return float64(s.Machine.Limits().GetMaxStateBytes()) }),
+		gauge("quorumlock_watches", "Watches on this node.", func() float64 { watches, _ := s.EventLog.Size(); return float64(watches) }),
+		gauge("quorumlock_event_log_events", "Events that watches may still ask this node for.", func() float64 { _, events := s.EventLog.Size(); return float64(events) }),
+		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 {
+			if s.Serving() {
+				return 1
+			}
+			return 0
+		}),
+		gauge("quorumlock_term", "Raft's term.", ofRaft(s, (*raft.Raft).CurrentTerm)),
+		gauge("quorumlock_commit_index", "The last log entry known to be committed.", ofRaft(s, (*raft.Raft).CommitIndex)),
+		gauge("quorumlock_applied_index", "The last log entry that the state includes.", func() float64 { return float64(s.Machine.AppliedIndex()) }),
+		gauge("quorumlock_queued_commands", "Commands that wait to be proposed.", func() float64 { return float64(s.Proposer.Queued()) }),
+		prometheus.NewCounterFunc(prometheus.CounterOpts{Name: "quorumlock_discarded_commands_total", Help: "Commands whose handler failed; report them."}, func() (n float64) {
+			s.Machine.View(func(m *fsm.Machine) { n = float64(m.Discarded()) })
+			return n
+		}),
+		gauge("quorumlock_state_agreed_index", "The last log entry after which this node found its state to be that of a majority.", func() float64 { agreed, _ := s.Checker.Extent(); return float64(agreed) }),
+		gauge("quorumlock_state_differing_index", "The last log entry after which nodes differed without a majority; alarming while above quorumlock_state_agreed_index.", func() float64 { _, differing := s.Checker.Extent(); return float64(differing) }),
+		gauge("quorumlock_alarms", "Alarms of this node that no operator has acknowledged; qlock status shows them.", func() float64 { return float64(s.Alarms()) }),
+		gauge("quorumlock_grants_suspended", "1 while nothing is granted, because nodes differ in their state.", func() (n float64) {
+			s.Machine.View(func(m *fsm.Machine) { n = min(1, float64(m.GrantsSuspended())) })
+			return n
+		}),
+	}
+}
+
+func ofRaft(s Source, value func(*raft.Raft) uint64) func() float64 {
+	return func() float64 {
+		if node := s.Cluster.Raft(); node != nil {
+			return float64(value(node))
+		}
+		return 0
+	}
+}

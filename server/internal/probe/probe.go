@@ -1,0 +1,146 @@
+package probe
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/server/internal/directory"
+	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/peerport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Timeout bounds one request to one node.
+const Timeout = time.Second
+
+// CaughtUp is how many entries a node may lack when it gets its vote, or the leadership. It receives them while the
+// change is being committed.
+const CaughtUp = 256
+
+// Answer is the result of probing one peer.
+type Answer struct {
+	Peer  directory.Peer
+	State *wire.NodeState // nil if it did not answer
+	// Cluster is the cluster of the peer, if it is not ours.
+	Cluster string
+	Err     error
+}
+
+// Prober probes other nodes over the peer port.
+type Prober struct {
+	Layer     *peerport.Layer
+	Directory *directory.Directory
+}
+
+// All probes all peers concurrently. The answers have the order of the peers.
+func (p Prober) All(ctx context.Context, peers []directory.Peer) []Answer {
+	answers := make([]Answer, len(peers))
+	var asked sync.WaitGroup
+	for i, peer := range peers {
+		asked.Go(func() { answers[i] = p.One(ctx, peer) })
+	}
+	asked.Wait()
+	return answers
+}
+
+// One probes one peer.
+func (p Prober) One(ctx context.Context, peer directory.Peer) Answer {
+	ctx, cancel := context.WithTimeout(ctx, Timeout)
+	defer cancel()
+	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}})
+	a := Answer{Peer: peer, State: resp.GetState(), Err: err}
+	mine, theirs := p.Directory.ClusterID(), reply.GetClusterId()
+	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
+		a.Cluster = theirs
+	}
+	if a.State.GetMember().GetId() != peer.ID {
+		a.State = nil
+	}
+	return a
+}
+
+// Unreachable returns the peers that did not answer, with the reasons.
+func Unreachable(answers []Answer) []string {
+	var texts []string
+	for _, a := range answers {
+		if a.State == nil {
+			texts = append(texts, fmt.Sprintf("%s: %v", a.Peer.ID, a.Err))
+		}
+	}
+	return texts
+}
+
+// Leader returns the leader of the highest term named in the answers, among those that answered themselves.
+func Leader(answers []Answer) (leader directory.Peer, ok bool) {
+	var term uint64
+	for _, a := range answers {
+		if a.State != nil && a.State.LeaderId == a.Peer.ID && a.State.Term >= term {
+			leader, term = a.Peer, a.State.Term
+		}
+	}
+	return leader, leader.ID != ""
+}
+
+// LongestLog returns the answer of the node with the longest log. Its state is nil if no node answered.
+func LongestLog(answers []Answer) (best Answer) {
+	for _, a := range answers {
+		if a.State != nil && (best.State == nil || a.State.LastIndex > best.State.LastIndex) {
+			best = a
+		}
+	}
+	return best
+}
+
+// SameCluster returns status.ErrOtherCluster unless all peers belong to one cluster, which is mine if that is
+// known.
+func SameCluster(answers []Answer, mine string) error {
+	for _, a := range answers {
+		theirs := a.Cluster
+		if a.State != nil {
+			theirs = a.State.ClusterId
+		}
+		if theirs == "" {
+			continue
+		}
+		if mine != "" && mine != theirs {
+			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", status.ErrOtherCluster, a.Peer.ID, a.Peer.Addr, theirs, mine)
+		}
+		mine = theirs
+	}
+	return nil
+}
+
+// Unanswered returns the error for a node that did not answer within Timeout. It is status.ErrPrecondition: the
+// client should neither retry nor doubt that this node leads, as it would if the call's timeout were passed on.
+func Unanswered(a Answer, remedy string) error {
+	what := "does not answer"
+	if errors.Is(a.Err, peerport.ErrRefused) {
+		what = "does not take the call"
+	}
+	return fmt.Errorf("%w: node %q at %s %s: nothing was changed: %s: %v", status.ErrPrecondition, a.Peer.ID, a.Peer.Addr, what, remedy, a.Err)
+}
+
+// Quorum is whether the cluster can replace a node.
+type Quorum int
+
+const (
+	NoLeader   Quorum = iota // there is no leader at present
+	HasLeader                // there is a leader
+	QuorumLost               // no leader can be elected
+)
+
+// QuorumOf returns the quorum according to the answers.
+func QuorumOf(answers []Answer) Quorum {
+	_, found := Leader(answers)
+	switch {
+	case found:
+		return HasLeader
+	case slices.ContainsFunc(answers, func(a Answer) bool { return a.State.GetMajorityLost() }):
+		return QuorumLost
+	}
+	return NoLeader
+}

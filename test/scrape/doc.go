@@ -1,0 +1,2 @@
+// Package scrape reads metrics in tests.
+package scrape
