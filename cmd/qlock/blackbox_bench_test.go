@@ -75,7 +75,7 @@ func TestBinaryBench(t *testing.T) {
 func TestBinaryBenchRefusesToDisturb(t *testing.T) {
 	ep := endpoint(t)
 	release := holding(t, ep, "bench/other", "--session-name", "somebody")
-	want(t, qlock(t, ep, "bench", "pairs", "--duration", "10ms"), 64, "the cluster serves others")
+	want(t, qlock(t, ep, "bench", "pairs", "--duration", "10ms"), 64, "the cluster serves other clients")
 	want(t, release(), 0, "")
 	want(t, qlock(t, ep, "bench", "pairs", "--beside-others", "--warm-up", "0s", "--duration", "10ms", "--ttl", "1ms"), 64, "ttl")
 	want(t, qlock(t, ports.For(t, 1)[0], "bench", "pairs", "--timeout", "200ms"), 69, "no serving leader")

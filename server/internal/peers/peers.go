@@ -279,7 +279,7 @@ func (p *Peers) Announced(incarnation string, index uint64) {
 }
 
 // Run writes the memory of the other nodes to the disk periodically, and immediately when a term has
-// termChanged, until ctx ends.
+// begun, until ctx ends.
 func (p *Peers) Run(ctx context.Context) {
 	tick := time.NewTicker(keepInterval)
 	defer tick.Stop()
