@@ -19,7 +19,7 @@ import (
 func unhurt(t *testing.T, p *port) {
 	t.Helper()
 	c := connect(t, p)
-	session := c.open(fmt.Appendf(nil, "unhurt-%s-%p", t.Name(), c))
+	session := c.open(fmt.Appendf(nil, "unhurt-%p-secret", c))
 	c.expect(wire.Status_GRANTED, acquire(session, 1, "unhurt", false))
 	c.expect(wire.Status_OK, &wire.Request{SessionId: session, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
 }
