@@ -31,6 +31,7 @@
 //	members   id                      nodes of the cluster
 //	removed   revision                the most recently removed members
 //	audit     id                      the last 256 operator actions
+//	imported  id                      audit records that a restore imported
 //
 // The outcomes in a session's window are stored with the session (outcome.go).
 //

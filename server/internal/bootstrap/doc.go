@@ -4,11 +4,11 @@
 // is to be added, or to a voter whose disk was wiped; the last must not take part in an election. So an empty
 // node runs raft only when one of these holds:
 //
-//   - A majority of the configured nodes, including itself, are empty too, and no node has state. Then these
-//     nodes begin one cluster, and each durably records the incarnations that it saw.
-//   - A node with state says that it knows this one under its incarnation, from the log or from having begun
-//     the cluster together.
+//   - A majority of the configured nodes, counting this one, are empty, and no node has state. These nodes then
+//     form a new cluster together, and each durably records the incarnations that it saw.
+//   - A node with state reports that it knows this node by its incarnation, from the log or from having formed the
+//     cluster together.
 //
-// A configured node that was not seen at the beginning becomes known by reporting itself to the leader. Any
-// other node waits to be added.
+// A configured node that was not seen when the cluster was formed reports itself to the leader, which records it.
+// Any other node waits to be added.
 package bootstrap

@@ -1,7 +1,7 @@
 // Package peers keeps what this node and its peers know about each other's disks, and compares it at each connection.
 //
-// A node stores for each peer what that peer has acknowledged: its term, its votes, and entries.
-// Two nodes exchange this when they connect. If a disk was rolled back, its node lacks something that a peer knows, and
-// stops. If two logs have forked, both nodes raise an alarm, and the branch with more voters continues. Package rollback
-// has the comparisons.
+// For each peer, a node stores what the peer's disk must contain: the peer's term, its last vote, its last committed
+// entry and its last start. Two nodes exchange this when they connect. A node whose disk was rolled back is missing
+// something that a peer remembers, so it stops. If the logs of two nodes have forked, both raise an alarm; the branch
+// with more voters continues. Package rollback implements the comparisons.
 package peers
