@@ -3,8 +3,8 @@
 //
 //   - garbage, foreign protocols, impossible lengths, torn and nested messages, on one connection each
 //     (garbage_test.go, bodies_test.go);
-//   - crowds: half-open connections, bytes that arrive one at a time, clients that never read, more
-//     connections than the limit (crowd_test.go, greed_test.go);
+//   - floods: half-open connections, bytes that arrive one at a time, clients that never read, more
+//     connections than the limit (floods_test.go, greed_test.go);
 //   - peers with every kind of wrong certificate, which must not reach raft (peers_test.go);
 //   - certificates replaced on disk, and access to the HTTP port (certificates_test.go);
 //   - overload (attacks_test.go): request floods, handshakes that never end, unread answers, requests that

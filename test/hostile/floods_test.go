@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	// floodSize is the number of connections in a crowd, halfOpen that of connections that are only opened.
+	// floodSize is the number of connections in a flood, halfOpen that of connections that are only opened.
 	floodSize, halfOpen = 80, 200
 	// drip is the interval between two bytes of a slow-loris attack.
 	drip = 250 * time.Millisecond
@@ -61,7 +61,7 @@ func floods(c *cluster) []flood {
 	return all
 }
 
-// testFloods lets crowds connect to every port, one after the other, since a port's log is sampled and each
+// testFloods lets floods connect to every port, one after the other, since a port's log is sampled and each
 // flood must appear in it. Only on the HTTP port, where they take long, the next one begins before the
 // previous one has ended.
 func testFloods(t *testing.T, c *cluster) {
@@ -91,7 +91,7 @@ func testFloods(t *testing.T, c *cluster) {
 	t.Run("messages that swell", func(t *testing.T) { t.Parallel(); testSwellingMessages(t, c) })
 }
 
-// run opens the crowd and waits until the node has closed all of it.
+// run opens the connections and waits until the node has closed all of it.
 func (k flood) run(t *testing.T, c *cluster) {
 	t.Helper()
 	if k.size == 0 {

@@ -20,9 +20,9 @@ func TestHostileTraffic(t *testing.T) {
 	}
 }
 
-// testAttacks runs the crowds last: under many errors logs are sampled, and each single attack must get its
+// testAttacks runs the floods last: under many errors logs are sampled, and each single attack must get its
 // line.
 func testAttacks(t *testing.T, c *cluster) {
 	t.Run("garbage", func(t *testing.T) { testGarbage(t, c) })
-	t.Run("crowds", func(t *testing.T) { testFloods(t, c) })
+	t.Run("floods", func(t *testing.T) { testFloods(t, c) })
 }

@@ -13,7 +13,7 @@ type boundary struct {
 	rest   int // bytes of the current message not passed on yet
 }
 
-// record records bytes that were passed on.
+// record notes bytes that were passed on.
 func (b *boundary) record(p []byte) {
 	for len(p) > 0 {
 		if b.rest == 0 {
