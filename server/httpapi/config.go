@@ -55,6 +55,8 @@ type Replica interface {
 	LeaderHTTP() string
 	// Serving reports whether this node leads and may answer.
 	Serving() bool
+	// CaughtUp reports whether this node has applied all that was committed when it started.
+	CaughtUp() bool
 	// HeartbeatAge returns the time since the session's last sign of life; leader only.
 	HeartbeatAge(session uint64) (time.Duration, bool)
 	// Remaining returns the session's remaining time without a further sign of life; leader only.

@@ -288,6 +288,8 @@ func (f *fake) LeaderHTTP() string {
 	return ""
 }
 
+func (f *fake) CaughtUp() bool { return true }
+
 func (f *fake) Serving() bool {
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()

@@ -37,9 +37,15 @@ func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 		if err := n.Watch(soon, req, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a watch that gives up: %v", err)
 		}
+		if n.CaughtUp() {
+			t.Error("a node that has heard of nobody has caught up")
+		}
 		resumed, started := n.watch(req, nil), n.watch(&wire.WatchRequest{}, nil)
 		c.net.Heal()
 		c.eventually("the watches are answered", func() bool { return resumed.last() != nil && started.last() != nil })
+		if !n.CaughtUp() {
+			t.Error("the node answers watches, and has not caught up")
+		}
 		if last := resumed.last(); last.Status != wire.Status_OK {
 			t.Errorf("resumed: %v", last)
 		}

@@ -236,6 +236,9 @@ func (r *Replica) Serving() bool {
 	return r.leadership != nil && r.leadership.serving
 }
 
+// CaughtUp reports whether this node has applied all that was committed when it started.
+func (r *Replica) CaughtUp() bool { return r.catchUp.Done() }
+
 // do is execute without the result.
 func (r *Replica) do(ctx context.Context, lead *leadership, cmd *wire.Command, level uint32) error {
 	_, err := r.Execute(ctx, lead.term, cmd, level)

@@ -49,13 +49,21 @@ func (t *Tracker) Applied(index uint64) { t.applied.Store(index) }
 // End records that the node has caught up. A leader has, as soon as it serves.
 func (t *Tracker) End() { t.ended.Do(func() { close(t.done) }) }
 
+// Done reports whether the node has caught up.
+func (t *Tracker) Done() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // Wait waits until the node has caught up. It returns status.ErrUnavailable if that takes too long, ctx's error if that
 // ends, and nil if the node stops.
 func (t *Tracker) Wait(ctx context.Context, stops <-chan struct{}) error {
-	select {
-	case <-t.done:
+	if t.Done() {
 		return nil
-	default:
 	}
 	enough := time.NewTimer(waitTimeout)
 	defer enough.Stop()

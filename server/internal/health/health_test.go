@@ -22,12 +22,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type node struct {
 	leader  string
 	serving bool
+	behind  bool
 	status  *wire.StatusResponse
 	err     error
 }
 
 func (n *node) Leader() *wire.LeaderHint { return &wire.LeaderHint{Id: n.leader} }
 func (n *node) Serving() bool            { return n.serving }
+func (n *node) CaughtUp() bool           { return !n.behind }
 func (n *node) Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error) {
 	return n.status, n.err
 }
@@ -44,6 +46,7 @@ func TestReady(t *testing.T) {
 		{"no leader", node{}, false, "no leader is known"},
 		{"elected", node{leader: "n1"}, false, "not ready to serve"},
 		{"follower", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 1_500}}, false, ""},
+		{"follower that has just started", node{leader: "n2", behind: true, status: &wire.StatusResponse{CommitIndex: 500, AppliedIndex: 500}}, false, "caught up"},
 		{"follower at the limit", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 1_000}}, false, ""},
 		{"follower that lags", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 500}}, false, "1500 log entries"},
 		{"follower that cannot tell", node{leader: "n2", err: errors.New("disk")}, false, "disk"},

@@ -30,6 +30,8 @@ type Replica interface {
 	Leader() *wire.LeaderHint
 	// Serving reports whether this node leads and may answer.
 	Serving() bool
+	// CaughtUp reports whether this node has applied all that was committed when it started.
+	CaughtUp() bool
 	// Status describes the cluster as this node sees it.
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
 }
@@ -62,6 +64,8 @@ func (p *Probe) Ready(ctx context.Context) Readiness {
 		state.Reason = "no leader is known"
 	case state.LeaderID == p.NodeID:
 		state.Reason = "this node was elected and is not ready to serve yet"
+	case !p.Replica.CaughtUp(): // its commit index may be as old as its state
+		state.Reason = "this node has not caught up with the cluster since its start"
 	default:
 		state.Reason = p.behind(ctx)
 		state.Ready = state.Reason == ""
