@@ -175,6 +175,7 @@ check: lint ## the long versions of everything: between one and two hours
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
 	$(RACE) -timeout 5m -p 1 $(FAULTS)
 	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
+	$(GO) test -vet=off -timeout 15m -short -run '^$$' -bench . -benchtime 1x ./...
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
 	cd scripts/compare && $(GO) vet ./... && $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...

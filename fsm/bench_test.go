@@ -278,7 +278,9 @@ func BenchmarkRetryInQueue(b *testing.B) {
 	var last Wait
 	m.EachWait(func(w Wait) bool { last = w; return true })
 	c, _ := m.claims.get(last.ID)
-	data := lockEntry(b, last.SessionID, c.seq, "hot")
+	data := entry(b, &wire.Command{SessionId: last.SessionID, Seq: c.seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+		Locks: []*wire.LockRequest{{Name: "hot"}}, Owner: c.owner, WaitForever: true,
+	}}})
 	b.ReportAllocs()
 	for b.Loop() {
 		mustApply(b, m, data, wire.Status_QUEUED)
