@@ -127,7 +127,7 @@ func TestLongLineLeavesTheWindowSmall(t *testing.T) {
 		done := make(chan error, callers)
 		for i := range callers {
 			go func() {
-				hold, err := s.TryLock(context.Background(), fmt.Sprint("free/", i))
+				hold, err := s.Lock(context.Background(), fmt.Sprint("free/", i), WithTry())
 				if err == nil {
 					err = hold.Unlock(context.Background())
 				}

@@ -17,21 +17,45 @@ const (
 	ackMost = 512
 )
 
+// window numbers the requests of a session and acknowledges their outcomes. It is guarded by the client's
+// mutex.
+type window struct {
+	session *Session
+
+	nextSeq       uint64
+	unsent        callList         // requests without a sequence number yet
+	unanswered    callList         // by seq; the first is the low-water mark
+	waits         map[uint64]*call // acquires that were QUEUED, by seq
+	acks          []uint64         // outcomes to be acknowledged one by one
+	acknowledging *call
+}
+
+// attachment is the connection that a session is attached to, and what the answer to the last attach
+// reported. It is guarded by the client's mutex.
+type attachment struct {
+	session *Session
+
+	conn      *conn // nil if none
+	attaching *call
+	resumed   resumption
+	parked    callList // requests that wait until the session is attached
+}
+
 // addCall adds a call to the session. The call is numbered when it is first sent.
-func (s *Session) addCall(k *call) {
-	k.session = s
-	k.request.SessionId = s.id
-	s.unsent.push(k)
+func (w *window) addCall(k *call) {
+	k.session = w.session
+	k.request.SessionId = w.session.id
+	w.unsent.push(k)
 }
 
 // number assigns a call its sequence number, with which the cluster executes it exactly once. Numbers
 // follow the order of sending. If they were assigned earlier, requests waiting to be sent would hold back
 // the mark while others overtake them, until the session's window is full.
-func (s *Session) number(k *call) {
-	s.unsent.remove(k)
-	k.request.Seq = s.nextSeq
-	s.nextSeq++
-	s.unanswered.push(k)
+func (w *window) number(k *call) {
+	w.unsent.remove(k)
+	k.request.Seq = w.nextSeq
+	w.nextSeq++
+	w.unanswered.push(k)
 	if a := k.acquired; a != nil && a.acquire.Owner == 0 {
 		a.acquire.Owner = k.request.Seq
 	}
@@ -40,46 +64,46 @@ func (s *Session) number(k *call) {
 // renumber resends a call that was refused because the session's window is full. The call was not executed
 // and is not remembered, so it may take a new number. Under its old number it would hold back the mark and
 // thus keep the window full.
-func (s *Session) renumber(k *call) {
-	s.clearNumber(k)
-	s.client.again(k)
+func (w *window) renumber(k *call) {
+	w.clearNumber(k)
+	w.session.client.again(k)
 }
 
 // clearNumber makes an answered request unsent again, so that it gets a new sequence number.
-func (s *Session) clearNumber(k *call) {
-	s.removeFromLists(k)
+func (w *window) clearNumber(k *call) {
+	w.removeFromLists(k)
 	k.request.Seq = 0
-	s.unsent.push(k)
+	w.unsent.push(k)
 }
 
 // removeFromLists removes an answered request from the session's lists.
-func (s *Session) removeFromLists(k *call) {
+func (w *window) removeFromLists(k *call) {
 	if k.sessionList != nil {
 		k.sessionList.remove(k)
 	}
 	if k.queued {
-		delete(s.waits, k.request.Seq)
+		delete(w.waits, k.request.Seq)
 		k.queued = false
 	}
 }
 
 // mark returns the low-water mark: every request below it has had its first answer.
-func (s *Session) mark() uint64 {
-	if s.unanswered.head == nil {
-		return s.nextSeq
+func (w *window) mark() uint64 {
+	if w.unanswered.head == nil {
+		return w.nextSeq
 	}
-	return s.unanswered.head.request.Seq
+	return w.unanswered.head.request.Seq
 }
 
 // stamp writes the acknowledgements into a request. Only outcomes below the mark are acknowledged: there a
 // late duplicate is answered STALE and never executed again.
-func (s *Session) stamp(k *call) {
-	mark := s.mark()
+func (w *window) stamp(k *call) {
+	mark := w.mark()
 	k.request.AckedBelow = mark
-	if len(s.acks) == 0 || len(k.request.Acked) > 0 {
+	if len(w.acks) == 0 || len(k.request.Acked) > 0 {
 		return
 	}
-	s.acks = slices.DeleteFunc(s.acks, func(seq uint64) bool {
+	w.acks = slices.DeleteFunc(w.acks, func(seq uint64) bool {
 		take := seq < mark && len(k.request.Acked) < ackMost
 		if take {
 			k.request.Acked = append(k.request.Acked, seq)
@@ -90,41 +114,41 @@ func (s *Session) stamp(k *call) {
 
 // forget removes a finished call from the session. Acknowledgements that it carried without effect are left
 // to another request.
-func (s *Session) forget(k *call) {
+func (w *window) forget(k *call) {
 	if k.sessionList != nil {
 		k.sessionList.remove(k)
 	}
 	if k.queued {
-		delete(s.waits, k.request.Seq)
+		delete(w.waits, k.request.Seq)
 	}
 	if len(k.request.Acked) > 0 {
-		s.acks = append(s.acks, k.request.Acked...)
+		w.acks = append(w.acks, k.request.Acked...)
 		k.request.Acked = nil
 	}
 	if k.kind == kindExtend {
 		k.hold.held.endExtend(k)
 	}
 	switch k {
-	case s.acknowledging:
-		s.acknowledging = nil
-	case s.heartbeat:
-		s.heartbeat = nil
+	case w.acknowledging:
+		w.acknowledging = nil
+	case w.session.heartbeat:
+		w.session.heartbeat = nil
 	}
 }
 
 // acknowledge records that the outcome of a request that had waited has arrived.
-func (s *Session) acknowledge(seq uint64) {
-	if s.state == Lost || slices.Contains(s.acks, seq) {
+func (w *window) acknowledge(seq uint64) {
+	if w.session.state == Lost || slices.Contains(w.acks, seq) {
 		return
 	}
-	s.acks = append(s.acks, seq)
-	if len(s.acks) <= ackBatch || s.acknowledging != nil || slices.Min(s.acks) >= s.mark() {
+	w.acks = append(w.acks, seq)
+	if len(w.acks) <= ackBatch || w.acknowledging != nil || slices.Min(w.acks) >= w.mark() {
 		return
 	}
-	s.acknowledging = &call{kind: kindAcknowledge, session: s}
-	s.acknowledging.request.SessionId = s.id
-	s.acknowledging.request.Body = &wire.Request_Acknowledge{Acknowledge: &wire.Acknowledge{}}
-	s.client.submit(s.acknowledging)
+	w.acknowledging = &call{kind: kindAcknowledge, session: w.session}
+	w.acknowledging.request.SessionId = w.session.id
+	w.acknowledging.request.Body = &wire.Request_Acknowledge{Acknowledge: &wire.Acknowledge{}}
+	w.session.client.submit(w.acknowledging)
 }
 
 // answered processes the answer to one of the session's requests.
@@ -146,7 +170,7 @@ func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 		s.attached(cn, k, result, before)
 		return
 	}
-	if k.kind == kindAcquire || k.kind == kindUpgrade {
+	if k.kind.policy().claims {
 		if err := k.mismatch(result); err != nil {
 			s.misanswered(k, err)
 			return
@@ -180,15 +204,15 @@ func (s *Session) dispatch(k *call, result *wire.Result) {
 	}
 }
 
-func (s *Session) heartbeatAnswered(k *call, status wire.Status_Code) {
+func (l *lifetime) heartbeatAnswered(k *call, status wire.Status_Code) {
 	if status == wire.Status_OK {
 		// A heartbeat that was due while this one was unanswered has been skipped: it is sent now.
-		s.heartbeatAt = s.proofAt + s.interval()
-		s.wakeBy(s.heartbeatAt)
+		l.heartbeatAt = l.proofAt + l.interval()
+		l.wakeBy(l.heartbeatAt)
 	} else {
-		s.heartbeatFailed()
+		l.heartbeatFailed()
 	}
-	s.client.finish(k)
+	l.session.client.finish(k)
 }
 
 func (s *Session) closeAnswered(k *call, status wire.Status_Code) {
@@ -200,72 +224,72 @@ func (s *Session) closeAnswered(k *call, status wire.Status_Code) {
 }
 
 // attach attaches the session to the current connection.
-func (s *Session) attach() {
-	c := s.client
-	if s.attaching != nil || s.conn != nil && s.conn == c.conn {
+func (a *attachment) attach() {
+	c := a.session.client
+	if a.attaching != nil || a.conn != nil && a.conn == c.conn {
 		return
 	}
-	s.attaching = &call{kind: kindAttach, session: s}
-	s.attaching.request.SessionId = s.id
-	s.attaching.request.Body = &wire.Request_Attach{Attach: &wire.AttachRequest{Secret: s.secret}}
-	c.submit(s.attaching)
+	a.attaching = &call{kind: kindAttach, session: a.session}
+	a.attaching.request.SessionId = a.session.id
+	a.attaching.request.Body = &wire.Request_Attach{Attach: &wire.AttachRequest{Secret: a.session.secret}}
+	c.submit(a.attaching)
 }
 
 // attached processes the answer to an attach: the session is resumed, or cannot be. before is the sending
 // time of the last request that was acknowledged before this answer.
-func (s *Session) attached(cn *conn, k *call, result *wire.Result, before time.Duration) {
-	c := s.client
+func (a *attachment) attached(cn *conn, k *call, result *wire.Result, before time.Duration) {
+	c := a.session.client
 	switch result.GetStatus() {
 	case wire.Status_OK:
 	case wire.Status_PERMISSION_DENIED:
-		s.gone(fmt.Errorf("%w: %w", ErrSessionLost, statusError(result)))
+		a.session.gone(fmt.Errorf("%w: %w", ErrSessionLost, statusError(result)))
 		return
 	default:
 		c.again(k)
 		return
 	}
-	s.attaching = nil
-	s.conn = cn
+	a.attaching = nil
+	a.conn = cn
 	c.finish(k)
-	if s.state != Lost {
-		s.resumed = resumption{sentAt: k.sentAt, revision: result.GetRevision()}
-		s.reconcile(result, before)
+	if a.session.state != Lost {
+		a.resumed = resumption{sentAt: k.sentAt, revision: result.GetRevision()}
+		a.reconcile(result, before)
 	}
-	for n := s.parked.n; n > 0; n-- {
-		c.place(s.parked.pop())
+	for n := a.parked.n; n > 0; n-- {
+		c.place(a.parked.pop())
 	}
 }
 
 // reconcile compares the cluster's state of the session with the client's. The answer does not reflect
 // changes at higher revisions than its own.
-func (s *Session) reconcile(result *wire.Result, before time.Duration) {
+func (a *attachment) reconcile(result *wire.Result, before time.Duration) {
 	state := result.GetSession()
-	clear(s.early)
-	s.resumed.holds = make(map[uint64]bool, len(state.GetHolds()))
+	clear(a.session.early)
+	a.resumed.holds = make(map[uint64]bool, len(state.GetHolds()))
 	for _, h := range state.GetHolds() {
-		s.resumed.holds[h.GetHoldId()] = true
-		s.adoptHold(h, before)
+		a.resumed.holds[h.GetHoldId()] = true
+		a.adoptHold(h, before)
 	}
-	for d := range s.holds.all {
-		if !s.resumed.holds[d.id] && d.revision <= result.GetRevision() {
+	for d := range a.session.holds.all {
+		if !a.resumed.holds[d.id] && d.revision <= result.GetRevision() {
 			d.missing()
 		}
 	}
 	known := make(map[uint64]bool, len(state.GetOutcomes()))
 	for _, outcome := range state.GetOutcomes() {
 		known[outcome.GetSeq()] = true
-		s.pushed(outcome, before)
+		a.session.pushed(outcome, before)
 	}
-	for seq, k := range s.waits {
+	for seq, k := range a.session.waits {
 		if !known[seq] && k.revision <= result.GetRevision() {
-			delete(s.waits, seq)
+			delete(a.session.waits, seq)
 			k.queued = false
-			s.unanswered.insert(k)
-			s.client.place(k)
+			a.session.unanswered.insert(k)
+			a.session.client.place(k)
 		}
 	}
-	if s.unanswered.n == 0 {
-		s.resumed.holds = nil
+	if a.session.unanswered.n == 0 {
+		a.resumed.holds = nil
 	}
 }
 
@@ -280,23 +304,23 @@ func (d *held) missing() {
 
 // adoptHold processes a hold listed in the answer to an attach. A hold without a caller is released:
 // nothing may remain held unnoticed.
-func (s *Session) adoptHold(held *wire.HeldLock, before time.Duration) {
-	if d := s.holds.find(held.GetHoldId()); d != nil {
+func (a *attachment) adoptHold(held *wire.HeldLock, before time.Duration) {
+	if d := a.session.holds.find(held.GetHoldId()); d != nil {
 		d.noticed(held.GetWanted(), held.GetRevocation(), false, func(grace uint32) time.Duration { return untilOf(before, grace) })
 		return
 	}
-	if s.waits[held.GetSeq()] != nil || s.open(held.GetSeq()) {
+	if a.session.waits[held.GetSeq()] != nil || a.session.open(held.GetSeq()) {
 		return
 	}
-	s.client.note(slog.LevelWarn, "releasing a hold that nobody asked for", "session", s.id, "lock", held.GetName())
-	h := newHold(s, held.GetName(), held.GetHoldId(), held.GetToken(), held.GetRevision())
+	a.session.client.note(slog.LevelWarn, "releasing a hold that nobody asked for", "session", a.session.id, "lock", held.GetName())
+	h := newHold(a.session, held.GetName(), held.GetHoldId(), held.GetToken(), held.GetRevision())
 	h.held.orphan = true
 	h.startRelease()
 }
 
 // open reports whether the request with that number has not had its first answer.
-func (s *Session) open(seq uint64) bool {
-	for k := s.unanswered.head; k != nil; k = k.links[sessionList].next {
+func (w *window) open(seq uint64) bool {
+	for k := w.unanswered.head; k != nil; k = k.links[sessionList].next {
 		if k.request.Seq == seq {
 			return true
 		}

@@ -30,7 +30,7 @@ func still(t *testing.T) (*Client, *conn) {
 	cn := newConn("n2:7400", near, &wire.HelloReply{NodeId: "n2", ClusterId: "c", Leader: hintOf("n1", 5)}, nil)
 	t.Cleanup(cn.discard)
 	c.conn, c.leader, c.cluster = cn, hintOf("n1", 5), "c"
-	c.sessions[7] = &Session{client: c}
+	c.sessions[7] = newSession(c)
 	return c, cn
 }
 

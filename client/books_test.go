@@ -151,7 +151,7 @@ func (b *listCheck) watchers() {
 		b.that(w.err == nil, "a watcher that has ended is kept: %v", w.err)
 		events := 0
 		for _, batch := range w.batches {
-			events += len(batch.Events)
+			events += len(batch.events)
 		}
 		b.that(events == w.events, "a watcher counts %d events, and has %d", w.events, events)
 		b.that(w.conn != nil || len(w.cut) == 0, "a watcher keeps part of a revision behind a break")

@@ -22,13 +22,7 @@ type extras struct {
 	upgrades  int     // in flight
 	undecided []*call // calls refused with NOT_HELD while an upgrade may have changed the token
 
-	notice      Notice
-	revocations int // number of revocations seen so far
-	call        func(Notice)
-	latest      chan Notice // channel of Revoked; created on first use
-	news        bool        // notice was not passed to call yet
-	calling     bool
-	hushed      bool
+	notices
 }
 
 // pendingExtend is an Extend in flight. It may shorten the hold, so until bounds the hold as well.
@@ -99,15 +93,15 @@ func (d *held) watchBound() {
 
 // expireHolds loses the holds whose deadline has passed. The cluster expires them soon after. Releasing
 // them here would skip their lock-delay.
-func (s *Session) expireHolds(now time.Duration) {
-	s.boundAt = never
-	for d := range s.bounded {
+func (l *lifetime) expireHolds(now time.Duration) {
+	l.boundAt = never
+	for d := range l.bounded {
 		at := d.deadline()
 		switch {
 		case now < at:
-			s.boundAt = min(s.boundAt, at)
+			l.boundAt = min(l.boundAt, at)
 		case d.rare.graced && d.rare.graceEnd <= at && !d.rare.expires:
-			d.lose(forced(d.rare.notice.Reason))
+			d.lose(forced(d.rare.revoked.last.Reason))
 		default:
 			d.lose(ErrHoldExpired)
 		}

@@ -427,7 +427,7 @@ func (b *boundCheck) worker(f *fake, s *Session, r *rand.Rand) {
 			short, stop := context.WithTimeout(context.Background(), time.Duration(1+r.IntN(2000))*time.Millisecond)
 			switch r.IntN(6) {
 			case 0:
-				_ = hold.TryUpgrade(short)
+				_ = hold.Upgrade(short, WithTry())
 			case 2:
 				if r.IntN(3) == 0 {
 					f.revoke(hold, "deploy", time.Duration(1000+r.IntN(6000))*time.Millisecond)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -19,59 +18,27 @@ type Client struct {
 	ctx       context.Context // cancelled by Close
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
-	need      chan struct{} // holds one token while there is a reason to connect
 	freeLists freeLists
 
-	mu     moment // guards the fields below and all state of sessions, holds and calls
+	mu     moment // guards the fields below, those of the parts, and all state of sessions, holds and calls
 	closed bool
 	notes  []note // log lines to write once mu is released
 
-	conn     *conn // nil while disconnected
-	nextCall uint64
-	byID     numbered         // the calls in flight
-	frame    wire.ClientFrame // reused for the request being sent
-	body     wire.ClientFrame_Request
-	flight   callList // sent and unanswered, oldest first
-	urgent   callList // to be sent to the leader first: requests that keep sessions alive or release locks
-	ready    callList // to be sent to the leader
-	anywhere callList // to be sent to any node
-	stalled  callList // to be resent at retryAt
-
-	watchers map[*Watcher]struct{}
-	watching map[uint64]*Watcher // the active watches, by request id
-
-	sessions map[uint64]*Session
-	schedule schedule // sessions by the time of their next event
-
-	alarm       Timer
-	alarmAt     time.Duration // 0 if not set
-	retryAt     time.Duration // 0 if no call is stalled
-	retries     int           // consecutive retries without a definite answer
-	silence     time.Duration // how long a request may be unanswered before the connection is closed
-	probeAt     time.Duration // the earliest time of the next probe
-	probes      int           // consecutive probes without a definite answer
-	probing     bool
-	cancelProbe func() // cancels the last probe; nil before the first
-
-	leader   *wire.LeaderHint // the leader of the highest known term
-	cluster  string           // cluster id of the last connection
-	next     *wire.LeaderHint // the leader to connect to next, if set
-	avoid    avoided
-	helper   helper   // the last node known to follow the leader
-	reroute  reroute  // reaching the leader through another node
-	made     *conn    // an established connection to use next
-	learned  []string // addresses learned from leader hints
-	turn     int      // rotates through the endpoints
-	attempts int      // consecutive connections that got no definite answer or ended early
-	lastErr  error    // error of the last connection attempt, reported to callers that stop waiting
+	// The parts of a client.
+	requestTable
+	sessionTable
+	connector
+	prober
+	rerouter
 }
 
-// note is a log line that is written after the mutex is released, so that a slow log handler cannot delay
-// the end of a hold.
+// note is a log line, or the call of a hook, for after the mutex is released, so that a slow log handler or
+// hook cannot delay the end of a hold.
 type note struct {
 	level slog.Level
 	text  string
 	args  []any
+	call  func() // instead of a log line
 }
 
 // New validates cfg and returns a client. The client connects on first use and must be closed.
@@ -88,17 +55,14 @@ func New(cfg Config) (*Client, error) {
 // newClient returns a client whose goroutine is not started yet.
 func newClient(cfg Config) *Client {
 	c := &Client{
-		cfg:      cfg,
-		clock:    cfg.Clock,
-		log:      cfg.Logger,
-		need:     make(chan struct{}, 1),
-		byID:     newNumbered(),
-		watchers: make(map[*Watcher]struct{}),
-		watching: make(map[uint64]*Watcher),
-		sessions: make(map[uint64]*Session),
-		leader:   &wire.LeaderHint{},
-		silence:  silenceMax,
+		cfg:   cfg,
+		clock: cfg.Clock,
+		log:   cfg.Logger,
 	}
+	c.requestTable = requestTable{client: c, byID: newNumbered(), watchers: make(map[*Watcher]struct{}), watching: make(map[uint64]*Watcher)}
+	c.sessionTable = sessionTable{client: c, sessions: make(map[uint64]*Session)}
+	c.connector = connector{client: c, need: make(chan struct{}, 1), leader: &wire.LeaderHint{}, silence: silenceMax}
+	c.prober.client, c.rerouter.client = c, c
 	if c.clock == nil {
 		c.clock = systemClock()
 	}
@@ -148,13 +112,24 @@ func (c *Client) unlock() {
 	c.notes = nil
 	c.mu.Unlock()
 	for _, n := range notes {
+		if n.call != nil {
+			n.call()
+			continue
+		}
 		c.log.Log(context.Background(), n.level, n.text, n.args...)
 	}
 }
 
 // note queues a log line to be written by unlock. The caller holds c.mu.
 func (c *Client) note(level slog.Level, text string, args ...any) {
-	c.notes = append(c.notes, note{level, text, shown(args)})
+	c.notes = append(c.notes, note{level: level, text: text, args: shown(args)})
+}
+
+// say writes a log line.
+func (c *Client) say(level slog.Level, text string, args ...any) {
+	c.mu.Lock()
+	c.note(level, text, args...)
+	c.unlock()
 }
 
 // shown escapes the texts among the values of a log line, so that no log handler sees control characters.
@@ -180,9 +155,9 @@ func (e shownError) Error() string { return wire.PrintableLine(e.error.Error()) 
 func (e shownError) Unwrap() error { return e.error }
 
 // wakeConnector wakes the connecting goroutine.
-func (c *Client) wakeConnector() {
+func (n *connector) wakeConnector() {
 	select {
-	case c.need <- struct{}{}:
+	case n.need <- struct{}{}:
 	default:
 	}
 }

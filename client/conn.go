@@ -66,68 +66,87 @@ func (cn *conn) fail(err error) {
 	transport.Cut(cn.nc)
 }
 
+// connector finds the leader and keeps a connection to it, or to any node while there is no leader. Except for
+// need it is guarded by the client's mutex.
+type connector struct {
+	client *Client
+	need   chan struct{} // holds one token while there is a reason to connect
+
+	conn     *conn            // nil while disconnected
+	silence  time.Duration    // how long a request may be unanswered before the connection is closed
+	leader   *wire.LeaderHint // the leader of the highest known term
+	cluster  string           // cluster id of the last connection
+	next     *wire.LeaderHint // the leader to connect to next, if set
+	avoid    avoided
+	made     *conn    // an established connection to use next
+	learned  []string // addresses learned from leader hints
+	turn     int      // rotates through the endpoints
+	attempts int      // consecutive connections that got no definite answer or ended early
+	lastErr  error    // error of the last connection attempt, reported to callers that stop waiting
+}
+
 // run connects whenever there is a reason to, until Close.
-func (c *Client) run() {
-	defer c.wg.Done()
-	defer c.discardMade()
-	for c.awaitNeed() {
-		cn, err := c.connect()
+func (n *connector) run() {
+	defer n.client.wg.Done()
+	defer n.discardMade()
+	for n.awaitNeed() {
+		cn, err := n.connect()
 		if err != nil {
-			c.connectFailed(err)
+			n.connectFailed(err)
 			continue
 		}
-		stop := context.AfterFunc(c.ctx, func() { c.hangUp(cn) })
-		if c.adopt(cn) {
-			err = c.read(cn)
+		stop := context.AfterFunc(n.client.ctx, func() { n.hangUp(cn) })
+		if n.adopt(cn) {
+			err = n.read(cn)
 		}
 		stop()
-		c.drop(cn, err)
+		n.drop(cn, err)
 	}
 }
 
 // hangUp closes the connection of a closed client after flushing its outbox.
-func (c *Client) hangUp(cn *conn) {
+func (n *connector) hangUp(cn *conn) {
 	_ = cn.out.Close(nil)
 	transport.Cut(cn.nc)
 }
 
 // awaitNeed waits for the backoff and then for a reason to connect. It returns false once the client is
 // closed.
-func (c *Client) awaitNeed() bool {
-	c.mu.Lock()
-	c.attempts++
-	wait := backoff(c.attempts-connectFree, connectFirst, connectMost)
-	if c.attempts <= connectFree || c.made != nil {
+func (n *connector) awaitNeed() bool {
+	n.client.mu.Lock()
+	n.attempts++
+	wait := backoff(n.attempts-connectFree, connectFirst, connectMost)
+	if n.attempts <= connectFree || n.made != nil {
 		wait = 0
 	}
-	c.mu.Unlock()
+	n.client.mu.Unlock()
 	if wait > 0 {
 		pause := time.NewTimer(wait)
 		defer pause.Stop()
 		select {
 		case <-pause.C:
-		case <-c.ctx.Done():
+		case <-n.client.ctx.Done():
 			return false
 		}
 	}
 	for {
-		c.mu.Lock()
-		needed := c.wanted() || c.anywhere.n > 0
-		c.mu.Unlock()
-		if needed && c.ctx.Err() == nil {
+		n.client.mu.Lock()
+		needed := n.wanted() || n.client.anywhere.n > 0
+		n.client.mu.Unlock()
+		if needed && n.client.ctx.Err() == nil {
 			return true
 		}
 		select {
-		case <-c.need:
-		case <-c.ctx.Done():
+		case <-n.need:
+		case <-n.client.ctx.Done():
 			return false
 		}
 	}
 }
 
 // wanted reports whether there is work that only a leader can do.
-func (c *Client) wanted() bool {
-	return len(c.sessions)+len(c.watchers)+c.ready.n+c.urgent.n+c.stalled.n > 0
+func (n *connector) wanted() bool {
+	return len(n.client.sessions)+len(n.client.watchers)+n.client.ready.n+n.client.urgent.n+n.client.stalled.n > 0
 }
 
 // backoff returns a random time up to first·2^n, capped at most (full jitter).
@@ -139,19 +158,19 @@ func backoff(n int, first, most time.Duration) time.Duration {
 	return rand.N(limit) + time.Microsecond
 }
 
-func (c *Client) connectFailed(err error) {
-	c.mu.Lock()
-	c.lastErr = err
-	c.note(slog.LevelWarn, "no node reached", "err", err)
-	c.wakeConnector()
-	c.unlock()
+func (n *connector) connectFailed(err error) {
+	n.client.mu.Lock()
+	n.lastErr = err
+	n.client.note(slog.LevelWarn, "no node reached", "err", err)
+	n.wakeConnector()
+	n.client.unlock()
 }
 
 // dial opens a connection and completes the hello.
-func (c *Client) dial(ctx context.Context, addr string) (*conn, error) {
+func (n *connector) dial(ctx context.Context, addr string) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
-	nc, reply, in, err := c.hello(ctx, addr, "")
+	nc, reply, in, err := n.hello(ctx, addr, "")
 	if err != nil {
 		return nil, err
 	}
@@ -176,16 +195,16 @@ func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.Fra
 
 // hello opens a connection and returns the node's answer to the first frame. With tunnelTo, that frame asks
 // for a tunnel to the leader.
-func (c *Client) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
+func (n *connector) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
 	var network transport.Network
-	if c.cfg.Dial != nil {
-		network = dialler(c.cfg.Dial)
+	if n.client.cfg.Dial != nil {
+		network = dialler(n.client.cfg.Dial)
 	}
-	nc, err := transport.Dial(ctx, network, addr, c.cfg.TLS)
+	nc, err := transport.Dial(ctx, network, addr, n.client.cfg.TLS)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: c.cfg.Agent, TunnelTo: tunnelTo})
+	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: n.client.cfg.Agent, TunnelTo: tunnelTo})
 	if err != nil {
 		transport.Cut(nc)
 		return nil, nil, nil, err
@@ -211,69 +230,69 @@ func (cn *conn) discard() {
 }
 
 // adopt makes cn the client's connection, attaches every session and sends the waiting requests.
-func (c *Client) adopt(cn *conn) bool {
-	c.mu.Lock()
-	defer c.unlock()
-	if c.closed {
+func (n *connector) adopt(cn *conn) bool {
+	n.client.mu.Lock()
+	defer n.client.unlock()
+	if n.client.closed {
 		return false
 	}
-	c.conn = cn
-	cn.receivedAt = c.mu.now()
+	n.conn = cn
+	cn.receivedAt = n.client.mu.now()
 	cn.spoke = cn.receivedAt
-	c.begin(cn)
-	c.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "")
+	n.begin(cn)
+	n.client.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "")
 	if cn.leads {
-		c.reroute.used = cn.direct != ""
-		c.attachAll()
+		n.client.reroute.used = cn.direct != ""
+		n.client.attachAll()
 	}
-	c.armAround(cn)
-	c.pump()
+	n.client.armAround(cn)
+	n.client.pump()
 	return true
 }
 
 // begin accepts what the node reports about the leader. It replaces earlier information if the node itself
 // leads or belongs to another cluster, because each cluster counts terms from the start. A node without a
 // cluster id may belong to another cluster, even if the client connected before to nodes without one.
-func (c *Client) begin(cn *conn) {
-	if cn.leads || cn.cluster == "" || cn.cluster != c.cluster {
-		c.leader = &wire.LeaderHint{Term: min(c.leader.GetTerm(), cn.term)}
+func (n *connector) begin(cn *conn) {
+	if cn.leads || cn.cluster == "" || cn.cluster != n.cluster {
+		n.leader = &wire.LeaderHint{Term: min(n.leader.GetTerm(), cn.term)}
 	}
-	c.cluster = cn.cluster
-	c.noteLeader(cn.leader)
+	n.cluster = cn.cluster
+	n.noteLeader(cn.leader)
 }
 
 // attachAll attaches every session to the connection, which also sends their requests.
-func (c *Client) attachAll() {
-	for _, s := range c.sessions {
+func (t *sessionTable) attachAll() {
+	for _, s := range t.sessions {
 		s.attach()
 	}
 }
 
 // read handles frames until the connection ends.
-func (c *Client) read(cn *conn) error {
+func (n *connector) read(cn *conn) error {
 	for {
 		if err := cn.in.ReadBy(&cn.frames); err != nil {
 			return err
 		}
-		if err := c.handle(cn, cn.frames.Frame()); err != nil {
+		if err := n.handle(cn, cn.frames.Frame()); err != nil {
 			return err
 		}
 	}
 }
 
-func (c *Client) handle(cn *conn, frame *wire.ServerFrame) error {
-	c.mu.Lock()
-	defer c.unlock()
+func (n *connector) handle(cn *conn, frame *wire.ServerFrame) error {
+	n.client.mu.Lock()
+	defer n.client.unlock()
 	if cn.err != nil {
 		// The client has left this connection. Its answers would be mistaken for answers of the next one.
 		return cn.err
 	}
-	cn.receivedAt = c.mu.now()
+	cn.receivedAt = n.client.mu.now()
 	switch f := frame.GetFrame().(type) {
 	case *wire.ServerFrame_Response:
-		return c.onResponse(cn, f.Response)
+		return n.client.onResponse(cn, f.Response)
 	case *wire.ServerFrame_Push:
-		return c.onPush(cn, f.Push)
+		return n.client.onPush(cn, f.Push)
 	case *wire.ServerFrame_Goodbye:
 		return &transport.GoodbyeError{Code: f.Goodbye.GetCode(), Message: f.Goodbye.GetMessage()}
 	}
@@ -281,83 +300,83 @@ func (c *Client) handle(cn *conn, frame *wire.ServerFrame) error {
 }
 
 // drop abandons a connection and requeues its requests in flight.
-func (c *Client) drop(cn *conn, err error) {
+func (n *connector) drop(cn *conn, err error) {
 	transport.Cut(cn.nc)
 	_ = cn.out.Close(nil)
-	c.mu.Lock()
-	defer c.unlock()
+	n.client.mu.Lock()
+	defer n.client.unlock()
 	if cn.err != nil {
 		err = cn.err
 	}
-	if c.conn == cn {
-		c.conn = nil
+	if n.conn == cn {
+		n.conn = nil
 	}
-	if cn.direct != "" && c.next == nil && c.made == nil {
-		c.next = &wire.LeaderHint{ClientAddr: cn.addr} // that node knows the leader and is reachable
+	if cn.direct != "" && n.next == nil && n.made == nil {
+		n.next = &wire.LeaderHint{ClientAddr: cn.addr} // that node knows the leader and is reachable
 	}
 	if cn.useful && time.Since(cn.since) >= steady {
-		c.attempts = 0
+		n.attempts = 0
 	}
-	if c.cancelProbe != nil {
-		c.cancelProbe() // the next connection starts its own probe
+	if n.client.cancelProbe != nil {
+		n.client.cancelProbe() // the next connection starts its own probe
 	}
-	c.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
-	for _, s := range c.sessions {
+	n.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
+	for _, s := range n.client.sessions {
 		s.conn, s.attaching, s.heartbeat, s.acknowledging = nil, nil, nil, nil
 	}
-	for k := c.flight.pop(); k != nil; k = c.flight.pop() {
-		c.byID.remove(k)
-		c.cutOff(cn, k)
+	for k := n.client.flight.pop(); k != nil; k = n.client.flight.pop() {
+		n.client.byID.remove(k)
+		n.client.cutOff(cn, k)
 	}
-	for _, l := range []*callList{&c.urgent, &c.ready, &c.stalled} {
-		c.lineUp(l)
+	for _, l := range []*callList{&n.client.urgent, &n.client.ready, &n.client.stalled} {
+		n.client.lineUp(l)
 	}
-	c.retryAt = 0
-	c.rewatch(cn)
-	if !c.closed {
-		c.note(slog.LevelInfo, "connection ended", "addr", cn.addr, "node", cn.node, "err", err)
-		c.wakeConnector()
+	n.client.retryAt = 0
+	n.client.rewatch(cn)
+	if !n.client.closed {
+		n.client.note(slog.LevelInfo, "connection ended", "addr", cn.addr, "node", cn.node, "err", err)
+		n.wakeConnector()
 	}
 }
 
 // cutOff handles a call whose answer will not arrive any more.
-func (c *Client) cutOff(cn *conn, k *call) {
+func (t *requestTable) cutOff(cn *conn, k *call) {
 	switch {
 	case k.finished:
-	case c.transferred(cn, k):
-		k.response = &wire.Response{Leader: c.leader}
-		c.finish(k)
-	case k.ofConnection():
-		c.finish(k)
-	case k.kind == kindAdmin, k.kind == kindOperate:
-		c.fail(k, &StatusError{wire.Status_UNCERTAIN, c.lastErr.Error()})
+	case t.transferred(cn, k):
+		k.response = &wire.Response{Leader: t.client.leader}
+		t.finish(k)
+	case k.kind.policy().ofConnection:
+		t.finish(k)
+	case k.kind.policy().once:
+		t.fail(k, &StatusError{StatusUncertain, t.client.lastErr.Error()})
 	case k.kind == kindOpen && k.abandoned:
 		// If a session was opened, no heartbeat will be sent for it, so it ends with its TTL.
-		c.finish(k)
+		t.finish(k)
 	default:
-		c.place(k)
+		t.place(k)
 	}
 }
 
 // transferred reports whether a leadership transfer is known to have succeeded: the push about the new
 // leader arrived before the answer, and the client has followed it.
-func (c *Client) transferred(cn *conn, k *call) bool {
+func (t *requestTable) transferred(cn *conn, k *call) bool {
 	body, ok := k.request.Body.(*wire.Request_TransferLeadership)
-	if !ok || c.leader.GetTerm() <= cn.term || c.leader.GetId() == cn.node {
+	if !ok || t.client.leader.GetTerm() <= cn.term || t.client.leader.GetId() == cn.node {
 		return false
 	}
 	wanted := body.TransferLeadership.GetId()
-	return wanted == "" || wanted == c.leader.GetId()
+	return wanted == "" || wanted == t.client.leader.GetId()
 }
 
 // lineUp moves the calls of one list back to where they wait for a connection.
-func (c *Client) lineUp(l *callList) {
+func (t *requestTable) lineUp(l *callList) {
 	for n := l.n; n > 0; n-- {
 		k := l.pop()
-		if k.ofConnection() {
-			c.finish(k)
+		if k.kind.policy().ofConnection {
+			t.finish(k)
 			continue
 		}
-		c.place(k)
+		t.place(k)
 	}
 }

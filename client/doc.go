@@ -3,11 +3,14 @@
 // A [Client] is one connection to the cluster, shared by all goroutines of a process. A [Session] owns
 // locks and stays alive as long as its heartbeats are acknowledged. A [Hold] is one granted lock.
 //
-//	c, err := client.New(client.Config{Endpoints: []string{"127.0.0.1:7400"}})
+//	c, err := client.New(client.FromEnv()) // or a client.Config
 //	s, err := c.NewSession(ctx, client.SessionOptions{})
 //	err = s.Do(ctx, "orders/42", func(ctx context.Context, token uint64) error {
 //		return refund(ctx, token)
 //	})
+//
+// A program that runs for a long time uses [Client.Supervise] instead of [Client.NewSession]: a
+// [SupervisedSession] is reopened whenever it is lost.
 //
 // # Guarantees
 //
@@ -26,28 +29,33 @@
 //
 // # Features
 //
-// A lock is held exclusively or, with [WithShared], by several readers. A reader can become the only writer
-// with [Hold.Upgrade], and a writer can become a reader with [Hold.Downgrade]. A [LockSpec] with a limit is
-// a semaphore, and [Session.LockAll] acquires several locks in one step. [Reentrant] counts the acquires of
-// one owner, [WithMaxHold] bounds a hold, and [WithRevocation] notifies the holder when others want the
-// lock. If a hold ends while its session is alive, its context's cause is ErrHoldExpired or ErrForced.
+// A call waits as long as its ctx allows, with [WithWait] for a given time, and with [WithTry] not at all. A
+// lock is held exclusively or, with [WithShared], by several readers. A reader can become the only writer
+// with [Hold.Upgrade], and a writer can become a reader with [Hold.Downgrade]. A [Semaphore] limits the
+// number of holders, and [Session.LockAll] acquires several locks in one step. [Reentrant] counts the
+// acquires of one owner, and [WithMaxHold] bounds a hold. [OnWanted] notifies the holder when others wait,
+// and [OnRevoked] when an operator asks for the lock back. If a hold ends while its session is alive, its
+// context's cause is ErrHoldExpired or ErrForced.
 //
 // [Client.Watch] follows events without gaps, across broken connections and changes of leadership.
 // [Client.AcquireLease] serves programs that exit before the lock should be released: any process that has
 // the lease's secret can extend and release it.
 //
-// Common uses are ready-made: [RWLock], [Semaphore], [MultiLock], [Election] and its observers, [Once] for
-// a job that starts on every machine but should run on one, and [Locker] for code that expects a
-// sync.Locker. Package fence is for the protected resource: it compares tokens in memory and in SQL.
+// Common uses are ready-made: [Semaphore], [Election] and its observers, [Once] for a job that starts on
+// every machine but should run on one, and [Locker] for code that expects a sync.Locker. Package admin
+// reads the state of a cluster and changes it. Package fence is for the protected resource: it compares
+// tokens in memory and in SQL.
 //
 // # Implementation
 //
 // Texts are validated before a request is queued (texts.go). One goroutine finds the leader, reads its
 // frames, and finds the next leader when the connection ends (conn.go, endpoints.go). Requests are kept in
-// lists guarded by the client's single mutex and are sent as one frame each (requests.go). Responses are
-// matched to requests by number (numbered.go), and the memory of frequent calls is reused (free_lists.go).
-// Responses are interpreted in session.go, lock.go, hold.go and upgrade.go. One timer serves the deadlines
-// and heartbeats of all sessions and the detection of a stalled leader (heartbeat.go).
+// lists guarded by the client's single mutex and are sent as one frame each (requests.go). One row for each
+// kind of request says how it is sent and repeated (kinds.go). Responses are matched to requests by number
+// (numbered.go), and the memory of frequent calls is reused (free_lists.go). Responses are interpreted in
+// session.go, lock.go, hold.go and upgrade.go. One timer serves the deadlines and heartbeats of all
+// sessions and the detection of a stalled leader (heartbeat.go). Status, Event and the other exported types
+// are copies of those of the schema, with the same numbers (status.go, event.go).
 //
 // A hold with its own bound ends here before it ends on the cluster (bounds.go). The leader counts from the
 // time it applies the request that starts the bound; the client counts from the first transmission of that

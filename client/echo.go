@@ -36,7 +36,7 @@ func decided(status wire.Status_Code) bool {
 // failure returns the error in the answer to a call outside any session, or nil.
 func (k *call) failure(result *wire.Result) error {
 	granted := false
-	if k.kind == kindLease {
+	if k.kind.policy().claims {
 		if err := k.mismatch(result); err != nil {
 			return err
 		}
@@ -66,11 +66,11 @@ func (k *call) firstLock() string {
 // misanswered fails a request whose answer belongs to a different one. Its outcome is unknown, so a call
 // without a caller takes its place: that call is cancelled, releases what it was granted, and until then
 // keeps the low-water mark from passing the request.
-func (s *Session) misanswered(k *call, err error) {
-	s.client.note(slog.LevelError, "answer about another request", "session", s.id, "error", err)
-	rest := &call{kind: k.kind, session: s, hold: k.hold, acquired: k.acquired, abandoned: true, sends: 2}
-	rest.request.SessionId, rest.request.Seq, rest.request.Body = s.id, k.request.Seq, k.request.Body
-	s.client.fail(k, err)
-	s.unanswered.insert(rest)
-	s.cancel(rest)
+func (w *window) misanswered(k *call, err error) {
+	w.session.client.note(slog.LevelError, "answer about another request", "session", w.session.id, "error", err)
+	rest := &call{kind: k.kind, session: w.session, hold: k.hold, acquired: k.acquired, abandoned: true, sends: 2}
+	rest.request.SessionId, rest.request.Seq, rest.request.Body = w.session.id, k.request.Seq, k.request.Body
+	w.session.client.fail(k, err)
+	w.unanswered.insert(rest)
+	w.session.cancel(rest)
 }

@@ -75,7 +75,7 @@ func TestAnswerAboutAnotherRequestIsAnError(t *testing.T) {
 		t.Run("lease, "+name, func(t *testing.T) {
 			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 				f.misecho(func(req *wire.Request) bool { return req.GetAcquireLease() != nil }, wrong)
-				lease, err := c.AcquireLease(t.Context(), []LockSpec{{Name: "asked"}}, LeaseOptions{})
+				lease, err := c.AcquireLease(t.Context(), []LockSpec{{Name: "asked"}})
 				mismatched(t, err)
 				if lease != nil {
 					t.Errorf("lease %v", lease)

@@ -9,42 +9,70 @@ import (
 )
 
 // Election elects one leader among its candidates. It is an exclusive lock whose value describes the
-// leader. Candidates queue in arrival order. An Election is a name with options and has no state, like an
-// [RWLock]. Elections and other locks share one namespace, so give each its own name.
+// leader. Candidates queue in arrival order. An Election is a name with options and has no state, like a
+// [Semaphore]. Elections and other locks share one namespace, so give each its own name.
 type Election struct {
-	session *Session
+	session owner
+	client  *Client
 	name    string
-	opts    []LockOption
+	opts    []ElectionOption
 }
 
-// Election returns an election. The options apply to every campaign: [WithRevocation] for a leader that
-// hands over on request, [WithLockDelay] for a pause after a leader that died.
-func (s *Session) Election(name string, opts ...LockOption) *Election {
-	return &Election{s, name, opts}
+// Election returns an election. The options apply to every campaign: [OnRevoked] for a leader that hands
+// over on request, [WithLockDelay] for a pause after a leader that died.
+func (s *Session) Election(name string, opts ...ElectionOption) *Election {
+	return &Election{s, s.client, name, opts}
 }
 
 // Name returns the election's name, which is the name of its lock.
 func (e *Election) Name() string { return e.name }
 
-// Campaign waits for leadership as long as ctx allows. value is published for everybody to read, for
-// example an address; it may have up to 1 KiB. Errors are those of [Session.Lock]. Each call is a separate
-// candidate: a leader that campaigns again waits for its own leadership to end.
-func (e *Election) Campaign(ctx context.Context, value []byte) (*Leadership, error) {
-	hold, err := e.session.Lock(ctx, e.name, append(inMode(e.opts, Exclusive), WithValue(value))...)
+// Campaign waits for leadership as long as ctx allows. [WithValue] publishes bytes for everybody to read, for
+// example an address. Errors are those of [Session.Lock]. Each call is a separate candidate: a leader that
+// campaigns again waits for its own leadership to end.
+func (e *Election) Campaign(ctx context.Context, opts ...ElectionOption) (*Leadership, error) {
+	hold, err := e.session.Lock(ctx, e.name, lockOptions(e.opts, opts)...)
 	if err != nil {
 		return nil, err
 	}
 	return &Leadership{hold}, nil
 }
 
+// Run campaigns, calls lead while this candidate leads, and then campaigns again, until ctx ends, lead returns
+// an error while the leadership is still held, or a campaign fails. The ctx passed to lead ends with ctx and
+// with the leadership. If the leadership was lost, Run ignores what lead returns and campaigns again; on a
+// [SupervisedSession] that includes a lost session. If lead returns nil, Run resigns first, so that another
+// candidate leads next: that is how a leader hands over when [Leadership.Revoked] reports a revocation.
+func (e *Election) Run(ctx context.Context, lead func(ctx context.Context, l *Leadership) error) error {
+	for {
+		l, err := e.Campaign(ctx)
+		if err != nil {
+			return err
+		}
+		var failed error
+		lost := false
+		_ = l.hold.Do(ctx, func(ctx context.Context, _ uint64) error { // a failed release means a lost leadership
+			failed = lead(ctx, l)
+			lost = l.Context().Err() != nil
+			return nil
+		})
+		switch {
+		case ctx.Err() != nil:
+			return stopped(ctx, nil)
+		case failed != nil && !lost:
+			return failed
+		}
+	}
+}
+
 // Leader returns the current leader, or ErrNotFound if there is none.
 func (e *Election) Leader(ctx context.Context) (Leader, error) {
-	return e.session.client.Leader(ctx, e.name)
+	return e.client.Leader(ctx, e.name)
 }
 
 // Observe calls [Client.Observe] for the election.
 func (e *Election) Observe(ctx context.Context) <-chan Leader {
-	return e.session.client.Observe(ctx, e.name)
+	return e.client.Observe(ctx, e.name)
 }
 
 // Leadership is a won election. Like every hold it is lost with its session, and the next candidate may
@@ -66,13 +94,18 @@ func (l *Leadership) Lost() <-chan struct{} { return l.hold.Lost() }
 // Remaining returns the time until the leadership is lost if no further heartbeat is acknowledged.
 func (l *Leadership) Remaining() time.Duration { return l.hold.Remaining() }
 
-// Revoked returns a channel with the latest notice that others want the leadership, as [Hold.Revoked] does.
-func (l *Leadership) Revoked() <-chan Notice { return l.hold.Revoked() }
+// Revoked returns a channel with the latest revocation of the leadership by an operator, as [Hold.Revoked]
+// does.
+func (l *Leadership) Revoked() <-chan Revocation { return l.hold.Revoked() }
 
 // SetValue replaces the leader's published value. Observers are notified.
 func (l *Leadership) SetValue(ctx context.Context, value []byte) error {
 	return l.hold.SetValue(ctx, value)
 }
+
+// Wanted returns a channel that is closed when another candidate waits, as [Hold.Wanted] does. That alone is
+// no reason to resign.
+func (l *Leadership) Wanted() <-chan struct{} { return l.hold.Wanted() }
 
 // Resign ends the leadership: it cancels Context, and the next candidate leads. Errors are those of
 // [Hold.Unlock].
@@ -89,7 +122,7 @@ type Leader struct {
 	// SessionID is the id of the leader's session.
 	SessionID uint64
 	// Client describes the leader, for people.
-	Client *wire.ClientInfo
+	Client ClientInfo
 }
 
 // Leader returns the leader of an election, or ErrNotFound if there is none. It needs no session. The
@@ -97,7 +130,7 @@ type Leader struct {
 func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 	leader, _, err := c.readLeader(ctx, name)
 	if err == nil && leader.Token == 0 {
-		err = &StatusError{wire.Status_NOT_FOUND, "nobody leads " + wire.Printable(name)}
+		err = &StatusError{StatusNotFound, "nobody leads " + wire.Printable(name)}
 	}
 	return leader, err
 }
@@ -105,7 +138,7 @@ func (c *Client) Leader(ctx context.Context, name string) (Leader, error) {
 // readLeader returns the leader and the revision of the answer, 0 if unknown. The zero Leader means that
 // there is none.
 func (c *Client) readLeader(ctx context.Context, name string) (leader Leader, revision uint64, err error) {
-	lock, err := c.GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})
+	lock, err := c.getLock(ctx, name)
 	if errors.Is(err, ErrNotFound) {
 		return Leader{}, 0, nil
 	}
@@ -114,7 +147,7 @@ func (c *Client) readLeader(ctx context.Context, name string) (leader Leader, re
 	}
 	for _, h := range lock.GetHolders() {
 		if h.GetMode() == wire.Mode_EXCLUSIVE {
-			leader = Leader{h.GetValue(), h.GetToken(), h.GetRevision(), h.GetSessionId(), h.GetClient()}
+			leader = Leader{h.GetValue(), h.GetToken(), h.GetRevision(), h.GetSessionId(), clientInfoOf(h.GetClient())}
 		}
 	}
 	return leader, lock.GetRevision(), nil

@@ -12,7 +12,7 @@ import (
 
 func campaign(t testing.TB, e *Election, value string) *Leadership {
 	t.Helper()
-	l, err := e.Campaign(context.Background(), []byte(value))
+	l, err := e.Campaign(context.Background(), WithValue([]byte(value)))
 	ok(t, err)
 	return l
 }
@@ -46,7 +46,7 @@ func TestElection(t *testing.T) {
 		f.readable()
 		ctx := context.Background()
 		s := f.session(c)
-		e := s.Election("scheduler", WithShared(), WithLockDelay(time.Second))
+		e := s.Election("scheduler", WithLockDelay(time.Second))
 		_, err := e.Leader(ctx)
 		wantErr(t, err, ErrNotFound)
 
@@ -97,7 +97,7 @@ func TestCampaignEndsWithItsContext(t *testing.T) {
 		campaign(t, e, "first")
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_, err := e.Campaign(ctx, []byte("second"))
+		_, err := e.Campaign(ctx, WithValue([]byte("second")))
 		wantErr(t, err, context.DeadlineExceeded)
 	})
 }

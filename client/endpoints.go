@@ -34,12 +34,12 @@ type avoided struct {
 }
 
 // endpoints returns all addresses to ask, in rotation.
-func (c *Client) endpoints() []string {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	turn := c.turn % len(c.cfg.Endpoints)
-	all := slices.Concat(c.cfg.Endpoints[turn:], c.cfg.Endpoints[:turn])
-	for _, addr := range c.learned {
+func (n *connector) endpoints() []string {
+	n.client.mu.Lock()
+	defer n.client.mu.Unlock()
+	turn := n.turn % len(n.client.cfg.Endpoints)
+	all := slices.Concat(n.client.cfg.Endpoints[turn:], n.client.cfg.Endpoints[:turn])
+	for _, addr := range n.learned {
 		if !slices.Contains(all, addr) {
 			all = append(all, addr)
 		}
@@ -48,117 +48,117 @@ func (c *Client) endpoints() []string {
 }
 
 // noteLeader remembers the leader of the highest term.
-func (c *Client) noteLeader(hint *wire.LeaderHint) {
-	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
+func (n *connector) noteLeader(hint *wire.LeaderHint) {
+	if hint.GetId() == "" || hint.GetTerm() < n.leader.GetTerm() {
 		return
 	}
-	if hint.GetTerm() > c.leader.GetTerm() {
+	if hint.GetTerm() > n.leader.GetTerm() {
 		// Whatever failed before says nothing about this one.
-		c.attempts, c.probes, c.reroute.tries, c.reroute.after = 0, 0, 0, 0
-		if c.reroute.to != nil {
-			c.reroute.cancel()
+		n.attempts, n.client.probes, n.client.reroute.tries, n.client.reroute.after = 0, 0, 0, 0
+		if n.client.reroute.to != nil {
+			n.client.reroute.cancel()
 		}
 	}
-	c.leader = hint
-	if addr := hint.GetClientAddr(); addr != "" && !slices.Contains(c.learned, addr) {
-		c.learned = append(c.learned, addr)
-		if len(c.learned) > maxLearned {
-			c.learned = c.learned[1:]
+	n.leader = hint
+	if addr := hint.GetClientAddr(); addr != "" && !slices.Contains(n.learned, addr) {
+		n.learned = append(n.learned, addr)
+		if len(n.learned) > maxLearned {
+			n.learned = n.learned[1:]
 		}
 	}
 }
 
 // follow leaves the current connection for the leader named by hint, unless that leader is known to be
 // unreachable. It reports whether it did.
-func (c *Client) follow(hint *wire.LeaderHint) bool {
-	if hint.GetClientAddr() == "" || hint.GetTerm() < c.leader.GetTerm() {
+func (n *connector) follow(hint *wire.LeaderHint) bool {
+	if hint.GetClientAddr() == "" || hint.GetTerm() < n.leader.GetTerm() {
 		return false
 	}
-	c.noteLeader(hint)
-	if c.avoids(hint) {
-		if c.conn != nil {
-			c.armAround(c.conn)
+	n.noteLeader(hint)
+	if n.avoids(hint) {
+		if n.conn != nil {
+			n.client.armAround(n.conn)
 		}
 		return false
 	}
-	c.next = hint
-	if c.conn != nil {
-		c.conn.fail(fmt.Errorf("leader is %s at %s now", hint.GetId(), hint.GetClientAddr()))
+	n.next = hint
+	if n.conn != nil {
+		n.conn.fail(fmt.Errorf("leader is %s at %s now", hint.GetId(), hint.GetClientAddr()))
 	}
 	return true
 }
 
-func (c *Client) avoids(hint *wire.LeaderHint) bool {
-	if c.reroute.to.GetId() == hint.GetId() && hint.GetId() != "" && hint.GetTerm() <= c.reroute.to.GetTerm() {
+func (n *connector) avoids(hint *wire.LeaderHint) bool {
+	if n.client.reroute.to.GetId() == hint.GetId() && hint.GetId() != "" && hint.GetTerm() <= n.client.reroute.to.GetTerm() {
 		return true // another path to it is being tried
 	}
-	if c.reroute.used && hint.GetId() != "" {
+	if n.client.reroute.used && hint.GetId() != "" {
 		return true // another path to it will be tried
 	}
-	return hint.GetClientAddr() == c.avoid.addr && hint.GetTerm() <= c.avoid.term && c.clock.Now() < c.avoid.until
+	return hint.GetClientAddr() == n.avoid.addr && hint.GetTerm() <= n.avoid.term && n.client.clock.Now() < n.avoid.until
 }
 
 // notLeader handles a NOT_LEADER answer: it follows the hint or asks all nodes.
-func (c *Client) notLeader(cn *conn, hint *wire.LeaderHint) {
+func (n *connector) notLeader(cn *conn, hint *wire.LeaderHint) {
 	if hint.GetId() == cn.node && cn.node != "" {
 		return // it was elected but does not serve yet, and the request is resent
 	}
-	c.leadsNoMore(cn, hint)
+	n.leadsNoMore(cn, hint)
 }
 
 // onLeader handles a push about a change of leadership. There may be no leader at the moment.
-func (c *Client) onLeader(cn *conn, hint *wire.LeaderHint) {
+func (n *connector) onLeader(cn *conn, hint *wire.LeaderHint) {
 	switch {
-	case hint.GetTerm() < c.leader.GetTerm() && hint.GetId() != "":
+	case hint.GetTerm() < n.leader.GetTerm() && hint.GetId() != "":
 	case hint.GetId() == cn.node && cn.node != "":
-		c.noteLeader(hint)
-		c.leadsNow(cn, hint.GetTerm())
+		n.noteLeader(hint)
+		n.leadsNow(cn, hint.GetTerm())
 	default:
-		c.leadsNoMore(cn, hint)
+		n.leadsNoMore(cn, hint)
 	}
 }
 
 // leadsNoMore looks for the leader elsewhere, by following the hint or by asking all nodes.
-func (c *Client) leadsNoMore(cn *conn, hint *wire.LeaderHint) {
+func (n *connector) leadsNoMore(cn *conn, hint *wire.LeaderHint) {
 	cn.leads = false
-	if !c.follow(hint) {
-		c.scheduleProbe()
+	if !n.follow(hint) {
+		n.client.scheduleProbe()
 	}
 }
 
 // leadsNow starts to use a node that was already connected when it became leader. Sessions attached in an
 // earlier term of that node are no longer attached.
-func (c *Client) leadsNow(cn *conn, term uint64) {
+func (n *connector) leadsNow(cn *conn, term uint64) {
 	if cn.leads && term <= cn.term {
 		return
 	}
 	cn.leads, cn.term = true, term
-	for _, s := range c.sessions {
+	for _, s := range n.client.sessions {
 		s.conn = nil
 	}
-	c.attachAll()
-	c.pump()
+	n.client.attachAll()
+	n.client.pump()
 }
 
 // connect finds the leader. If there is none, it returns a connection to any node, which will report the
 // next leader.
-func (c *Client) connect() (*conn, error) {
-	if cn := c.takeMade(); cn != nil {
+func (n *connector) connect() (*conn, error) {
+	if cn := n.takeMade(); cn != nil {
 		return cn, nil
 	}
-	started := c.clock.Now()
-	fallback, tried, failed, err := c.followHints()
-	if fallback != nil && (fallback.leads || c.reroutes()) {
+	started := n.client.clock.Now()
+	fallback, tried, failed, err := n.followHints()
+	if fallback != nil && (fallback.leads || n.client.reroutes()) {
 		return fallback, nil
 	}
 	// That led to no leader: ask all others in parallel.
 	answered := ""
-	best := c.survey(c.ctx, func(addr string) bool { return tried[addr] }, func(h leaderReport) bool {
+	best := n.survey(n.client.ctx, func(addr string) bool { return tried[addr] }, func(h leaderReport) bool {
 		answered = h.addr
 		return h.leader.GetClientAddr() != "" && !tried[h.leader.GetClientAddr()]
 	})
 	var next []string
-	if addr := best.GetClientAddr(); addr != "" && !tried[addr] && !c.reroutes() {
+	if addr := best.GetClientAddr(); addr != "" && !tried[addr] && !n.client.reroutes() {
 		next = append(next, addr)
 	}
 	if fallback == nil && answered != "" {
@@ -166,7 +166,7 @@ func (c *Client) connect() (*conn, error) {
 	}
 	unreached := map[string]bool{failed: true}
 	for _, addr := range next {
-		cn, derr := c.dial(c.ctx, addr)
+		cn, derr := n.dial(n.client.ctx, addr)
 		if derr != nil {
 			err, unreached[addr] = derr, true
 			continue
@@ -183,22 +183,22 @@ func (c *Client) connect() (*conn, error) {
 		return nil, err
 	}
 	if hint := fallback.leader; hint.GetClientAddr() != "" && unreached[hint.GetClientAddr()] {
-		c.unreachable(hint.GetClientAddr(), hint.GetTerm(), started)
+		n.unreachable(hint.GetClientAddr(), hint.GetTerm(), started)
 	}
 	return fallback, nil
 }
 
 // followHints tries one endpoint and follows the hints from there, until a node fails or has no further hint.
-func (c *Client) followHints() (last *conn, tried map[string]bool, failed string, err error) {
-	addr, term := c.firstChoice()
+func (n *connector) followHints() (last *conn, tried map[string]bool, failed string, err error) {
+	addr, term := n.firstChoice()
 	tried = make(map[string]bool)
 	for hop := 0; hop < maxHops && addr != "" && !tried[addr]; hop++ {
 		tried[addr] = true
 		var cn *conn
-		started := c.clock.Now()
-		if cn, err = c.dialWithin(c.ctx, addr, c.hintTimeout(term)); err != nil {
+		started := n.client.clock.Now()
+		if cn, err = n.dialWithin(n.client.ctx, addr, n.hintTimeout(term)); err != nil {
 			err = fmt.Errorf("%s: %w", addr, err)
-			c.unreachable(addr, term, started)
+			n.unreachable(addr, term, started)
 			failed = addr
 			break
 		}
@@ -210,7 +210,7 @@ func (c *Client) followHints() (last *conn, tried map[string]bool, failed string
 			break
 		}
 		addr, term = cn.leader.GetClientAddr(), cn.leader.GetTerm()
-		if c.avoidsLocked(cn.leader) {
+		if n.avoidsLocked(cn.leader) {
 			break
 		}
 	}
@@ -219,57 +219,57 @@ func (c *Client) followHints() (last *conn, tried map[string]bool, failed string
 
 // hintTimeout bounds dialling a node. A node that is not known to lead gets half the time if there are
 // other endpoints, since all of them will be asked in parallel afterwards.
-func (c *Client) hintTimeout(term uint64) time.Duration {
-	if term == 0 && len(c.cfg.Endpoints) > 1 {
+func (n *connector) hintTimeout(term uint64) time.Duration {
+	if term == 0 && len(n.client.cfg.Endpoints) > 1 {
 		return helloTimeout / 2
 	}
 	return helloTimeout
 }
 
-func (c *Client) dialWithin(ctx context.Context, addr string, limit time.Duration) (*conn, error) {
+func (n *connector) dialWithin(ctx context.Context, addr string, limit time.Duration) (*conn, error) {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
-	return c.dial(ctx, addr)
+	return n.dial(ctx, addr)
 }
 
-func (c *Client) avoidsLocked(hint *wire.LeaderHint) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.avoids(hint)
+func (n *connector) avoidsLocked(hint *wire.LeaderHint) bool {
+	n.client.mu.Lock()
+	defer n.client.mu.Unlock()
+	return n.avoids(hint)
 }
 
 // firstChoice returns the leader that a hint has named, or else the next endpoint.
-func (c *Client) firstChoice() (addr string, term uint64) {
-	c.mu.Lock()
-	hint := c.next
-	c.next = nil
-	c.mu.Unlock()
+func (n *connector) firstChoice() (addr string, term uint64) {
+	n.client.mu.Lock()
+	hint := n.next
+	n.next = nil
+	n.client.mu.Unlock()
 	if hint != nil {
 		return hint.GetClientAddr(), hint.GetTerm()
 	}
-	all := c.endpoints()
-	c.mu.Lock()
-	c.turn++
-	c.mu.Unlock()
+	all := n.endpoints()
+	n.client.mu.Lock()
+	n.turn++
+	n.client.mu.Unlock()
 	return all[0], 0
 }
 
 // unreachable remembers for a while that a leader does not answer. Nodes not known to lead, with term 0,
 // are not remembered.
-func (c *Client) unreachable(addr string, term uint64, started time.Duration) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.leader.GetClientAddr() == addr {
-		term = max(term, c.leader.GetTerm())
+func (n *connector) unreachable(addr string, term uint64, started time.Duration) {
+	n.client.mu.Lock()
+	defer n.client.mu.Unlock()
+	if n.leader.GetClientAddr() == addr {
+		term = max(term, n.leader.GetTerm())
 	}
 	if term == 0 {
 		return
 	}
-	now := c.clock.Now()
-	if c.avoid.addr == addr && now-c.avoid.until < forgetAfter {
-		started = min(started, c.avoid.since)
+	now := n.client.clock.Now()
+	if n.avoid.addr == addr && now-n.avoid.until < forgetAfter {
+		started = min(started, n.avoid.since)
 	}
-	c.avoid = avoided{addr, term, started, now + avoidFor}
+	n.avoid = avoided{addr, term, started, now + avoidFor}
 }
 
 // leaderReport is what one node reports about the leader.
@@ -294,18 +294,18 @@ func (h leaderReport) leads() bool { return h.node != "" && h.node == h.leader.G
 // survey asks all endpoints in parallel, except those left out. It returns the leader of the highest term
 // named, or nil. It returns early if enough returns true. Once a node has named a leader, survey waits for
 // at most the time answerTimeout for other nodes to name a later one.
-func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, enough func(leaderReport) bool) *wire.LeaderHint {
+func (n *connector) survey(ctx context.Context, leaveOut func(addr string) bool, enough func(leaderReport) bool) *wire.LeaderHint {
 	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
 	defer cancel()
 	answers := make(chan leaderReport)
 	asked := 0
-	for _, addr := range c.endpoints() {
+	for _, addr := range n.endpoints() {
 		if leaveOut(addr) {
 			continue
 		}
 		asked++
-		c.wg.Go(func() {
-			h := c.ask(ctx, addr)
+		n.client.wg.Go(func() {
+			h := n.ask(ctx, addr)
 			select {
 			case answers <- h:
 			case <-ctx.Done():
@@ -341,8 +341,8 @@ func (c *Client) survey(ctx context.Context, leaveOut func(addr string) bool, en
 }
 
 // ask completes one short hello. The address in the result is empty if the node did not answer.
-func (c *Client) ask(ctx context.Context, addr string) leaderReport {
-	nc, reply, _, err := c.hello(ctx, addr, "")
+func (n *connector) ask(ctx context.Context, addr string) leaderReport {
+	nc, reply, _, err := n.hello(ctx, addr, "")
 	if err != nil {
 		return leaderReport{}
 	}
@@ -352,8 +352,8 @@ func (c *Client) ask(ctx context.Context, addr string) leaderReport {
 
 // quiet reports whether the client waits for the node, but for nothing that is due soon. Then only a ping
 // shows whether the node is alive.
-func (c *Client) quiet(cn *conn) bool {
-	return cn.leads && (len(c.watching) > 0 || c.flight.n > 0) && c.oldest() == nil
+func (n *connector) quiet(cn *conn) bool {
+	return cn.leads && (len(n.client.watching) > 0 || n.client.flight.n > 0) && n.client.oldest() == nil
 }
 
 // pingAt returns when a quiet connection needs a ping. The ping checks that the node is alive, and shows
@@ -364,37 +364,37 @@ func (cn *conn) pingAt() time.Duration { return min(cn.receivedAt+pingAfter, cn.
 // the request waits for its disk or for a majority. The connection is kept then: on another one the sessions
 // would have to attach again and wait as long. doubtAt returns never if no request is unanswered, or if a
 // ping is.
-func (c *Client) doubtAt(cn *conn, oldest *call) time.Duration {
+func (n *connector) doubtAt(cn *conn, oldest *call) time.Duration {
 	if oldest == nil || cn.pinged > cn.receivedAt {
 		return never
 	}
-	return max(cn.receivedAt, oldest.sentAt) + max(answerTimeout, c.silence)/2
+	return max(cn.receivedAt, oldest.sentAt) + max(answerTimeout, n.silence)/2
 }
 
 // ping sends a request that any node answers immediately.
-func (c *Client) ping(cn *conn) {
-	cn.pinged = c.clock.Now()
+func (n *connector) ping(cn *conn) {
+	cn.pinged = n.client.clock.Now()
 	k := &call{kind: kindPing}
 	k.request.Body = &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "ping", QueueLimit: 1, Stale: true}}
-	c.submit(k)
+	n.client.submit(k)
 }
 
 // silentAt returns when the connection is closed unless a frame arrives: when the oldest request has been
 // unanswered for long, and a ping for half as long. It returns never if no ping is unanswered: this process may
 // have been paused and not have read the answers yet.
-func (c *Client) silentAt(cn *conn, oldest *call) time.Duration {
+func (n *connector) silentAt(cn *conn, oldest *call) time.Duration {
 	if oldest == nil || cn.pinged <= cn.receivedAt {
 		return never
 	}
-	silence := max(answerTimeout, c.silence)
+	silence := max(answerTimeout, n.silence)
 	return max(oldest.sentAt+silence, cn.pinged+silence/2)
 }
 
-// oldest returns the request that has been unanswered the longest. It ignores administration requests,
-// since a node that joins has to catch up first, and leases, which may have to wait for a grant.
-func (c *Client) oldest() *call {
-	k := c.flight.head
-	for k != nil && (k.kind == kindAdmin || k.kind == kindLease) {
+// oldest returns the request that has been unanswered the longest. It ignores slow ones: a node that joins has
+// to catch up first, and a lease may have to wait for its grant.
+func (t *requestTable) oldest() *call {
+	k := t.flight.head
+	for k != nil && k.kind.policy().slow {
 		k = k.links[lane].next
 	}
 	return k

@@ -12,17 +12,14 @@ import (
 // StatusError is an answer of the cluster other than success. With errors.Is it matches the sentinel of its
 // status.
 type StatusError struct {
-	Status wire.Status_Code
+	Status Status
 	// Message is meant for people and may be empty.
 	Message string
 }
 
 // Error returns the text of the status and the cluster's message.
 func (e *StatusError) Error() string {
-	text := statusTexts[e.Status]
-	if text == "" {
-		text = e.Status.String()
-	}
+	text := e.Status.text()
 	if e.Message == "" {
 		return "quorumlock: " + text
 	}
@@ -38,54 +35,54 @@ func (e *StatusError) Is(target error) bool {
 // Sentinel errors, one per status; match them with errors.Is.
 var (
 	// ErrNotAcquired is returned when an attempt without waiting found the lock held or queued for.
-	ErrNotAcquired error = sentinel(wire.Status_NOT_ACQUIRED)
+	ErrNotAcquired error = sentinel(StatusNotAcquired)
 	// ErrTimeout is returned when a wait with a timeout ended without a grant.
-	ErrTimeout error = sentinel(wire.Status_TIMEOUT)
+	ErrTimeout error = sentinel(StatusTimeout)
 	// ErrCancelled is returned when the wait was cancelled.
-	ErrCancelled error = sentinel(wire.Status_CANCELLED)
+	ErrCancelled error = sentinel(StatusCancelled)
 	// ErrNotHeld is returned when the hold is not held, or no longer held.
-	ErrNotHeld error = sentinel(wire.Status_NOT_HELD)
+	ErrNotHeld error = sentinel(StatusNotHeld)
 	// ErrAlreadyHeld is returned when the owner already holds this lock.
-	ErrAlreadyHeld error = sentinel(wire.Status_ALREADY_HELD)
+	ErrAlreadyHeld error = sentinel(StatusAlreadyHeld)
 	// ErrAlreadyQueued is returned when the owner already waits for this lock.
-	ErrAlreadyQueued error = sentinel(wire.Status_ALREADY_QUEUED)
+	ErrAlreadyQueued error = sentinel(StatusAlreadyQueued)
 	// ErrUpgradeConflict is returned when another holder is waiting to upgrade the same lock: both would
 	// wait forever. Release the hold and acquire the lock again.
-	ErrUpgradeConflict error = sentinel(wire.Status_UPGRADE_CONFLICT)
+	ErrUpgradeConflict error = sentinel(StatusUpgradeConflict)
 	// ErrDeadlock is returned when waiting would close a cycle of owners waiting for each other. errors.As
 	// finds a *DeadlockError that lists the cycle.
-	ErrDeadlock error = sentinel(wire.Status_DEADLOCK)
+	ErrDeadlock error = sentinel(StatusDeadlock)
 	// ErrMismatch is returned when the lock exists with a different order, kind or limit.
-	ErrMismatch error = sentinel(wire.Status_MISMATCH)
+	ErrMismatch error = sentinel(StatusMismatch)
 	// ErrSessionLost is returned when the session has ended, for any reason.
-	ErrSessionLost error = sentinel(wire.Status_SESSION_LOST)
+	ErrSessionLost error = sentinel(StatusSessionLost)
 	// ErrPermissionDenied is returned when the secret does not belong to the session.
-	ErrPermissionDenied error = sentinel(wire.Status_PERMISSION_DENIED)
+	ErrPermissionDenied error = sentinel(StatusPermissionDenied)
 	// ErrStale is returned when a request arrived below the acknowledged mark.
-	ErrStale error = sentinel(wire.Status_STALE)
+	ErrStale error = sentinel(StatusStale)
 	// ErrResourceExhausted is returned when a limit is reached; the message names it.
-	ErrResourceExhausted error = sentinel(wire.Status_RESOURCE_EXHAUSTED)
+	ErrResourceExhausted error = sentinel(StatusResourceExhausted)
 	// ErrInvalidArgument is returned when the request is malformed; the message explains how.
-	ErrInvalidArgument error = sentinel(wire.Status_INVALID_ARGUMENT)
+	ErrInvalidArgument error = sentinel(StatusInvalidArgument)
 	// ErrNotFound is returned when there is no such lock, session or member.
-	ErrNotFound error = sentinel(wire.Status_NOT_FOUND)
+	ErrNotFound error = sentinel(StatusNotFound)
 	// ErrFailedPrecondition is returned when the state of the cluster does not allow the request.
-	ErrFailedPrecondition error = sentinel(wire.Status_FAILED_PRECONDITION)
+	ErrFailedPrecondition error = sentinel(StatusFailedPrecondition)
 	// ErrUnsupported is returned when the cluster's feature level does not allow the request yet.
-	ErrUnsupported error = sentinel(wire.Status_UNSUPPORTED)
+	ErrUnsupported error = sentinel(StatusUnsupported)
 	// ErrCompacted is returned when the requested events are no longer in memory. errors.As finds a
 	// *CompactedError that reports which ones are.
-	ErrCompacted error = sentinel(wire.Status_COMPACTED)
+	ErrCompacted error = sentinel(StatusCompacted)
 	// ErrNotLeader is returned when no leader was found in the time given.
-	ErrNotLeader error = sentinel(wire.Status_NOT_LEADER)
+	ErrNotLeader error = sentinel(StatusNotLeader)
 	// ErrUnavailable is returned when the request was certainly not executed, because no node could be
 	// reached or there was no leader in the time given.
-	ErrUnavailable error = sentinel(wire.Status_UNAVAILABLE)
+	ErrUnavailable error = sentinel(StatusUnavailable)
 	// ErrUncertain is returned to a caller that stopped waiting before it was known whether the request
 	// was, or will be, executed.
-	ErrUncertain error = sentinel(wire.Status_UNCERTAIN)
+	ErrUncertain error = sentinel(StatusUncertain)
 	// ErrInternal is returned when the cluster discarded the request because its handler failed.
-	ErrInternal error = sentinel(wire.Status_INTERNAL)
+	ErrInternal error = sentinel(StatusInternal)
 )
 
 // Reasons why a session is lost. Each also matches ErrSessionLost.
@@ -146,9 +143,20 @@ func (r *reason) Unwrap() []error { return r.parents }
 type DeadlockError struct {
 	// Cycle starts with the refused request. Each step waits for a lock that the next step holds, or waits
 	// for ahead of it; the last step waits for the first.
-	Cycle []*wire.DeadlockStep
+	Cycle []DeadlockStep
 	// Message is the cluster's message.
 	Message string
+}
+
+// DeadlockStep is one owner in a cycle.
+type DeadlockStep struct {
+	SessionID uint64
+	// Owner is the owner key within the session; 0 means the session itself.
+	Owner uint64
+	// ClientName is the session's name; it may be empty.
+	ClientName string
+	// Lock is the name of the lock that the owner waits for.
+	Lock string
 }
 
 // Error describes the cycle.
@@ -160,20 +168,20 @@ func (e *DeadlockError) Error() string {
 	}
 	for i, step := range e.Cycle {
 		b.WriteString([2]string{": ", ", "}[min(i, 1)])
-		fmt.Fprintf(&b, "%s waits for %s", stepName(step), wire.Printable(step.GetLock()))
-		fmt.Fprintf(&b, " of %s", stepName(e.Cycle[(i+1)%len(e.Cycle)]))
+		fmt.Fprintf(&b, "%s waits for %s", step.who(), wire.Printable(step.Lock))
+		fmt.Fprintf(&b, " of %s", e.Cycle[(i+1)%len(e.Cycle)].who())
 	}
 	return b.String()
 }
 
-// stepName describes a step by its session, the session's name and its owner.
-func stepName(step *wire.DeadlockStep) string {
-	text := fmt.Sprintf("session %d", step.GetSessionId())
-	if step.GetClientName() != "" {
-		text += fmt.Sprintf(" (%s)", wire.Printable(step.GetClientName()))
+// who describes a step by its session, the session's name and its owner.
+func (d DeadlockStep) who() string {
+	text := fmt.Sprintf("session %d", d.SessionID)
+	if d.ClientName != "" {
+		text += fmt.Sprintf(" (%s)", wire.Printable(d.ClientName))
 	}
-	if step.GetOwner() != 0 {
-		text += fmt.Sprintf(" owner %d", step.GetOwner())
+	if d.Owner != 0 {
+		text += fmt.Sprintf(" owner %d", d.Owner)
 	}
 	return text
 }
@@ -205,44 +213,19 @@ func (e *CompactedError) Error() string {
 func (e *CompactedError) Is(target error) bool { return errors.Is(ErrCompacted, target) }
 
 // sentinel returns the sentinel error for a status.
-func sentinel(code wire.Status_Code) *StatusError { return &StatusError{Status: code} }
-
-var statusTexts = map[wire.Status_Code]string{
-	wire.Status_NOT_ACQUIRED:        "lock not acquired",
-	wire.Status_TIMEOUT:             "timed out waiting for the lock",
-	wire.Status_CANCELLED:           "wait cancelled",
-	wire.Status_NOT_HELD:            "lock not held",
-	wire.Status_ALREADY_HELD:        "lock already held by this owner",
-	wire.Status_ALREADY_QUEUED:      "this owner waits for the lock already",
-	wire.Status_UPGRADE_CONFLICT:    "another holder waits to upgrade this lock",
-	wire.Status_DEADLOCK:            "deadlock",
-	wire.Status_MISMATCH:            "the lock exists with another order, kind or limit",
-	wire.Status_COMPACTED:           "events compacted",
-	wire.Status_SESSION_LOST:        "session lost",
-	wire.Status_PERMISSION_DENIED:   "permission denied",
-	wire.Status_NOT_ATTACHED:        "session not attached to this connection",
-	wire.Status_STALE:               "request was acknowledged before",
-	wire.Status_RESOURCE_EXHAUSTED:  "limit reached",
-	wire.Status_INVALID_ARGUMENT:    "invalid argument",
-	wire.Status_NOT_FOUND:           "not found",
-	wire.Status_FAILED_PRECONDITION: "failed precondition",
-	wire.Status_UNSUPPORTED:         "not supported by the cluster yet",
-	wire.Status_NOT_LEADER:          "no leader found",
-	wire.Status_UNAVAILABLE:         "cluster unavailable",
-	wire.Status_UNCERTAIN:           "outcome unknown",
-	wire.Status_INTERNAL:            "internal error of the cluster",
-}
+func sentinel(status Status) *StatusError { return &StatusError{Status: status} }
 
 // statusError converts an unsuccessful result to an error.
 func statusError(result *wire.Result) error {
-	if result.GetStatus() == wire.Status_DEADLOCK {
-		return &DeadlockError{Cycle: result.GetCycle(), Message: result.GetMessage()}
+	if result.GetStatus() != wire.Status_DEADLOCK {
+		return &StatusError{Status: statusOf(result), Message: result.GetMessage()}
 	}
-	return &StatusError{Status: result.GetStatus(), Message: result.GetMessage()}
+	err := &DeadlockError{Message: result.GetMessage()}
+	for _, step := range result.GetCycle() {
+		err.Cycle = append(err.Cycle, DeadlockStep{step.GetSessionId(), step.GetOwner(), step.GetClientName(), step.GetLock()})
+	}
+	return err
 }
-
-// isStatus reports whether err is an answer of the cluster with that status.
-func isStatus(err error, code wire.Status_Code) bool { return errors.Is(err, sentinel(code)) }
 
 // maybe reports whether the request that failed with err may have been executed.
 func maybe(err error) bool { return errors.Is(err, ErrUncertain) }

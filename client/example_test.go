@@ -40,15 +40,15 @@ func Example() {
 	// <nil>
 }
 
-func ExampleSession_TryLock() {
+func ExampleWithTry() {
 	ctx := context.Background()
 	c, _ := client.New(cluster())
 	defer c.Close()
 	session, _ := c.NewSession(ctx, client.SessionOptions{})
 
-	hold, err := session.TryLock(ctx, "cron/nightly")
+	hold, err := session.Lock(ctx, "cron/nightly", client.WithTry())
 	fmt.Println(hold.Name(), err)
-	_, err = session.TryLock(ctx, "cron/nightly")
+	_, err = session.Lock(ctx, "cron/nightly", client.WithTry())
 	fmt.Println(errors.Is(err, client.ErrNotAcquired))
 	fmt.Println(hold.Unlock(ctx))
 	// Output:

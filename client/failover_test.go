@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -276,22 +277,22 @@ func TestElectedNodeThatDoesNotServeYet(t *testing.T) {
 func TestReadsAndAdministration(t *testing.T) {
 	virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
-		got, err := c.GetLock(ctx, &wire.GetLockRequest{Name: "x"})
+		got, err := wirecall.Of(c).GetLock(ctx, &wire.GetLockRequest{Name: "x"})
 		ok(t, err)
 		if got.GetName() != "x" || f.count(at("n1")) != 1 {
 			t.Fatal(got)
 		}
-		_, err = c.ListLocks(ctx, &wire.ListLocksRequest{})
+		_, err = wirecall.Of(c).ListLocks(ctx, &wire.ListLocksRequest{})
 		ok(t, err)
-		_, err = c.ListSessions(ctx, &wire.ListSessionsRequest{})
+		_, err = wirecall.Of(c).ListSessions(ctx, &wire.ListSessionsRequest{})
 		ok(t, err)
-		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n4", Reason: "test"})
+		_, err = wirecall.Of(c).AddMember(ctx, &wire.AddMemberRequest{Id: "n4", Reason: "test"})
 		ok(t, err)
-		_, err = c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: "n4", Reason: "test"})
+		_, err = wirecall.Of(c).RemoveMember(ctx, &wire.RemoveMemberRequest{Id: "n4", Reason: "test"})
 		ok(t, err)
-		_, err = c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Reason: "test"})
+		_, err = wirecall.Of(c).TransferLeadership(ctx, &wire.TransferLeadershipRequest{Reason: "test"})
 		ok(t, err)
-		acknowledged, err := c.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: "test"})
+		acknowledged, err := wirecall.Of(c).AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: "test"})
 		ok(t, err)
 		if acknowledged == nil {
 			t.Fatal("no answer to an acknowledgement")
@@ -300,19 +301,19 @@ func TestReadsAndAdministration(t *testing.T) {
 		f.set(func() {
 			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { f.intercept = nil; _ = cn.nc.Close(); return true }
 		})
-		_, err = c.AddMember(ctx, &wire.AddMemberRequest{Id: "n5", Reason: "test"})
+		_, err = wirecall.Of(c).AddMember(ctx, &wire.AddMemberRequest{Id: "n5", Reason: "test"})
 		wantErr(t, err, ErrUncertain)
 
 		f.set(func() { f.leader = &wire.LeaderHint{}; f.node("n1").down = true })
 		f.cut("n1")
-		stale, err := c.Status(ctx, &wire.StatusRequest{Stale: true})
+		stale, err := wirecall.Of(c).Status(ctx, &wire.StatusRequest{Stale: true})
 		ok(t, err)
 		if stale.GetNodeId() == "n1" {
 			t.Fatal(stale)
 		}
 		short, cancel := context.WithTimeout(ctx, 2*time.Second)
 		defer cancel()
-		_, err = c.Status(short, &wire.StatusRequest{})
+		_, err = wirecall.Of(c).Status(short, &wire.StatusRequest{})
 		wantErr(t, err, context.DeadlineExceeded, ErrUnavailable)
 	})
 }
@@ -326,7 +327,7 @@ func TestRequestTimeoutBoundsReads(t *testing.T) {
 		c, err := New(cfg)
 		ok(t, err)
 		defer c.Close()
-		_, err = c.ListLocks(context.Background(), &wire.ListLocksRequest{})
+		_, err = wirecall.Of(c).ListLocks(context.Background(), &wire.ListLocksRequest{})
 		wantErr(t, err, context.DeadlineExceeded, ErrUnavailable)
 		if got := time.Since(f.start); got != 2*time.Second {
 			t.Fatal(got)
@@ -372,7 +373,7 @@ func TestTransferIsSeenToSucceed(t *testing.T) {
 					return true
 				}
 			})
-			got, err := c.TransferLeadership(context.Background(), &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
+			got, err := wirecall.Of(c).TransferLeadership(context.Background(), &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
 			if want != nil {
 				wantErr(t, err, want)
 				return
@@ -417,7 +418,7 @@ func TestUnreachableAdvertisedAddress(t *testing.T) {
 				f.leader = &wire.LeaderHint{Id: id, ClientAddr: "10.0.0." + id[1:] + ":7400", Term: uint64(term + 1)}
 			})
 			asked := time.Now()
-			_, err := c.GetLock(context.Background(), &wire.GetLockRequest{Name: "x"})
+			_, err := wirecall.Of(c).GetLock(context.Background(), &wire.GetLockRequest{Name: "x"})
 			ok(t, err)
 			if took := time.Since(asked); took > 100*time.Millisecond {
 				t.Fatalf("%s was found after %v", id, took)

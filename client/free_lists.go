@@ -14,8 +14,9 @@ type acquireCall struct {
 	acquire wire.Acquire
 	lock    wire.LockRequest
 	locks   [1]*wire.LockRequest
-	ctx     context.Context // the caller's, for the values of the hold's context
-	notice  func(Notice)    // of WithRevocation
+	ctx     context.Context  // the caller's, for the values of the hold's context
+	wanted  func()           // of OnWanted
+	revoked func(Revocation) // of OnRevoked
 }
 
 // releaseCall holds a release call and its request in one allocation.

@@ -47,177 +47,202 @@ func (a *schedule) Pop() any {
 	return s
 }
 
+// sessionTable holds the open sessions and the timer for their events and for those of the connection. It is
+// guarded by the client's mutex.
+type sessionTable struct {
+	client *Client
+
+	sessions map[uint64]*Session
+	schedule schedule // sessions by the time of their next event
+
+	alarm   Timer
+	alarmAt time.Duration // 0 if not set
+}
+
 // armAt makes the alarm fire at a time or earlier.
-func (c *Client) armAt(at time.Duration) {
-	if c.closed || c.alarmAt != 0 && c.alarmAt <= at {
+func (t *sessionTable) armAt(at time.Duration) {
+	if t.client.closed || t.alarmAt != 0 && t.alarmAt <= at {
 		return
 	}
-	if c.alarm != nil {
-		c.alarm.Stop()
+	if t.alarm != nil {
+		t.alarm.Stop()
 	}
-	c.alarmAt = at
-	c.alarm = c.clock.AfterFunc(max(0, at-c.clock.Now()), c.ring)
+	t.alarmAt = at
+	t.alarm = t.client.clock.AfterFunc(max(0, at-t.client.clock.Now()), t.ring)
 }
 
 // ring handles whatever is due for all sessions and requests.
-func (c *Client) ring() {
-	c.mu.Lock()
-	defer c.unlock()
-	if c.closed {
+func (t *sessionTable) ring() {
+	t.client.mu.Lock()
+	defer t.client.unlock()
+	if t.client.closed {
 		return
 	}
-	c.alarmAt = 0
-	now := c.clock.Now()
-	for len(c.schedule) > 0 && c.schedule[0].due(now) {
-		s := c.schedule[0]
+	t.alarmAt = 0
+	now := t.client.clock.Now()
+	for len(t.schedule) > 0 && t.schedule[0].due(now) {
+		s := t.schedule[0]
 		s.tick(now)
 		if s.place >= 0 {
-			heap.Fix(&c.schedule, s.place)
+			heap.Fix(&t.schedule, s.place)
 		}
 	}
-	c.retryStalled(now)
-	c.checkConnection(now)
-	c.rearm(now)
+	t.client.retryStalled(now)
+	t.client.checkConnection(now)
+	t.rearm(now)
 }
 
 // rearm sets the alarm to the earliest upcoming event. The events of sessions are handled on time; for the
 // others the alarm fires at most once per millisecond.
-func (c *Client) rearm(now time.Duration) {
-	if len(c.schedule) > 0 {
-		c.armAt(c.schedule[0].wakeAt)
+func (t *sessionTable) rearm(now time.Duration) {
+	if len(t.schedule) > 0 {
+		t.armAt(t.schedule[0].wakeAt)
 	}
 	at := never
-	if c.retryAt != 0 {
-		at = c.retryAt
+	if t.client.retryAt != 0 {
+		at = t.client.retryAt
 	}
-	if cn := c.conn; cn != nil && cn.err == nil {
-		k := c.oldest()
-		at = min(at, c.silentAt(cn, k), c.doubtAt(cn, k))
-		if c.quiet(cn) {
+	if cn := t.client.conn; cn != nil && cn.err == nil {
+		k := t.client.oldest()
+		at = min(at, t.client.silentAt(cn, k), t.client.doubtAt(cn, k))
+		if t.client.quiet(cn) {
 			at = min(at, cn.pingAt())
 		}
-		at = min(at, c.rerouteAt(cn))
-		if k != nil && !c.probing {
-			at = min(at, max(k.sentAt+answerTimeout, c.probeAt))
+		at = min(at, t.client.rerouteAt(cn))
+		if k != nil && !t.client.probing {
+			at = min(at, max(k.sentAt+answerTimeout, t.client.probeAt))
 		}
-		if !cn.leads && c.wanted() && !c.probing {
-			at = min(at, c.probeAt)
+		if !cn.leads && t.client.wanted() && !t.client.probing {
+			at = min(at, t.client.probeAt)
 		}
 	}
 	if at != never {
-		c.armAt(max(at, now+time.Millisecond))
+		t.armAt(max(at, now+time.Millisecond))
 	}
 }
 
+// lifetime is when a session ends and when its next heartbeat is due. It is guarded by the client's mutex.
+type lifetime struct {
+	session *Session
+
+	proofAt     time.Duration      // when the last acknowledged request was sent
+	heartbeatAt time.Duration      // when the next heartbeat is due
+	boundAt     time.Duration      // no later than the earliest deadline of a hold with its own bound
+	bounded     map[*held]struct{} // holds with their own bound; nil until needed
+	wakeAt      time.Duration      // key in the schedule
+	place       int                // index in the schedule; -1 if not in it
+	heartbeat   *call              // in flight; nil if none is
+}
+
 // begin puts the session on the schedule.
-func (s *Session) begin(sentAt time.Duration) {
-	s.proofAt = sentAt
-	s.heartbeatAt = sentAt + s.interval()
-	s.wakeAt = s.nextEvent()
-	heap.Push(&s.client.schedule, s)
-	s.client.armAt(s.wakeAt)
+func (l *lifetime) begin(sentAt time.Duration) {
+	l.proofAt = sentAt
+	l.heartbeatAt = sentAt + l.interval()
+	l.wakeAt = l.nextEvent()
+	heap.Push(&l.session.client.schedule, l.session)
+	l.session.client.armAt(l.wakeAt)
 }
 
 // interval returns TTL/3, randomly reduced a little so that sessions do not send their heartbeats in step.
-func (s *Session) interval() time.Duration {
-	third := s.ttl / 3
+func (l *lifetime) interval() time.Duration {
+	third := l.session.ttl / 3
 	return third - rand.N(third/8+1)
 }
 
 // lead returns how early a heartbeat may be sent to share one write with others. Both sides spend far more
 // on waking up for a heartbeat than on processing it.
-func (s *Session) lead() time.Duration { return s.ttl / 48 }
+func (l *lifetime) lead() time.Duration { return l.session.ttl / 48 }
 
 // due reports whether the session needs attention now.
-func (s *Session) due(now time.Duration) bool {
-	return s.wakeAt <= now || s.wakeAt == s.heartbeatAt && s.heartbeatAt-s.lead() <= now
+func (l *lifetime) due(now time.Duration) bool {
+	return l.wakeAt <= now || l.wakeAt == l.heartbeatAt && l.heartbeatAt-l.lead() <= now
 }
 
 // margin returns how much earlier than the cluster the client considers a session ended.
 func margin(ttl time.Duration) time.Duration { return max(ttl/100, 20*time.Millisecond) }
 
 // deadline returns when the session ends unless another request is acknowledged.
-func (s *Session) deadline() time.Duration { return s.proofAt + s.ttl - margin(s.ttl) }
+func (l *lifetime) deadline() time.Duration { return l.proofAt + l.session.ttl - margin(l.session.ttl) }
 
 // overdue returns when the session enters Jeopardy: when the last acknowledgement is one and a half
 // heartbeat intervals old.
-func (s *Session) overdue() time.Duration { return s.proofAt + s.ttl/2 }
+func (l *lifetime) overdue() time.Duration { return l.proofAt + l.session.ttl/2 }
 
-func (s *Session) nextEvent() time.Duration {
-	at := min(s.deadline(), s.heartbeatAt, s.boundAt)
-	if s.state == Active {
-		at = min(at, s.overdue())
+func (l *lifetime) nextEvent() time.Duration {
+	at := min(l.deadline(), l.heartbeatAt, l.boundAt)
+	if l.session.state == Active {
+		at = min(at, l.overdue())
 	}
 	return at
 }
 
 // tick does what is due: first the deadline, then the state, then a heartbeat.
-func (s *Session) tick(now time.Duration) {
-	if s.closing != nil {
-		s.leave(&StatusError{wire.Status_UNCERTAIN, "the session was not closed before its TTL had passed"})
+func (l *lifetime) tick(now time.Duration) {
+	if l.session.closing != nil {
+		l.session.leave(&StatusError{StatusUncertain, "the session was not closed before its TTL had passed"})
 		return
 	}
-	if !s.aliveAt(now) {
+	if !l.aliveAt(now) {
 		return
 	}
-	if s.state == Active && now >= s.overdue() {
-		s.enter(Jeopardy)
+	if l.session.state == Active && now >= l.overdue() {
+		l.session.enter(Jeopardy)
 	}
-	if now >= s.heartbeatAt-s.lead() {
-		s.heartbeatAt = now + s.interval()
-		s.sendHeartbeat()
+	if now >= l.heartbeatAt-l.lead() {
+		l.heartbeatAt = now + l.interval()
+		l.sendHeartbeat()
 	}
-	s.wakeAt = s.nextEvent()
+	l.wakeAt = l.nextEvent()
 }
 
 // unschedule removes the session from the schedule.
-func (s *Session) unschedule() {
-	if s.place >= 0 {
-		heap.Remove(&s.client.schedule, s.place)
+func (l *lifetime) unschedule() {
+	if l.place >= 0 {
+		heap.Remove(&l.session.client.schedule, l.place)
 	}
 }
 
 // sendHeartbeat sends a heartbeat, unless one is in flight or the session is not attached; its attach renews it as
 // well.
-func (s *Session) sendHeartbeat() {
-	c := s.client
-	if s.heartbeat != nil || c.conn == nil || s.conn != c.conn {
+func (l *lifetime) sendHeartbeat() {
+	c := l.session.client
+	if l.heartbeat != nil || c.conn == nil || l.session.conn != c.conn {
 		return
 	}
-	s.heartbeat = &call{kind: kindHeartbeat, session: s}
-	s.heartbeat.request.SessionId = s.id
-	s.heartbeat.request.Body = &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}
-	c.submit(s.heartbeat)
+	l.heartbeat = &call{kind: kindHeartbeat, session: l.session}
+	l.heartbeat.request.SessionId = l.session.id
+	l.heartbeat.request.Body = &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}
+	c.submit(l.heartbeat)
 }
 
 // heartbeatFailed schedules another heartbeat soon, since the node could not serve this one.
-func (s *Session) heartbeatFailed() {
-	c := s.client
-	s.heartbeat = nil
-	s.heartbeatAt = c.clock.Now() + min(s.ttl/20, backoff(c.retries, retryFirst, retryMost))
+func (l *lifetime) heartbeatFailed() {
+	c := l.session.client
+	l.heartbeat = nil
+	l.heartbeatAt = c.clock.Now() + min(l.session.ttl/20, backoff(c.retries, retryFirst, retryMost))
 	c.retries++
-	s.wakeBy(s.heartbeatAt)
+	l.wakeBy(l.heartbeatAt)
 }
 
 // wakeBy makes the alarm handle the session by that time.
-func (s *Session) wakeBy(at time.Duration) {
-	if s.place >= 0 && at < s.wakeAt {
-		s.wakeAt = at
-		heap.Fix(&s.client.schedule, s.place)
-		s.client.armAt(at)
+func (l *lifetime) wakeBy(at time.Duration) {
+	if l.place >= 0 && at < l.wakeAt {
+		l.wakeAt = at
+		heap.Fix(&l.session.client.schedule, l.place)
+		l.session.client.armAt(at)
 	}
 }
 
 // proved extends the deadline: a request sent at that time was acknowledged with a proof of leadership that
 // is newer than the request's arrival.
-func (s *Session) proved(sentAt time.Duration) {
-	if sentAt <= s.proofAt {
+func (l *lifetime) proved(sentAt time.Duration) {
+	if sentAt <= l.proofAt {
 		return
 	}
-	s.proofAt = sentAt
-	s.heartbeatAt = max(s.heartbeatAt, sentAt+s.interval())
-	if s.state == Jeopardy && s.client.clock.Now() < s.overdue() {
-		s.enter(Active)
+	l.proofAt = sentAt
+	l.heartbeatAt = max(l.heartbeatAt, sentAt+l.interval())
+	if l.session.state == Jeopardy && l.session.client.clock.Now() < l.overdue() {
+		l.session.enter(Active)
 	}
 }
 
@@ -235,17 +260,17 @@ func proves(status wire.Status_Code) bool {
 }
 
 // alive is aliveAt for the current time. It is checked at each use of the session.
-func (s *Session) alive() bool { return s.aliveAt(s.client.mu.now()) }
+func (l *lifetime) alive() bool { return l.aliveAt(l.session.client.mu.now()) }
 
 // aliveAt ends the session if its deadline has passed, ends the holds whose own deadline has passed, and
 // reports whether the session is alive.
-func (s *Session) aliveAt(now time.Duration) bool {
-	if s.state != Lost && now >= s.deadline() {
-		s.client.note(slog.LevelWarn, "session expired", "session", s.id, "late", now-s.deadline())
-		s.lose(ErrExpired)
+func (l *lifetime) aliveAt(now time.Duration) bool {
+	if l.session.state != Lost && now >= l.deadline() {
+		l.session.client.note(slog.LevelWarn, "session expired", "session", l.session.id, "late", now-l.deadline())
+		l.session.lose(ErrExpired)
 	}
-	if now >= s.boundAt {
-		s.expireHolds(now)
+	if now >= l.boundAt {
+		l.expireHolds(now)
 	}
-	return s.state != Lost
+	return l.session.state != Lost
 }

@@ -103,7 +103,8 @@ func TestTick(t *testing.T) {
 
 // TestDue checks that a session is due at its next event, and slightly earlier for a heartbeat.
 func TestDue(t *testing.T) {
-	s := &Session{ttl: 48 * time.Second, wakeAt: 100 * time.Second}
+	s := newSession(nil)
+	s.ttl, s.wakeAt = 48*time.Second, 100*time.Second
 	for name, test := range map[string]struct {
 		heartbeatAt, now time.Duration
 		want             bool

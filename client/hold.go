@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"slices"
 	"sync/atomic"
 	"time"
 
@@ -20,6 +21,7 @@ type Hold struct {
 
 	// Guarded by the client's mutex.
 	asked    context.Context // the ctx of the acquire
+	since    time.Duration   // when the grant arrived; only set for [Hooks]
 	ctx      holdContext     // created on first use
 	cancel   context.CancelCauseFunc
 	next     *Hold         // the next handle of the same held
@@ -118,10 +120,14 @@ func (h *Hold) Name() string { return h.held.name }
 
 // Names returns the names of all locks, in the order of the request.
 func (h *Hold) Names() []string {
-	if h.held.names == nil {
-		return []string{h.held.name}
+	return slices.Clone(h.held.allNames())
+}
+
+func (d *held) allNames() []string {
+	if d.names == nil {
+		return []string{d.name}
 	}
-	return append([]string(nil), h.held.names...)
+	return d.names
 }
 
 // ID returns the id of the hold on the cluster.
@@ -207,6 +213,7 @@ func (h *Hold) end(reason error) {
 		return
 	}
 	h.ended = reason
+	h.held.session.client.observeEnd(h, reason)
 	if h.cancel != nil {
 		h.cancel(reason)
 	}
@@ -270,7 +277,7 @@ func (h *Hold) Unlock(ctx context.Context) error {
 }
 
 // awaitRelease waits for a release on behalf of the caller that started it.
-func (c *Client) awaitRelease(ctx context.Context, k *releaseCall) error {
+func (t *requestTable) awaitRelease(ctx context.Context, k *releaseCall) error {
 	if !k.await(ctx) {
 		select {
 		case <-k.done:
@@ -280,15 +287,15 @@ func (c *Client) awaitRelease(ctx context.Context, k *releaseCall) error {
 	}
 	err := k.err
 	if k.simple() && k.over == nil {
-		c.freeLists.keepRelease(k)
+		t.client.freeLists.keepRelease(k)
 	}
 	return err
 }
 
-// during calls fn while the hold is held and then releases it, even if fn panics. The ctx passed to fn ends
-// with ctx and with the hold. If the hold was lost in the meantime, the error also matches the reason for
-// that, whatever fn returned.
-func (h *Hold) during(ctx context.Context, fn func(ctx context.Context, token uint64) error) (err error) {
+// Do calls fn, releases the hold even if fn panics, and returns fn's error. The ctx passed to fn ends with
+// ctx and with the hold. If the hold was lost in the meantime, the error also matches the reason for that,
+// whatever fn returned.
+func (h *Hold) Do(ctx context.Context, fn func(ctx context.Context, token uint64) error) (err error) {
 	inner, cancel := context.WithCancelCause(h.Context())
 	stop := context.AfterFunc(ctx, func() { cancel(context.Cause(ctx)) })
 	defer func() {

@@ -28,6 +28,39 @@ func clientInfo(opts SessionOptions) *wire.ClientInfo {
 	return info
 }
 
+// ClientInfo describes the owner of a session to people. It proves nothing: clients choose it themselves,
+// except for Address.
+type ClientInfo struct {
+	// Name and Labels are those of [SessionOptions].
+	Name   string
+	Labels map[string]string
+	// HostName, BootID and PID identify the process, which started at ProcessStart.
+	HostName     string
+	BootID       string
+	PID          int
+	ProcessStart time.Time
+	// Address is the address that the node saw.
+	Address string
+}
+
+// clientInfoOf converts a description from wire format.
+func clientInfoOf(info *wire.ClientInfo) ClientInfo {
+	if info == nil {
+		return ClientInfo{}
+	}
+	out := ClientInfo{Name: info.GetName(), HostName: info.GetHostName(), BootID: info.GetBootId(), PID: int(info.GetPid()), Address: info.GetAddress()}
+	if ms := info.GetProcessStartUnixMs(); ms != 0 {
+		out.ProcessStart = time.UnixMilli(ms)
+	}
+	for _, label := range info.GetLabels() {
+		if out.Labels == nil {
+			out.Labels = make(map[string]string, len(info.GetLabels()))
+		}
+		out.Labels[label.GetKey()] = label.GetValue()
+	}
+	return out
+}
+
 // identity describes the process; it does not change while the process runs.
 type identity struct {
 	host, boot string

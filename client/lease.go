@@ -1,7 +1,9 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"slices"
 	"time"
 
@@ -12,23 +14,6 @@ const (
 	// leaseTTL is the default TTL of a lease.
 	leaseTTL = 15 * time.Second
 )
-
-// LeaseOptions configures a lease.
-type LeaseOptions struct {
-	// Secret is the only proof of ownership of the lease: 16 to 64 random bytes. If nil, 32 bytes are
-	// generated. Acquiring again with the secret of a live lease returns that lease, extended.
-	Secret []byte
-	// TTL is how long the lease lives after its grant or last extension, in whole milliseconds; 0 means 15
-	// s. A TTL outside the cluster's range is an error.
-	TTL time.Duration
-	// Try makes one attempt without waiting. Otherwise Wait bounds the wait, measured by the leader, and 0
-	// waits as long as ctx allows.
-	Try  bool
-	Wait time.Duration
-	// Name and Labels describe the holder to people who inspect the lock.
-	Name   string
-	Labels map[string]string
-}
 
 // Lease is a hold without a session. It lives for its TTL and is extended explicitly by any process that
 // has its secret. The client does not notify anyone when a lease ends: check Remaining, and make the
@@ -42,20 +27,22 @@ type Lease struct {
 	token   uint64
 	ttl     time.Duration
 
+	generated bool // the secret was generated here
+
 	// Guarded by the client's mutex.
 	until   time.Duration // by the client's clock
 	pending []time.Duration
 	over    bool
 }
 
-// AcquireLease acquires locks as one lease, for programs that cannot keep a session. If ctx ends first, the
-// error matches ErrUncertain if the lease may be held, or may still be granted. If the secret was generated
-// here, the client then releases the lease in the background. If the caller supplied the secret, it can
-// acquire again with it, release it, or let the lease end with its TTL. Other errors are those of
-// [Session.Lock]. The supported options are [WithValue], [WithShared], [WithUnfair], [WithLockDelay] and
-// [AllowDeadlock].
-func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseOptions, more ...LockOption) (*Lease, error) {
-	l, request, err := c.newLease(specs, opts, more)
+// AcquireLease acquires locks as one lease, for programs that cannot keep a session. It waits as long as ctx
+// allows, or as [WithWait] or [WithTry] says. If ctx ends first, the error matches ErrUncertain if the lease
+// may be held, or may still be granted. If the secret was generated here, the client then releases the lease
+// in the background. If the caller supplied the secret, it can acquire again with it, release it, or let the
+// lease end with its TTL. Other errors are those of [Session.Lock].
+func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts ...LeaseOption) (*Lease, error) {
+	o := optionsOf(opts)
+	l, request, err := c.newLease(specs, o)
 	if err != nil {
 		return nil, err
 	}
@@ -64,60 +51,49 @@ func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts LeaseO
 	k.after = func() { l.granted(k) }
 	if err := c.call(ctx, k); err != nil {
 		if maybe(err) { // the lease may be held under the generated secret
-			l.abandon(opts)
+			l.abandon()
 		}
 		return nil, err
 	}
 	// A grant after a wait, or to an earlier request with the same secret, may already be old.
-	if opts.Secret == nil && l.Remaining() > l.ttl/2 {
+	if l.generated && l.Remaining() > l.ttl/2 {
 		return l, nil
 	}
 	if err := l.Extend(ctx, 0); err != nil {
-		l.abandon(opts)
+		l.abandon()
 		return nil, err
 	}
 	return l, nil
 }
 
-func (c *Client) newLease(specs []LockSpec, opts LeaseOptions, more []LockOption) (*Lease, *wire.AcquireLeaseRequest, error) {
+func (c *Client) newLease(specs []LockSpec, o *acquireOptions) (*Lease, *wire.AcquireLeaseRequest, error) {
 	if len(specs) == 0 {
 		return nil, nil, invalid("no locks: give 1 to 64")
 	}
-	o := optionsOf(more)
-	if o.maxHold != 0 || o.notify || o.reentrant {
-		return nil, nil, invalid("a lease is bounded by its TTL, is told nothing and is not re-entered: leave out WithMaxHold, WithRevocation and Reentrant")
-	}
-	l := &Lease{client: c, secret: slices.Clone(opts.Secret), ttl: opts.TTL}
-	if l.ttl == 0 {
-		l.ttl = leaseTTL
-	}
+	l := &Lease{client: c, secret: slices.Clone(o.secret), ttl: cmp.Or(o.ttl, leaseTTL)}
 	ttlMs, err := leaseMillis(l.ttl)
 	if err != nil {
 		return nil, nil, err
 	}
-	if l.secret == nil {
+	if l.generated = l.secret == nil; l.generated {
 		l.secret = newSecret()
 	} else if err := checkSecret(l.secret); err != nil {
-		return nil, nil, err
-	}
-	waitMs, err := millis("wait", opts.Wait)
-	if err != nil {
 		return nil, nil, err
 	}
 	k := &acquireCall{}
 	if err := o.apply(k); err != nil {
 		return nil, nil, err
 	}
-	k.acquire.WaitMs, k.acquire.WaitForever, k.acquire.Owner = waitMs, !opts.Try && opts.Wait == 0, 0
-	if opts.Try {
-		k.acquire.WaitMs = 0
+	mode := Exclusive
+	if o.shared {
+		mode = Shared
 	}
 	for _, spec := range specs {
-		k.acquire.Locks = append(k.acquire.Locks, spec.request(o.shared))
+		k.acquire.Locks = append(k.acquire.Locks, spec.request(mode))
 		l.names = append(l.names, spec.Name)
 	}
 	return l, &wire.AcquireLeaseRequest{
-		Secret: l.secret, TtlMs: ttlMs, Client: clientInfo(SessionOptions{Name: opts.Name, Labels: opts.Labels}), Acquire: &k.acquire,
+		Secret: l.secret, TtlMs: ttlMs, Client: clientInfo(SessionOptions{Name: o.name, Labels: o.labels}), Acquire: &k.acquire,
 	}, nil
 }
 
@@ -148,11 +124,11 @@ func (l *Lease) granted(k *call) {
 
 // abandon releases, in the background and for as long as the lease can live, whatever a generated secret
 // may hold: nobody else knows that secret. A lease with a secret supplied by the caller is left alone.
-func (l *Lease) abandon(opts LeaseOptions) {
+func (l *Lease) abandon() {
 	c := l.client
 	c.mu.Lock()
 	defer c.unlock()
-	if c.closed || opts.Secret != nil {
+	if c.closed || !l.generated {
 		return
 	}
 	k := newReleaseLease(l.secret, 0)
@@ -272,7 +248,7 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	case !maybe(err) && i >= 0:
 		l.pending = slices.Delete(l.pending, i, i+1)
 	}
-	if isStatus(err, wire.Status_NOT_HELD) {
+	if errors.Is(err, ErrNotHeld) {
 		l.over = true
 	}
 	return err

@@ -19,7 +19,7 @@ func one(name string) []LockSpec { return []LockSpec{{Name: name}} }
 
 func mustLease(t testing.TB, c *Client, name string, ttl time.Duration) *Lease {
 	t.Helper()
-	l, err := c.AcquireLease(context.Background(), one(name), LeaseOptions{TTL: ttl})
+	l, err := c.AcquireLease(context.Background(), one(name), WithTTL(ttl))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,7 +30,7 @@ func TestLease(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		l, err := c.AcquireLease(ctx, []LockSpec{{Name: "x"}, {Name: "y", Mode: Shared}},
-			LeaseOptions{TTL: 10 * time.Second, Name: "ci", Labels: map[string]string{"job": "7"}}, WithValue([]byte("v")))
+			WithTTL(10*time.Second), WithDescription("ci", map[string]string{"job": "7"}), WithValue([]byte("v")))
 		ok(t, err)
 		if l.Token() == 0 || l.ID() == 0 || l.Session() == 0 || len(l.Secret()) != 32 || l.TTL() != 10*time.Second ||
 			!slices.Equal(l.Names(), []string{"x", "y"}) || l.Remaining() != 10*time.Second-100*time.Millisecond {
@@ -40,9 +40,9 @@ func TestLease(t *testing.T) {
 		if req.GetClient().GetName() != "ci" || len(req.GetClient().GetLabels()) != 1 || string(req.GetAcquire().GetValue()) != "v" || !req.GetAcquire().GetWaitForever() {
 			t.Fatal(req)
 		}
-		_, err = c.AcquireLease(ctx, one("x"), LeaseOptions{Try: true})
+		_, err = c.AcquireLease(ctx, one("x"), WithTry())
 		wantErr(t, err, ErrNotAcquired)
-		_, err = c.AcquireLease(ctx, one("x"), LeaseOptions{Wait: time.Second})
+		_, err = c.AcquireLease(ctx, one("x"), WithWait(time.Second))
 		wantErr(t, err, ErrTimeout)
 		time.Sleep(8 * time.Second)
 		ok(t, l.Extend(ctx, 0))
@@ -70,7 +70,7 @@ func TestLeaseElsewhere(t *testing.T) {
 		ok(t, other.ExtendLease(ctx, l.Secret(), l.ID(), 0))
 		wantErr(t, other.ExtendLease(ctx, l.Secret(), l.ID()+1, 0), ErrNotHeld)
 		time.Sleep(30 * time.Second)
-		same, err := other.AcquireLease(ctx, one("x"), LeaseOptions{Secret: l.Secret(), TTL: time.Minute})
+		same, err := other.AcquireLease(ctx, one("x"), WithSecret(l.Secret()), WithTTL(time.Minute))
 		ok(t, err)
 		if same.Token() != l.Token() || same.ID() != l.ID() || !bytes.Equal(same.Secret(), l.Secret()) || f.count(extendsLease) != 3 {
 			t.Fatal("another lease")
@@ -98,7 +98,7 @@ func TestLeaseThatWaits(t *testing.T) {
 			first := mustLease(t, c, "x", 10*time.Minute)
 			done := make(chan *Lease, 1)
 			go func() {
-				l, err := c.AcquireLease(ctx, one("x"), LeaseOptions{TTL: time.Minute})
+				l, err := c.AcquireLease(ctx, one("x"), WithTTL(time.Minute))
 				if err != nil {
 					t.Error(err)
 				}
@@ -134,7 +134,7 @@ func TestLeaseIsGivenUp(t *testing.T) {
 		first := mustLease(t, c, "x", 10*time.Minute)
 		ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_, err := c.AcquireLease(ctx, one("x"), LeaseOptions{})
+		_, err := c.AcquireLease(ctx, one("x"))
 		wantErr(t, err, context.DeadlineExceeded, ErrUncertain)
 		synctest.Wait()
 		f.set(func() {
@@ -145,7 +145,7 @@ func TestLeaseIsGivenUp(t *testing.T) {
 		// A lease whose secret was given by the caller may also belong to others, who decide what becomes
 		// of it.
 		secret := make([]byte, 32)
-		_, err = c.AcquireLease(withTimeout(t, time.Second), one("x"), LeaseOptions{Secret: secret})
+		_, err = c.AcquireLease(withTimeout(t, time.Second), one("x"), WithSecret(secret))
 		wantErr(t, err, ErrUncertain)
 		synctest.Wait()
 		if f.count(releasesLease) != 1 {
@@ -158,7 +158,7 @@ func TestLeaseIsGivenUp(t *testing.T) {
 		synctest.Wait()
 		ctx, cancel = context.WithTimeout(context.Background(), time.Second)
 		defer cancel()
-		_, err = c.AcquireLease(ctx, one("x"), LeaseOptions{})
+		_, err = c.AcquireLease(ctx, one("x"))
 		wantErr(t, err, context.DeadlineExceeded, ErrUnavailable)
 		if errors.Is(err, ErrUncertain) {
 			t.Fatal(err)
@@ -218,14 +218,13 @@ func TestLeaseArguments(t *testing.T) {
 		ctx := context.Background()
 		for name, try := range map[string]func() error{
 			"short secret": func() error {
-				_, err := c.AcquireLease(ctx, one("x"), LeaseOptions{Secret: make([]byte, 15)})
+				_, err := c.AcquireLease(ctx, one("x"), WithSecret(make([]byte, 15)))
 				return err
 			},
-			"no locks":    func() error { _, err := c.AcquireLease(ctx, nil, LeaseOptions{}); return err },
-			"max_hold":    func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{}, WithMaxHold(1)); return err },
-			"lock-delay":  func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{}, WithLockDelay(-1)); return err },
-			"TTL":         func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{TTL: 1}); return err },
-			"wait":        func() error { _, err := c.AcquireLease(ctx, one("x"), LeaseOptions{Wait: -1}); return err },
+			"no locks":    func() error { _, err := c.AcquireLease(ctx, nil); return err },
+			"lock-delay":  func() error { _, err := c.AcquireLease(ctx, one("x"), WithLockDelay(-1)); return err },
+			"TTL":         func() error { _, err := c.AcquireLease(ctx, one("x"), WithTTL(1)); return err },
+			"wait":        func() error { _, err := c.AcquireLease(ctx, one("x"), WithWait(-1)); return err },
 			"no secret":   func() error { return c.ReleaseLease(ctx, nil, 1) },
 			"extend":      func() error { return c.ExtendLease(ctx, nil, 1, 0) },
 			"extend to":   func() error { return c.ExtendLease(ctx, make([]byte, 16), 1, -time.Second) },

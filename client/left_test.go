@@ -16,10 +16,7 @@ func TestGrantThatComesWithTheEndOfTheContextIsKept(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		ctx, cancel := context.WithCancel(context.Background())
-		k := newAcquire(ctx, c, 0, true)
-		k.lock.Name, k.lock.Mode = "x", wire.Mode_EXCLUSIVE
-		k.locks[0] = &k.lock
-		k.acquire.Locks = k.locks[:]
+		k := newAcquire(ctx, c).one("x")
 		c.mu.Lock()
 		s.addCall(&k.call)
 		c.submit(&k.call)
@@ -69,7 +66,7 @@ func TestAbandonedUpgradeIsCancelled(t *testing.T) {
 					ok(t, hold.Upgrade(context.Background()))
 				}
 				leftUpgrade(t, f, hold)
-				_, err := f.session(c).TryLock(context.Background(), "x", WithShared())
+				_, err := f.session(c).Lock(context.Background(), "x", WithTry(), WithShared())
 				if shared := err == nil; hold.Mode() != want || shared != (want == Shared) {
 					t.Errorf("the hold is %v here, and shared there: %v", hold.Mode(), shared)
 				}

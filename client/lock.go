@@ -11,112 +11,97 @@ import (
 // before it gets ErrUncertain.
 const cancelGrace = 100 * time.Millisecond
 
-// Lock waits for the lock as long as ctx allows. If ctx ends first, the error matches ctx's error. It also
-// matches ErrUncertain if the client does not know whether the lock was granted in the end; the session
-// then releases the lock as soon as it knows. Other errors are ErrAlreadyHeld, ErrAlreadyQueued,
-// ErrDeadlock, ErrMismatch, ErrSessionLost, ErrResourceExhausted and ErrInvalidArgument.
+// Lock waits for the lock as long as ctx allows, or as [WithWait] or [WithTry] says. If ctx ends first, the
+// error matches ctx's error. It also matches ErrUncertain if the client does not know whether the lock was
+// granted in the end; the session then releases the lock as soon as it knows. Other errors are
+// ErrNotAcquired, ErrTimeout, ErrAlreadyHeld, ErrAlreadyQueued, ErrDeadlock, ErrMismatch, ErrSessionLost,
+// ErrResourceExhausted and ErrInvalidArgument.
 //
 // A call whose ctx descends from a hold's context acts as the owner of that hold: a function that locks
 // what its caller already holds gets ErrAlreadyHeld instead of waiting for itself. Otherwise each call is a
 // separate owner.
 func (s *Session) Lock(ctx context.Context, name string, opts ...LockOption) (*Hold, error) {
-	return s.acquire(ctx, name, 0, true, opts)
-}
-
-// TryLock acquires the lock if it is free and nobody waits for it. Otherwise it returns ErrNotAcquired
-// without waiting. In all other respects it is like Lock.
-func (s *Session) TryLock(ctx context.Context, name string, opts ...LockOption) (*Hold, error) {
-	return s.acquire(ctx, name, 0, false, opts)
-}
-
-// LockTimeout waits for the lock for at most wait, measured by the leader, and then returns ErrTimeout.
-// wait is rounded up to a millisecond, and starts over after a change of leader. In all other respects it
-// is like Lock.
-func (s *Session) LockTimeout(ctx context.Context, name string, wait time.Duration, opts ...LockOption) (*Hold, error) {
-	ms, err := millis("wait", wait)
-	if err != nil {
-		return nil, err
+	k := newAcquire(ctx, s.client).one(name)
+	if len(opts) > 0 {
+		if err := optionsOf(opts).apply(k); err != nil {
+			return nil, err
+		}
 	}
-	return s.acquire(ctx, name, ms, false, opts)
+	return s.acquire(ctx, k)
 }
 
 // Do calls fn while it holds the lock, releases the lock, and returns fn's error. The ctx passed to fn ends
 // with ctx and with the hold. If the lock was lost in the meantime, the error also matches the reason for
 // that, whatever fn returned.
 func (s *Session) Do(ctx context.Context, name string, fn func(ctx context.Context, token uint64) error, opts ...LockOption) error {
+	return do(ctx, s, name, fn, opts)
+}
+
+// owner is a session that can acquire locks, supervised or not.
+type owner interface {
+	Lock(ctx context.Context, name string, opts ...LockOption) (*Hold, error)
+	LockAll(ctx context.Context, specs []LockSpec, opts ...LockAllOption) (*Hold, error)
+	Lost() <-chan struct{}
+	Err() error
+}
+
+func do(ctx context.Context, s owner, name string, fn func(ctx context.Context, token uint64) error, opts []LockOption) error {
 	hold, err := s.Lock(ctx, name, opts...)
 	if err != nil {
 		return err
 	}
-	return hold.during(ctx, fn)
+	return hold.Do(ctx, fn)
 }
 
-// LockAll waits for up to 64 locks with different names, as long as ctx allows. It acquires all of them in
-// one step, as one hold with one token, or none of them. While it waits it holds none and keeps its place
-// in every queue, so two such calls cannot deadlock each other. LockAll also acquires permits of
-// semaphores, alone or among other locks. In all other respects it is like Lock.
-func (s *Session) LockAll(ctx context.Context, specs []LockSpec, opts ...LockOption) (*Hold, error) {
-	return s.acquireAll(ctx, specs, 0, true, opts)
-}
-
-// TryLockAll is to LockAll what TryLock is to Lock.
-func (s *Session) TryLockAll(ctx context.Context, specs []LockSpec, opts ...LockOption) (*Hold, error) {
-	return s.acquireAll(ctx, specs, 0, false, opts)
-}
-
-// LockAllTimeout is to LockAll what LockTimeout is to Lock.
-func (s *Session) LockAllTimeout(ctx context.Context, specs []LockSpec, wait time.Duration, opts ...LockOption) (*Hold, error) {
-	ms, err := millis("wait", wait)
-	if err != nil {
-		return nil, err
-	}
-	return s.acquireAll(ctx, specs, ms, false, opts)
-}
-
-func (s *Session) acquireAll(ctx context.Context, specs []LockSpec, waitMs uint32, forever bool, opts []LockOption) (*Hold, error) {
+// LockAll acquires up to 64 locks with different names in one step, as one hold with one token, or none of
+// them. The token is greater than that of every earlier grant of any of the locks. While the call waits it
+// holds none of them and keeps its place in every queue, so two such calls cannot deadlock each other.
+// LockAll also acquires permits of semaphores, alone or among other locks. In all other respects it is like
+// Lock.
+func (s *Session) LockAll(ctx context.Context, specs []LockSpec, opts ...LockAllOption) (*Hold, error) {
 	if len(specs) == 0 {
 		return nil, invalid("no locks: give 1 to 64")
 	}
-	k := newAcquire(ctx, s.client, waitMs, forever)
-	o := optionsOf(opts)
+	k := newAcquire(ctx, s.client)
 	for _, spec := range specs {
-		k.acquire.Locks = append(k.acquire.Locks, spec.request(o.shared))
+		k.acquire.Locks = append(k.acquire.Locks, spec.request(Exclusive))
 	}
-	if err := o.apply(k); err != nil {
+	if err := optionsOf(opts).apply(k); err != nil {
 		return nil, err
 	}
-	return s.run(ctx, k)
+	return s.acquire(ctx, k)
 }
 
-func (s *Session) acquire(ctx context.Context, name string, waitMs uint32, forever bool, opts []LockOption) (*Hold, error) {
-	k := newAcquire(ctx, s.client, waitMs, forever)
-	k.lock.Name, k.lock.Mode = name, wire.Mode_EXCLUSIVE
-	k.locks[0] = &k.lock
-	k.acquire.Locks = k.locks[:]
-	if len(opts) > 0 {
-		o := optionsOf(opts)
-		if o.shared {
-			k.lock.Mode = wire.Mode_SHARED
-		}
-		if err := o.apply(k); err != nil {
-			return nil, err
-		}
+// Names returns specs of exclusive locks for [Session.LockAll] and [Client.AcquireLease].
+func Names(names ...string) []LockSpec {
+	specs := make([]LockSpec, len(names))
+	for i, name := range names {
+		specs[i].Name = name
 	}
-	return s.run(ctx, k)
+	return specs
 }
 
-func newAcquire(ctx context.Context, c *Client, waitMs uint32, forever bool) *acquireCall {
+// newAcquire returns an acquire that waits as long as ctx allows.
+func newAcquire(ctx context.Context, c *Client) *acquireCall {
 	k := c.freeLists.acquire()
 	k.kind, k.ctx = kindAcquire, ctx
-	k.acquire.WaitMs, k.acquire.WaitForever = waitMs, forever
+	k.acquire.WaitForever = true
 	k.body.Acquire = &k.acquire
 	k.request.Body = &k.body
 	k.acquired = k
 	return k
 }
 
-// run sends an acquire and waits for its outcome.
-func (s *Session) run(ctx context.Context, k *acquireCall) (*Hold, error) {
+// one makes k an acquire of one exclusive lock.
+func (k *acquireCall) one(name string) *acquireCall {
+	k.lock.Name, k.lock.Mode = name, wire.Mode_EXCLUSIVE
+	k.locks[0] = &k.lock
+	k.acquire.Locks = k.locks[:]
+	return k
+}
+
+// send sends an acquire and waits for its outcome.
+func (s *Session) send(ctx context.Context, k *acquireCall) (*Hold, error) {
 	if err := checkLocks(k.acquire.Locks); err != nil {
 		return nil, err
 	}
@@ -139,11 +124,11 @@ func (s *Session) run(ctx context.Context, k *acquireCall) (*Hold, error) {
 }
 
 // awaitWait waits for the outcome of a call that may be queued by the cluster.
-func (c *Client) awaitWait(ctx context.Context, k *call) (*Hold, error) {
+func (t *requestTable) awaitWait(ctx context.Context, k *call) (*Hold, error) {
 	if !k.await(ctx) {
-		return c.stopWaiting(ctx, k)
+		return t.stopWaiting(ctx, k)
 	}
-	return c.take(k)
+	return t.take(k)
 }
 
 // usable returns an error if the session can no longer make requests.
@@ -155,43 +140,43 @@ func (s *Session) usable() error {
 }
 
 // take returns the outcome of a finished call. The caller has received the token from k.done.
-func (c *Client) take(k *call) (*Hold, error) {
+func (t *requestTable) take(k *call) (*Hold, error) {
 	hold, err := k.hold, k.err
 	if k.acquired != nil && k.simple() {
-		c.freeLists.keepAcquire(k.acquired)
+		t.client.freeLists.keepAcquire(k.acquired)
 	} else {
-		c.freeLists.dones.Put(k.done)
+		t.client.freeLists.dones.Put(k.done)
 	}
 	return hold, err
 }
 
 // stopWaiting handles a caller whose ctx has ended before its call finished.
-func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
-	c.mu.Lock()
+func (t *requestTable) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
+	t.client.mu.Lock()
 	if k.finished {
-		c.unlock()
+		t.client.unlock()
 		<-k.done
-		return c.take(k)
+		return t.take(k)
 	}
 	k.abandoned = true
 	switch {
 	case k.confirming:
-		c.finish(k)
+		t.finish(k)
 		k.hold.startRelease()
-		c.unlock()
+		t.client.unlock()
 		<-k.done
-		c.freeLists.dones.Put(k.done)
+		t.client.freeLists.dones.Put(k.done)
 		return nil, stopped(ctx, nil)
 	case k.queued:
 		k.session.cancel(k)
 	case !k.uncertain():
-		known := c.unreached()
-		c.finish(k)
-		c.unlock()
+		known := t.unreached()
+		t.finish(k)
+		t.client.unlock()
 		return nil, stopped(ctx, known)
 	}
 	done := k.done
-	c.unlock()
+	t.client.unlock()
 
 	grace := time.NewTimer(cancelGrace)
 	defer grace.Stop()
@@ -200,8 +185,8 @@ func (c *Client) stopWaiting(ctx context.Context, k *call) (*Hold, error) {
 		return nil, stopped(ctx, nil)
 	case <-grace.C:
 	}
-	c.mu.Lock()
-	defer c.unlock()
+	t.client.mu.Lock()
+	defer t.client.unlock()
 	if k.finished {
 		return nil, stopped(ctx, nil)
 	}
@@ -320,10 +305,14 @@ func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 				d.names[i] = l.Name
 			}
 		}
-		if a.notice != nil {
-			d.extra().call = a.notice
+		if a.wanted != nil || a.revoked != nil {
+			r := d.extra()
+			r.wanted.call, r.revoked.call = a.wanted, a.revoked
 		}
 	}
 	h.asked = a.ctx
+	if s.client.cfg.Hooks.HoldEnded != nil {
+		h.since = s.client.mu.now()
+	}
 	return h
 }

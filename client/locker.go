@@ -27,7 +27,7 @@ import (
 // After a loss the Locker can be locked again if its session is alive.
 type Locker struct {
 	ctx     context.Context
-	session *Session
+	session owner
 	name    string
 	onLost  func(error)
 	opts    []LockOption
@@ -60,6 +60,10 @@ func (e *LockerError) Unwrap() error { return e.Err }
 // between Lock and Unlock runs on without the lock until then. The options apply to every Lock; with
 // [WithShared] it is a reader's Locker.
 func (s *Session) Locker(ctx context.Context, name string, onLost func(reason error), opts ...LockOption) *Locker {
+	return newLocker(ctx, s, name, onLost, opts)
+}
+
+func newLocker(ctx context.Context, s owner, name string, onLost func(reason error), opts []LockOption) *Locker {
 	l := &Locker{ctx: ctx, session: s, name: name, onLost: onLost, opts: opts, turn: make(chan struct{}, 1)}
 	l.turn <- struct{}{}
 	return l

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -18,12 +19,12 @@ func TestReadersShareAndWritersDoNot(t *testing.T) {
 		s := f.session(c)
 		first, err := s.Lock(ctx, "x", WithShared())
 		ok(t, err)
-		second, err := s.TryLock(ctx, "x", WithShared())
+		second, err := s.Lock(ctx, "x", WithTry(), WithShared())
 		ok(t, err)
 		if first.Mode() != Shared || second.ID() == first.ID() {
 			t.Fatal(first.Mode())
 		}
-		_, err = s.TryLock(ctx, "x")
+		_, err = s.Lock(ctx, "x", WithTry())
 		wantErr(t, err, ErrNotAcquired)
 		waiting := lockSoon(ctx, s, "x")
 		ok(t, first.Unlock(ctx))
@@ -41,17 +42,17 @@ func TestOptionsAreSent(t *testing.T) {
 		ctx := context.Background()
 		s := f.session(c)
 		_, err := s.Lock(ctx, "x", WithUnfair(), Reentrant(), WithMaxHold(time.Second+time.Microsecond), WithLockDelay(2*time.Second),
-			WithRevocation(nil), AllowDeadlock(), WithValue([]byte("v")), withOwner(9))
+			OnWanted(nil), AllowDeadlock(), WithValue([]byte("v")))
 		ok(t, err)
 		got := f.all(acquires)[0].req.GetAcquire()
 		if got.GetOrder() != wire.Order_UNFAIR || !got.GetReentrant() || got.GetMaxHoldMs() != 1001 || got.GetLockDelayMs() != 2000 ||
-			!got.GetNotify() || !got.GetAllowDeadlock() || string(got.GetValue()) != "v" || got.GetOwner() != 9 {
+			!got.GetNotify() || !got.GetAllowDeadlock() || string(got.GetValue()) != "v" {
 			t.Fatal(got)
 		}
-		if a, b := s.newOwner(), s.newOwner(); a == b || a < ownerBit {
-			t.Fatal("owner keys are not apart")
-		}
-		for _, opt := range []LockOption{WithMaxHold(-1), WithLockDelay(60 * 24 * time.Hour)} {
+		for _, opt := range []interface {
+			LockOption
+			LockAllOption
+		}{WithMaxHold(-1), WithLockDelay(60 * 24 * time.Hour), WithWait(-1)} {
 			_, err := s.Lock(ctx, "y", opt)
 			wantErr(t, err, ErrInvalidArgument)
 			_, err = s.LockAll(ctx, []LockSpec{{Name: "y"}}, opt)
@@ -66,11 +67,11 @@ func TestSeveralAtOnce(t *testing.T) {
 		s := f.session(c)
 		b := mustLock(t, s, "b")
 		specs := []LockSpec{{Name: "a"}, {Name: "b", Mode: Shared}, {Name: "c", Limit: 3, Permits: 2}}
-		_, err := s.TryLockAll(ctx, specs)
+		_, err := s.LockAll(ctx, specs, WithTry())
 		wantErr(t, err, ErrNotAcquired)
-		_, err = s.LockAllTimeout(ctx, specs, time.Second)
+		_, err = s.LockAll(ctx, specs, WithWait(time.Second))
 		wantErr(t, err, ErrTimeout)
-		_, err = s.LockAllTimeout(ctx, specs, -1)
+		_, err = s.LockAll(ctx, specs, WithWait(-1))
 		wantErr(t, err, ErrInvalidArgument)
 		_, err = s.LockAll(ctx, nil)
 		wantErr(t, err, ErrInvalidArgument)
@@ -90,7 +91,7 @@ func TestSeveralAtOnce(t *testing.T) {
 			t.Fatal(got.hold.Names())
 		}
 		f.cut("n1") // the attach reports it again
-		_, err = s.TryLock(ctx, "a")
+		_, err = s.Lock(ctx, "a", WithTry())
 		wantErr(t, err, ErrNotAcquired)
 		ok(t, got.hold.Context().Err())
 		ok(t, got.hold.Unlock(ctx))
@@ -111,11 +112,11 @@ func TestSemaphore(t *testing.T) {
 		if two.Mode() != Permits || two.Mode().String() != "permits" {
 			t.Fatal(two.Mode())
 		}
-		_, err = s.TryLockAll(ctx, []LockSpec{{Name: "pool", Limit: 3, Permits: 2}})
+		_, err = s.LockAll(ctx, []LockSpec{{Name: "pool", Limit: 3, Permits: 2}}, WithTry())
 		wantErr(t, err, ErrNotAcquired)
-		_, err = s.TryLockAll(ctx, []LockSpec{{Name: "pool", Limit: 4}})
+		_, err = s.LockAll(ctx, []LockSpec{{Name: "pool", Limit: 4}}, WithTry())
 		wantErr(t, err, ErrMismatch)
-		_, err = s.TryLockAll(ctx, []LockSpec{{Name: "pool", Limit: 3}})
+		_, err = s.LockAll(ctx, []LockSpec{{Name: "pool", Limit: 3}}, WithTry())
 		ok(t, err)
 	})
 }
@@ -257,12 +258,12 @@ func TestOperators(t *testing.T) {
 		if !held || other {
 			t.Fatal(held, other)
 		}
-		_, err = c.ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: 99, Reason: "r"})
+		_, err = wirecall.Of(c).ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: 99, Reason: "r"})
 		wantErr(t, err, ErrNotHeld)
 		if hold.Context().Err() != nil {
 			t.Fatal("another token was enough")
 		}
-		resp, err := c.ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "stuck"})
+		resp, err := wirecall.Of(c).ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "stuck"})
 		ok(t, err)
 		if resp.GetStatus() != wire.Status_OK || resp.GetRevision() == 0 {
 			t.Fatal(resp)
@@ -273,15 +274,15 @@ func TestOperators(t *testing.T) {
 				return true
 			}
 		})
-		skipped, err := c.SkipDelay(ctx, &wire.SkipDelay{Name: "x", Reason: "test"})
+		skipped, err := wirecall.Of(c).SkipDelay(ctx, &wire.SkipDelay{Name: "x", Reason: "test"})
 		ok(t, err)
-		resized, err := c.Resize(ctx, &wire.Resize{Name: "x", Limit: 2, Reason: "test"})
+		resized, err := wirecall.Of(c).Resize(ctx, &wire.Resize{Name: "x", Limit: 2, Reason: "test"})
 		ok(t, err)
-		restored, err := c.Restore(ctx, &wire.RestoreRequest{})
+		restored, err := wirecall.Of(c).Restore(ctx, &wire.RestoreRequest{})
 		ok(t, err)
-		deadlocks, err := c.ListDeadlocks(ctx, &wire.ListDeadlocksRequest{})
+		deadlocks, err := wirecall.Of(c).ListDeadlocks(ctx, &wire.ListDeadlocksRequest{})
 		ok(t, err)
-		audit, err := c.ListAudit(ctx, &wire.ListAuditRequest{})
+		audit, err := wirecall.Of(c).ListAudit(ctx, &wire.ListAuditRequest{})
 		ok(t, err)
 		if skipped.GetRevision()+resized.GetRevision()+restored.GetRevision()+deadlocks.GetRevision()+audit.GetRevision() != 25 {
 			t.Fatal("an answer is lost")
@@ -291,7 +292,7 @@ func TestOperators(t *testing.T) {
 		f.set(func() {
 			f.intercept = func(cn *fakeConn, _ *wire.Request) bool { _ = cn.nc.Close(); return true }
 		})
-		_, err = c.Revoke(ctx, &wire.Revoke{HoldId: 1, Token: 1, Reason: "r"})
+		_, err = wirecall.Of(c).Revoke(ctx, &wire.Revoke{HoldId: 1, Token: 1, Reason: "r"})
 		wantErr(t, err, ErrUncertain)
 		if revokes := f.count(func(s seen) bool { return s.req.GetRevoke() != nil }); revokes != 1 || f.count() < asked {
 			t.Fatalf("sent %d times", revokes)

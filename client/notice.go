@@ -6,37 +6,68 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Notice reports that others want a hold. Each notice carries the complete state, so only the latest
-// matters.
-type Notice struct {
-	// Wanted means that another owner waits for the lock. It is set only with [WithRevocation].
-	Wanted bool
-	// Revoked means that an operator asked for the hold, for the given Reason.
-	Revoked bool
-	Reason  string
+// Revocation is an operator's request to release a hold.
+type Revocation struct {
+	// Reason is the operator's reason.
+	Reason string
 	// Grace is the time from the revocation until the hold is forced away; 0 means never. The hold's
 	// Remaining takes the rest of the grace into account.
 	Grace time.Duration
 }
 
-// Revoked returns a channel that carries the latest notice about the hold after each change; a slow reader
+// notices are the notices about a hold. It is guarded by the client's mutex.
+type notices struct {
+	wanted struct {
+		came   bool
+		due    bool // call has not been called yet
+		call   func()
+		signal chan struct{} // channel of Wanted; created on first use
+	}
+	revoked struct {
+		last   Revocation
+		count  int  // number of revocations seen so far
+		due    bool // call has not been called for the last one
+		call   func(Revocation)
+		latest chan Revocation // channel of Revoked; created on first use
+	}
+	calling bool
+	stopped bool // the hold has ended
+}
+
+// Wanted returns a channel that is closed when another owner starts to wait for the lock. It requires
+// [OnWanted]; without it, or if nobody waits before the hold ends, the channel is never closed.
+func (h *Hold) Wanted() <-chan struct{} {
+	c := h.held.session.client
+	c.mu.Lock()
+	defer c.unlock()
+	w := &h.held.extra().wanted
+	if w.signal == nil {
+		w.signal = make(chan struct{})
+		if w.came {
+			close(w.signal)
+		}
+	}
+	return w.signal
+}
+
+// Revoked returns a channel that carries the latest revocation of the hold by an operator; a slow reader
 // misses those in between. It is closed when the hold ends. There is one channel per hold.
-func (h *Hold) Revoked() <-chan Notice {
+func (h *Hold) Revoked() <-chan Revocation {
 	c := h.held.session.client
 	c.mu.Lock()
 	defer c.unlock()
 	r := h.held.extra()
-	if r.latest == nil {
-		r.latest = make(chan Notice, 1)
-		if r.notice != (Notice{}) {
-			r.latest <- r.notice
+	if r.revoked.latest == nil {
+		r.revoked.latest = make(chan Revocation, 1)
+		if r.revoked.count > 0 {
+			r.revoked.latest <- r.revoked.last
 		}
-		if r.hushed || h.ended != nil {
-			r.hushed = true
-			close(r.latest)
+		if r.stopped || h.ended != nil {
+			r.stopped = true
+			close(r.revoked.latest)
 		}
 	}
-	return r.latest
+	return r.revoked.latest
 }
 
 // stopNotices stops the notices of a hold that has ended and no longer watches its bound.
@@ -46,10 +77,10 @@ func (d *held) stopNotices() {
 			s.boundAt = never
 		}
 	}
-	if r := d.rare; r != nil && !r.hushed {
-		r.hushed = true
-		if r.latest != nil {
-			close(r.latest)
+	if r := d.rare; r != nil && !r.stopped {
+		r.stopped = true
+		if r.revoked.latest != nil {
+			close(r.revoked.latest)
 		}
 	}
 }
@@ -62,25 +93,37 @@ func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, un
 		return
 	}
 	r := d.extra()
-	n, again := r.notice, false
-	if revocation != nil {
-		n.Revoked, n.Reason, n.Grace = true, revocation.GetReason(), graceOf(revocation)
-		again = pushed || n != r.notice
-	}
-	if wanted && !n.Wanted {
-		n.Wanted = true
-	} else if !again {
-		return
-	}
-	r.notice = n
-	if again {
-		r.revocations++
-		if n.Grace > 0 {
-			d.grace(until(revocation.GetGraceMs()))
-			d.askGrace()
+	if w := &r.wanted; wanted && !w.came {
+		w.came, w.due = true, w.call != nil
+		if w.signal != nil {
+			close(w.signal)
 		}
 	}
-	d.deliver()
+	if revocation != nil {
+		d.wasRevoked(Revocation{revocation.GetReason(), graceOf(revocation)}, pushed, func() time.Duration { return until(revocation.GetGraceMs()) })
+	}
+	r.deliver(d.session.client)
+}
+
+// wasRevoked records a revocation. until returns when its grace ends.
+func (d *held) wasRevoked(now Revocation, pushed bool, until func() time.Duration) {
+	r := &d.rare.revoked
+	if !pushed && r.count > 0 && now == r.last {
+		return
+	}
+	r.last, r.due = now, r.call != nil
+	r.count++
+	if now.Grace > 0 {
+		d.grace(until())
+		d.askGrace()
+	}
+	if r.latest != nil && !d.rare.stopped {
+		select {
+		case <-r.latest:
+		default:
+		}
+		r.latest <- r.last
+	}
 }
 
 func graceOf(r *wire.Revocation) time.Duration {
@@ -106,7 +149,7 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 // sent. It is the rest of the grace, unless the hold's bound ends earlier.
 func (d *held) askGrace() {
 	s, r := d.session, d.rare
-	nth, grace := r.revocations, r.notice.Grace
+	nth, grace := r.revoked.count, r.revoked.last.Grace
 	k := &call{kind: kindRead}
 	k.request.Body = &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: d.name, Token: d.token.Load()}}
 	k.after = func() {
@@ -114,7 +157,7 @@ func (d *held) askGrace() {
 		if k.err != nil || d.gone != nil || holder.GetHoldId() != d.id || holder.RemainingHoldMs == nil {
 			return
 		}
-		if r.revocations == nth {
+		if r.revoked.count == nth {
 			left := time.Duration(holder.GetRemainingHoldMs()) * time.Millisecond
 			d.grace(k.sentAt + left - margin(grace))
 			r.expires = r.bounded && k.sentAt+left >= r.until
@@ -123,40 +166,33 @@ func (d *held) askGrace() {
 	s.client.submit(k)
 }
 
-// deliver delivers the notice to the channel, and to the function in a goroutine that exits when it has
-// delivered the latest.
-func (d *held) deliver() {
-	r := d.rare
-	if r.hushed {
+// deliver calls the functions for notices that are due, in a goroutine that exits when none is.
+func (n *notices) deliver(c *Client) {
+	if n.calling || n.stopped || !n.wanted.due && !n.revoked.due {
 		return
 	}
-	if r.latest != nil {
-		select {
-		case <-r.latest:
-		default:
-		}
-		r.latest <- r.notice
-	}
-	r.news = r.call != nil
-	if r.news && !r.calling {
-		r.calling = true
-		go d.session.client.callNotice(r)
-	}
+	n.calling = true
+	go c.callNotices(n)
 }
 
-// callNotice calls the function until it has received the latest notice.
-func (c *Client) callNotice(r *extras) {
+// callNotices calls the functions for the notices that are due, one at a time.
+func (c *Client) callNotices(n *notices) {
 	for {
 		c.mu.Lock()
-		if !r.news || r.hushed {
-			r.calling = false
+		wanted, revoked, last := n.wanted.due, n.revoked.due, n.revoked.last
+		if n.stopped || !wanted && !revoked {
+			n.calling = false
 			c.unlock()
 			return
 		}
-		r.news = false
-		n := r.notice
+		n.wanted.due, n.revoked.due = false, false
 		c.unlock()
-		r.call(n)
+		if wanted {
+			n.wanted.call()
+		}
+		if revoked {
+			n.revoked.call(last)
+		}
 	}
 }
 
@@ -188,14 +224,14 @@ const maxEarly = 4096
 // lostAlready returns an error if an arriving grant is no longer held: because its loss was reported first,
 // or because an attach showed that the hold is gone. The error is ErrHoldExpired if the hold's own bound
 // may have passed by now.
-func (s *Session) lostAlready(k *call, result *wire.Result) error {
+func (a *attachment) lostAlready(k *call, result *wire.Result) error {
 	id := result.GetHoldId()
-	if err := s.early[id]; err != nil {
-		delete(s.early, id)
+	if err := a.session.early[id]; err != nil {
+		delete(a.session.early, id)
 		return err
 	}
-	if s.resumed.holds != nil && result.GetRevision() <= s.resumed.revision && !s.resumed.holds[id] {
-		if ms := k.acquired.acquire.MaxHoldMs; ms != 0 && s.client.clock.Now() >= untilOf(k.firstAt, ms) {
+	if a.resumed.holds != nil && result.GetRevision() <= a.resumed.revision && !a.resumed.holds[id] {
+		if ms := k.acquired.acquire.MaxHoldMs; ms != 0 && a.session.client.clock.Now() >= untilOf(k.firstAt, ms) {
 			return ErrHoldExpired
 		}
 		return errMissing

@@ -142,40 +142,48 @@ func TestHolderIsNotifiedOfWaiters(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)
-		var told []Notice
-		hold, err := s.Lock(ctx, "x", WithRevocation(func(n Notice) { told = append(told, n) }))
+		waiters := 0
+		var told []Revocation
+		hold, err := s.Lock(ctx, "x", OnWanted(func() { waiters++ }), OnRevoked(func(r Revocation) { told = append(told, r) }))
 		ok(t, err)
 		quiet := mustLock(t, s, "y")
-		notices := hold.Revoked()
+		wanted, revocations := hold.Wanted(), hold.Revoked()
 		lockSoon(ctx, s, "y")
 		lockSoon(ctx, s, "x")
 		lockSoon(ctx, s, "x")
-		if got := <-notices; got != (Notice{Wanted: true}) {
-			t.Fatal(got)
+		<-wanted
+		<-hold.Wanted() // also for those who ask later
+		if len(revocations) != 0 {
+			t.Fatal("a waiter is no revocation")
 		}
 		f.revoke(hold, "deploy", 0)
 		f.revoke(hold, "deploy now", 0)
 		synctest.Wait()
-		want := Notice{Wanted: true, Revoked: true, Reason: "deploy now"}
-		if got := <-notices; got != want {
+		want := Revocation{Reason: "deploy now"}
+		if got := <-revocations; got != want {
 			t.Fatal(got)
 		}
 		f.cut("n1") // the answer to the attach repeats the notice
 		mustLock(t, s, "z")
 		synctest.Wait()
-		if len(notices) != 0 || len(told) < 2 || told[len(told)-1] != want || told[0] != (Notice{Wanted: true}) {
-			t.Fatal(told)
+		if len(revocations) != 0 || waiters != 1 || len(told) == 0 || told[len(told)-1] != want {
+			t.Fatal(waiters, told)
 		}
 		if hold.Remaining() != s.Remaining() {
 			t.Fatal("a revocation without a grace bounds nothing")
 		}
 		f.revoke(quiet, "all of it", 0)
 		synctest.Wait()
-		if got := <-quiet.Revoked(); got != (Notice{Revoked: true, Reason: "all of it"}) {
+		if got := <-quiet.Revoked(); got != (Revocation{Reason: "all of it"}) {
 			t.Fatal(got)
 		}
+		select {
+		case <-quiet.Wanted():
+			t.Fatal("nobody asked to be told of waiters")
+		default:
+		}
 		ok(t, hold.Unlock(ctx))
-		if _, more := <-notices; more {
+		if _, more := <-revocations; more {
 			t.Fatal("not closed")
 		}
 		if _, more := <-hold.Revoked(); more {
@@ -192,8 +200,8 @@ func TestSlowNoticeFunction(t *testing.T) {
 		s := f.session(c)
 		var told []string
 		next := make(chan struct{})
-		hold, err := s.Lock(ctx, "x", WithRevocation(func(n Notice) {
-			told = append(told, n.Reason)
+		hold, err := s.Lock(ctx, "x", OnRevoked(func(r Revocation) {
+			told = append(told, r.Reason)
 			<-next
 		}))
 		ok(t, err)
@@ -310,7 +318,7 @@ func TestGraceThatBeganInABreak(t *testing.T) {
 		time.Sleep(2 * time.Second)
 		f.set(func() { f.node("n1").down = false })
 		got := <-hold.Revoked()
-		if !got.Revoked || got.Grace != 10*time.Second {
+		if got != (Revocation{"deploy", 10 * time.Second}) {
 			t.Fatal(got)
 		}
 		<-hold.Context().Done()
@@ -327,7 +335,7 @@ func TestGraceThroughABreak(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		calls := 0
-		hold, err := s.Lock(context.Background(), "x", WithRevocation(func(Notice) { calls++ }))
+		hold, err := s.Lock(context.Background(), "x", OnWanted(func() { calls++ }), OnRevoked(func(Revocation) { calls++ }))
 		ok(t, err)
 		began := time.Now()
 		f.revoke(hold, "deploy", 20*time.Second)

@@ -3,6 +3,7 @@ package client
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -13,38 +14,42 @@ import (
 // answer to an attach only if it differs.
 func TestWhatIsNews(t *testing.T) {
 	asked := &wire.Revocation{Reason: "deploy", GraceMs: 4000}
-	known := Notice{Revoked: true, Reason: "deploy", Grace: 4 * time.Second}
+	known := Revocation{Reason: "deploy", Grace: 4 * time.Second}
 	tests := map[string]struct {
-		before     Notice
+		waited     bool       // another owner waited before
+		before     Revocation // the last one; zero if there was none
 		wanted     bool
 		revocation *wire.Revocation
 		pushed     bool
-		news       bool // the user is notified
-		revoked    int  // number of revocations counted
-		after      Notice
+		waits      bool // the user is notified of a waiter
+		revoked    bool // the user is notified of a revocation
+		after      Revocation
 	}{
-		"nothing":                  {news: false},
-		"wanted":                   {wanted: true, pushed: true, news: true, after: Notice{Wanted: true}},
-		"wanted, again":            {before: Notice{Wanted: true}, wanted: true, pushed: true, after: Notice{Wanted: true}},
-		"revoked":                  {revocation: asked, pushed: true, news: true, revoked: 1, after: known},
-		"revoked, at attach":       {revocation: asked, news: true, revoked: 1, after: known},
-		"revoked again":            {before: known, revocation: asked, pushed: true, news: true, revoked: 1, after: known},
+		"nothing":                  {},
+		"wanted":                   {wanted: true, pushed: true, waits: true},
+		"wanted, again":            {waited: true, wanted: true, pushed: true},
+		"revoked":                  {revocation: asked, pushed: true, revoked: true, after: known},
+		"revoked, at attach":       {revocation: asked, revoked: true, after: known},
+		"revoked again":            {before: known, revocation: asked, pushed: true, revoked: true, after: known},
 		"revoked, told at attach":  {before: known, revocation: asked, after: known},
-		"another reason at attach": {before: Notice{Revoked: true, Reason: "x", Grace: known.Grace}, revocation: asked, news: true, revoked: 1, after: known},
-		"another grace at attach":  {before: Notice{Revoked: true, Reason: "deploy"}, revocation: asked, news: true, revoked: 1, after: known},
-		"wanted, told at attach": {before: known, wanted: true, revocation: asked, news: true,
-			after: Notice{Wanted: true, Revoked: true, Reason: "deploy", Grace: known.Grace}},
-		"wanted was told, revoked": {before: Notice{Wanted: true}, wanted: true, revocation: asked, pushed: true, news: true, revoked: 1,
-			after: Notice{Wanted: true, Revoked: true, Reason: "deploy", Grace: known.Grace}},
-		"without a grace": {revocation: &wire.Revocation{Reason: "r"}, pushed: true, news: true, revoked: 1, after: Notice{Revoked: true, Reason: "r"}},
+		"another reason at attach": {before: Revocation{"x", known.Grace}, revocation: asked, revoked: true, after: known},
+		"another grace at attach":  {before: Revocation{Reason: "deploy"}, revocation: asked, revoked: true, after: known},
+		"wanted, told at attach":   {before: known, wanted: true, revocation: asked, waits: true, after: known},
+		"wanted was told, revoked": {waited: true, wanted: true, revocation: asked, pushed: true, revoked: true, after: known},
+		"without a grace":          {revocation: &wire.Revocation{Reason: "r"}, pushed: true, revoked: true, after: Revocation{Reason: "r"}},
 	}
 	for name, test := range tests {
 		bubble.Test(t, func(t *testing.T) {
 			c, s := opened(t)
 			h := newHold(s, "x", 9, 9, 9)
-			h.held.extra().notice = test.before
+			n, before := &h.held.extra().notices, 0
+			waiters := 0
+			n.wanted.came, n.wanted.call = test.waited, func() { waiters++ }
+			if test.before != (Revocation{}) {
+				n.revoked.last, n.revoked.count, before = test.before, 1, 1
+			}
 			told := h.Revoked()
-			if test.before != (Notice{}) {
+			if before > 0 {
 				<-told
 			}
 			asked, until := 0, c.clock.Now()+time.Second
@@ -54,11 +59,15 @@ func TestWhatIsNews(t *testing.T) {
 				}
 				return until
 			})
-			r := h.held.rare
-			if r.notice != test.after || (len(told) == 1) != test.news || r.revocations != test.revoked {
-				t.Errorf("%s: %+v, told %v, %d revocations", name, r.notice, len(told), r.revocations)
+			synctest.Wait()
+			if (waiters == 1) != test.waits || n.wanted.came != (test.waited || test.waits) {
+				t.Errorf("%s: told of %d waiters, %v", name, waiters, n.wanted.came)
 			}
-			graced := test.revoked > 0 && test.after.Grace > 0
+			if n.revoked.last != test.after || (len(told) == 1) != test.revoked || (n.revoked.count > before) != test.revoked {
+				t.Errorf("%s: %+v, told %v, %d revocations", name, n.revoked.last, len(told), n.revoked.count)
+			}
+			r := h.held.rare
+			graced := test.revoked && test.after.Grace > 0
 			if (asked == 1) != graced || r.graced != graced || graced && h.held.deadline() != until {
 				t.Errorf("%s: it ends at %v, asked %d times", name, h.held.deadline(), asked)
 			}
@@ -67,11 +76,15 @@ func TestWhatIsNews(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestNoNewsOfALostHold checks that a hold that is gone has no news.
+func TestNoNewsOfALostHold(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		_, s := opened(t)
 		h := newHold(s, "x", 9, 9, 9)
 		h.held.gone = ErrForced
-		h.held.noticed(true, asked, true, nil)
+		h.held.noticed(true, &wire.Revocation{Reason: "deploy", GraceMs: 4000}, true, nil)
 		if h.held.rare != nil {
 			t.Error("a hold that is gone has news")
 		}
@@ -96,7 +109,7 @@ func TestRemainingGracePeriod(t *testing.T) {
 		"no time":          {&wire.VerifyTokenResponse{Holder: &wire.HolderInfo{HoldId: 9}}, wire.Status_OK, nil, time.Minute, false},
 		"no holder":        {&wire.VerifyTokenResponse{}, wire.Status_OK, nil, time.Minute, false},
 		"refused":          {left(9, 3000), wire.Status_INTERNAL, nil, time.Minute, false},
-		"another was told": {left(9, 3000), wire.Status_OK, func(h *Hold) { h.held.rare.revocations++ }, time.Minute, false},
+		"another was told": {left(9, 3000), wire.Status_OK, func(h *Hold) { h.held.rare.revoked.count++ }, time.Minute, false},
 		"its bound, later": {left(9, 3000), wire.Status_OK, func(h *Hold) { h.held.bound(time.Hour, 9) }, 3*time.Second - 40*time.Millisecond, false},
 		"its bound":        {left(9, 3000), wire.Status_OK, func(h *Hold) { h.held.bound(4*time.Second, 9) }, 3*time.Second - 40*time.Millisecond, true},
 	} {

@@ -79,11 +79,11 @@ func (o *observer) follow(ctx context.Context) error {
 	defer w.Close()
 	o.seen = 0 // the lineage may have changed
 	for started := false; ; started = true {
-		batch, err := w.Next(ctx)
+		batch, err := w.next(ctx)
 		if err != nil {
 			return err
 		}
-		if started && !o.matters(batch.Events) {
+		if started && !o.matters(batch.events) {
 			continue
 		}
 		// The first batch confirms that the watch is active, so events after this read will be delivered.

@@ -41,26 +41,29 @@ const doneSuffix = "/done"
 // Include the due time in the name, as in cron/billing/2026-11-21. A caller that is very late then does not
 // mistake the next day's run for its own.
 //
-// A Once is a name, a time and options, and has no state, like an [RWLock].
+// A Once is a name, a time and options, and has no state, like a [Semaphore].
 type Once struct {
-	session *Session
+	session owner
+	client  *Client
 	name    string
 	keep    time.Duration
-	opts    []LockOption
+	opts    []OnceOption
 }
 
-// Once returns a Once. keep has the bounds of a TTL, 5 s to 10 min unless the cluster is configured
-// otherwise. The options apply to the lock that is held while the job runs: [WithMaxHold] bounds the job,
+// Once returns a Once. keep has the bounds of a lease's TTL, 5 s to 7 days unless the cluster is configured
+// otherwise; a change of the cluster's leader starts it over. The options apply to the lock that is held while the job runs: [WithMaxHold] bounds the job,
 // and [WithLockDelay] makes the next caller wait for a while after one that died.
-func (s *Session) Once(name string, keep time.Duration, opts ...LockOption) *Once {
-	return &Once{s, name, keep, opts}
+func (s *Session) Once(name string, keep time.Duration, opts ...OnceOption) *Once {
+	return &Once{s, s.client, name, keep, opts}
 }
 
 // Name returns the name of the lock under which the job runs.
 func (o *Once) Name() string { return o.name }
 
 // Do calls fn unless the job is done, and reports whether it called fn. While another caller runs the job,
-// Do waits as long as ctx allows. If the error is nil, the job is done, by fn or by another caller.
+// Do waits as long as ctx allows. With [WithTry] or [WithWait] it returns ErrNotAcquired or ErrTimeout if
+// another caller runs the job or waits for it; the job may still fail then. If the error is nil, the job is
+// done, by fn or by another caller.
 //
 // The ctx passed to fn ends with ctx and with the hold, and token fences what fn does. If fn returns an
 // error or panics, the job is not done, and a waiting caller starts. If a failed fn must not be repeated,
@@ -70,18 +73,8 @@ func (o *Once) Name() string { return o.name }
 // succeeded, because that could not be recorded. In the latter case it matches ErrSessionLost, another
 // reason why holds are lost, or the reason why recording failed. If keep is out of bounds, Do returns
 // ErrInvalidArgument before it calls fn. Other errors are those of [Session.Lock].
-func (o *Once) Do(ctx context.Context, fn func(ctx context.Context, token uint64) error) (ran bool, err error) {
-	hold, err := o.session.Lock(ctx, o.name, inMode(o.opts, Exclusive)...)
-	if err != nil {
-		return false, err
-	}
-	return o.run(ctx, hold, fn)
-}
-
-// TryDo is like Do, but returns ErrNotAcquired without waiting if another caller runs the job or waits for
-// it. In that case the job may still fail.
-func (o *Once) TryDo(ctx context.Context, fn func(ctx context.Context, token uint64) error) (ran bool, err error) {
-	hold, err := o.session.TryLock(ctx, o.name, inMode(o.opts, Exclusive)...)
+func (o *Once) Do(ctx context.Context, fn func(ctx context.Context, token uint64) error, opts ...OnceOption) (ran bool, err error) {
+	hold, err := o.session.Lock(ctx, o.name, lockOptions(o.opts, opts)...)
 	if err != nil {
 		return false, err
 	}
@@ -90,7 +83,7 @@ func (o *Once) TryDo(ctx context.Context, fn func(ctx context.Context, token uin
 
 // Done reports whether the job is done and the record of it is still kept.
 func (o *Once) Done(ctx context.Context) (bool, error) {
-	lock, err := o.session.client.GetLock(ctx, &wire.GetLockRequest{Name: o.name + doneSuffix, QueueLimit: 1})
+	lock, err := o.client.getLock(ctx, o.name+doneSuffix)
 	if errors.Is(err, ErrNotFound) {
 		return false, nil
 	}
@@ -100,7 +93,7 @@ func (o *Once) Done(ctx context.Context) (bool, error) {
 // run does the work under the lock. The job is recorded as done while the lock is held, so that the next
 // holder sees the record.
 func (o *Once) run(ctx context.Context, hold *Hold, fn func(ctx context.Context, token uint64) error) (ran bool, err error) {
-	err = hold.during(ctx, func(ctx context.Context, token uint64) error {
+	err = hold.Do(ctx, func(ctx context.Context, token uint64) error {
 		done, err := o.Done(ctx)
 		if done || err != nil {
 			return err
@@ -141,7 +134,7 @@ func (o *Once) record(hold *Hold) error {
 	if ctx.Err() != nil {
 		return nil // the release returns the reason
 	}
-	value := fmt.Sprintf("token %d of session %d", hold.Token(), o.session.ID())
+	value := fmt.Sprintf("token %d of session %d", hold.Token(), hold.held.session.id)
 	_, err := o.lease(ctx, o.name+doneSuffix, WithValue([]byte(value)))
 	switch {
 	case errors.Is(err, ErrNotAcquired):
@@ -152,9 +145,10 @@ func (o *Once) record(hold *Hold) error {
 	return nil
 }
 
-func (o *Once) lease(ctx context.Context, name string, opts ...LockOption) (*Lease, error) {
+func (o *Once) lease(ctx context.Context, name string, opts ...LeaseOption) (*Lease, error) {
 	if o.keep <= 0 {
 		return nil, invalid("it is the time in which others may come: give one")
 	}
-	return o.session.client.AcquireLease(ctx, Names(name), LeaseOptions{TTL: o.keep, Try: true, Name: "once"}, opts...)
+	opts = append(opts, WithTTL(o.keep), WithTry(), WithDescription("once", nil))
+	return o.client.AcquireLease(ctx, Names(name), opts...)
 }

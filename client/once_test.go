@@ -62,7 +62,7 @@ func TestOnceIsKept(t *testing.T) {
 		f.readable()
 		ctx := context.Background()
 		first := f.client()
-		o := f.session(first).Once("migrate/7", time.Minute, WithShared())
+		o := f.session(first).Once("migrate/7", time.Minute)
 		known, err := o.Done(ctx)
 		if o.Name() != "migrate/7" || known || err != nil {
 			t.Error(o.Name(), known, err)
@@ -87,7 +87,7 @@ func TestOnceIsKept(t *testing.T) {
 		if !known || err != nil {
 			t.Error("it is not known to be done:", err)
 		}
-		if ran, err = o.TryDo(ctx, never); ran || err != nil {
+		if ran, err = o.Do(ctx, never, WithTry()); ran || err != nil {
 			t.Error(ran, err)
 		}
 		time.Sleep(55 * time.Second)
@@ -95,7 +95,7 @@ func TestOnceIsKept(t *testing.T) {
 			t.Error(ran, err)
 		}
 		time.Sleep(6 * time.Second)
-		if ran, err = o.TryDo(ctx, done); !ran || err != nil {
+		if ran, err = o.Do(ctx, done, WithTry()); !ran || err != nil {
 			t.Error("after the time for which it was kept:", ran, err)
 		}
 		if f.held("migrate/7") != 0 {
@@ -140,7 +140,7 @@ func TestOnceFallsToTheNext(t *testing.T) {
 				}()
 				synctest.Wait()
 				o := f.session(c).Once("job", time.Minute)
-				_, err := o.TryDo(ctx, done)
+				_, err := o.Do(ctx, done, WithTry())
 				wantErr(t, err, ErrNotAcquired)
 				close(started)
 				ran, err := o.Do(ctx, func(_ context.Context, token uint64) error { second = token; return nil })

@@ -14,11 +14,11 @@ type Mode int32
 // The modes of a hold.
 const (
 	// Exclusive allows one holder.
-	Exclusive = Mode(wire.Mode_EXCLUSIVE)
+	Exclusive Mode = 1
 	// Shared allows any number of holders, none of them exclusive.
-	Shared = Mode(wire.Mode_SHARED)
+	Shared Mode = 2
 	// Permits is the mode of a hold on some of a semaphore's permits.
-	Permits = Mode(wire.Mode_PERMITS)
+	Permits Mode = 3
 )
 
 // String returns the mode's name in lower case.
@@ -37,7 +37,7 @@ func (m Mode) String() string {
 // LockSpec describes one lock of an acquire: a lock with a mode, or permits of a semaphore.
 type LockSpec struct {
 	Name string
-	// Mode defaults to Exclusive, or to Shared with [WithShared]. For a semaphore it is zero or Permits.
+	// Mode defaults to Exclusive. For a semaphore it is zero or Permits.
 	Mode Mode
 	// Permits is how many permits of a semaphore to take, 1 to Limit; 0 means 1.
 	Permits uint64
@@ -45,111 +45,237 @@ type LockSpec struct {
 	Limit uint64
 }
 
-// request returns the spec in wire format.
-func (l LockSpec) request(shared bool) *wire.LockRequest {
-	mode := l.Mode
-	if mode == 0 && l.Limit == 0 {
-		mode = Exclusive
-		if shared {
-			mode = Shared
-		}
+// request returns the spec in wire format. mode is that of a lock without one.
+func (l LockSpec) request(mode Mode) *wire.LockRequest {
+	switch {
+	case l.Mode != 0:
+		mode = l.Mode
+	case l.Limit != 0:
+		mode = 0
 	}
 	return &wire.LockRequest{Name: l.Name, Mode: wire.Mode(mode), Permits: l.Permits, Limit: l.Limit}
 }
 
-// LockOption configures one lock call.
-type LockOption func(*lockOptions)
+// The options of a call. Each call accepts only the options that have an effect on it: the type of a
+// function that returns an option lists the calls that accept it.
+type (
+	// LockOption configures [Session.Lock], [Session.Do] and [Session.Locker].
+	LockOption interface {
+		option
+		forLock()
+	}
+	// LockAllOption configures [Session.LockAll] and [Semaphore.Acquire].
+	LockAllOption interface {
+		option
+		forLockAll()
+	}
+	// UpgradeOption configures [Hold.Upgrade].
+	UpgradeOption interface {
+		option
+		forUpgrade()
+	}
+	// LeaseOption configures [Client.AcquireLease].
+	LeaseOption interface {
+		option
+		forLease()
+	}
+	// ElectionOption configures [Session.Election] and [Election.Campaign].
+	ElectionOption interface {
+		LockOption
+		forElection()
+	}
+	// OnceOption configures [Session.Once] and [Once.Do].
+	OnceOption interface {
+		LockOption
+		forOnce()
+	}
 
-type lockOptions struct {
+	// option sets fields of acquireOptions.
+	option interface{ set(o *acquireOptions) }
+	setter func(o *acquireOptions)
+)
+
+func (s setter) set(o *acquireOptions) { s(o) }
+
+// The types of options, by the calls that accept them.
+type (
+	// WaitOption sets how a call waits. Without one it waits as long as ctx allows.
+	WaitOption struct{ setter }
+	// ValueOption is accepted by calls that make a hold.
+	ValueOption struct{ setter }
+	// DelayOption is accepted by calls that make a hold.
+	DelayOption struct{ setter }
+	// HoldOption is accepted by calls that make a hold of a session.
+	HoldOption struct{ setter }
+	// SingleOption is accepted by calls for one lock.
+	SingleOption struct{ setter }
+	// ReentrantOption is accepted by calls for one lock of a session.
+	ReentrantOption struct{ setter }
+	// OnlyLeaseOption is accepted by calls for a lease.
+	OnlyLeaseOption struct{ setter }
+)
+
+func (WaitOption) forLock()     {}
+func (WaitOption) forLockAll()  {}
+func (WaitOption) forUpgrade()  {}
+func (WaitOption) forLease()    {}
+func (WaitOption) forElection() {}
+func (WaitOption) forOnce()     {}
+
+func (ValueOption) forLock()     {}
+func (ValueOption) forLockAll()  {}
+func (ValueOption) forLease()    {}
+func (ValueOption) forElection() {}
+
+func (DelayOption) forLock()     {}
+func (DelayOption) forLockAll()  {}
+func (DelayOption) forLease()    {}
+func (DelayOption) forElection() {}
+func (DelayOption) forOnce()     {}
+
+func (HoldOption) forLock()     {}
+func (HoldOption) forLockAll()  {}
+func (HoldOption) forElection() {}
+func (HoldOption) forOnce()     {}
+
+func (SingleOption) forLock()  {}
+func (SingleOption) forLease() {}
+
+func (ReentrantOption) forLock() {}
+
+func (OnlyLeaseOption) forLease() {}
+
+// acquireOptions is what the options of a call have set.
+type acquireOptions struct {
+	once          bool          // one attempt without waiting
+	wait          time.Duration // 0 means as long as ctx allows, unless once is set
 	value         []byte
 	shared        bool
 	unfair        bool
 	reentrant     bool
 	allowDeadlock bool
-	notify        bool
-	notice        func(Notice)
+	notify        bool // when another owner waits
+	wanted        func()
+	revoked       func(Revocation)
 	maxHold       time.Duration
 	lockDelay     time.Duration
-	owner         uint64
+
+	ttl    time.Duration // of a lease
+	secret []byte
+	name   string
+	labels map[string]string
+}
+
+// lockOptions joins options for calls of Lock.
+func lockOptions[O LockOption](first, second []O) []LockOption {
+	opts := make([]LockOption, 0, len(first)+len(second))
+	for _, o := range first {
+		opts = append(opts, o)
+	}
+	for _, o := range second {
+		opts = append(opts, o)
+	}
+	return opts
+}
+
+// optionsOf collects the options of a call.
+func optionsOf[O option](opts []O) *acquireOptions {
+	o := new(acquireOptions)
+	for _, opt := range opts {
+		opt.set(o)
+	}
+	return o
+}
+
+// WithTry makes one attempt: if the lock is not free, or others wait for it, the call returns
+// ErrNotAcquired without waiting.
+func WithTry() WaitOption {
+	return WaitOption{func(o *acquireOptions) { o.once, o.wait = true, 0 }}
+}
+
+// WithWait waits for at most d, measured by the leader, and then returns ErrTimeout. d is rounded up to a
+// millisecond, and starts over after a change of leader. WithWait(0) is WithTry.
+func WithWait(d time.Duration) WaitOption {
+	return WaitOption{func(o *acquireOptions) { o.once, o.wait = d == 0, d }}
 }
 
 // WithValue stores bytes in the hold that everybody can read, at most 1 KiB unless the cluster is
 // configured otherwise.
-func WithValue(value []byte) LockOption {
-	return func(o *lockOptions) { o.value = value }
+func WithValue(value []byte) ValueOption {
+	return ValueOption{func(o *acquireOptions) { o.value = value }}
 }
 
-// WithShared requests the lock in shared mode, as a reader. For several locks it applies to those whose
-// spec does not set a mode.
-func WithShared() LockOption {
-	return func(o *lockOptions) { o.shared = true }
+// WithShared requests the lock in shared mode, as a reader. Readers share the lock with each other. Requests
+// are granted in arrival order: a reader that arrives while a writer waits queues behind the writer, so a
+// stream of readers cannot starve writers. [Hold.Upgrade] turns a reader's hold into a writer's, and
+// [Hold.Downgrade] a writer's into a reader's. Only the token of a writer fences; the tokens of readers only
+// show their order.
+func WithShared() SingleOption {
+	return SingleOption{func(o *acquireOptions) { o.shared = true }}
 }
 
-// WithUnfair requests a lock that is granted to waiters in random order instead of arrival order. It
-// applies to a single exclusive lock. The order is a property of the lock while it exists: requests with
-// the other order get ErrMismatch.
-func WithUnfair() LockOption {
-	return func(o *lockOptions) { o.unfair = true }
+// WithUnfair requests an exclusive lock that is granted to waiters in random order instead of arrival order.
+// The order is a property of the lock while it exists: requests with the other order get ErrMismatch.
+func WithUnfair() SingleOption {
+	return SingleOption{func(o *acquireOptions) { o.unfair = true }}
 }
 
 // Reentrant lets an owner that already holds the lock, in the same mode or exclusively, acquire it again
 // instead of being refused with ErrAlreadyHeld. The lock is free after as many Unlocks. An acquire belongs
 // to the same owner if its ctx descends from the hold's Context. The hold keeps its token and bounds.
-// Reentrant cannot be used with semaphores or with several locks.
-func Reentrant() LockOption {
-	return func(o *lockOptions) { o.reentrant = true }
+func Reentrant() ReentrantOption {
+	return ReentrantOption{func(o *acquireOptions) { o.reentrant = true }}
 }
 
 // WithMaxHold bounds the hold: unless it is extended, it is lost with ErrHoldExpired once d has passed,
 // while the session stays alive. d is 100 ms to 24 days, rounded up to a millisecond.
-func WithMaxHold(d time.Duration) LockOption {
-	return func(o *lockOptions) { o.maxHold = d }
+func WithMaxHold(d time.Duration) HoldOption {
+	return HoldOption{func(o *acquireOptions) { o.maxHold = d }}
 }
 
 // WithLockDelay keeps the lock closed for d after the hold ends by expiry or by force rather than by
 // Unlock, which protects against a former holder that is still acting. d is at most one minute, rounded up
 // to a millisecond.
-func WithLockDelay(d time.Duration) LockOption {
-	return func(o *lockOptions) { o.lockDelay = d }
+func WithLockDelay(d time.Duration) DelayOption {
+	return DelayOption{func(o *acquireOptions) { o.lockDelay = d }}
 }
 
-// WithRevocation requests notices about the hold and calls notice for each: once when another owner starts
-// to wait for the lock, and each time an operator asks for the hold back. Calls are made one at a time in a
-// separate goroutine, possibly before Lock has returned, and always carry the latest state. If notice is
-// nil, use [Hold.Revoked].
-func WithRevocation(notice func(Notice)) LockOption {
-	return func(o *lockOptions) { o.notify, o.notice = true, notice }
+// OnWanted requests a notice when another owner starts to wait for the lock, once per hold, and calls wanted
+// for it in a separate goroutine, possibly before Lock has returned. wanted may be nil: see [Hold.Wanted].
+// That somebody waits does not mean that the hold should be released; see OnRevoked for that.
+func OnWanted(wanted func()) HoldOption {
+	return HoldOption{func(o *acquireOptions) { o.notify, o.wanted = true, wanted }}
+}
+
+// OnRevoked calls revoked each time an operator asks for the hold back. Calls are made one at a time in a
+// separate goroutine, possibly before Lock has returned, and carry the latest revocation. [Hold.Revoked]
+// reports the same.
+func OnRevoked(revoked func(Revocation)) HoldOption {
+	return HoldOption{func(o *acquireOptions) { o.revoked = revoked }}
 }
 
 // AllowDeadlock waits even if that closes a cycle of owners waiting for each other, instead of returning
 // ErrDeadlock.
-func AllowDeadlock() LockOption {
-	return func(o *lockOptions) { o.allowDeadlock = true }
+func AllowDeadlock() WaitOption {
+	return WaitOption{func(o *acquireOptions) { o.allowDeadlock = true }}
 }
 
-// withOwner sets the owner of the request, unless the ctx descends from a hold's context.
-func withOwner(owner uint64) LockOption {
-	return func(o *lockOptions) { o.owner = owner }
+// WithTTL sets how long the lease lives after its grant or last extension, in whole milliseconds; the
+// default is 15 s. A TTL outside the cluster's range is an error.
+func WithTTL(ttl time.Duration) OnlyLeaseOption {
+	return OnlyLeaseOption{func(o *acquireOptions) { o.ttl = ttl }}
 }
 
-// ownerBit separates the owner keys of lock objects from those of single calls, which are their sequence
-// numbers.
-const ownerBit = 1 << 63
-
-// newOwner returns a new owner key for a lock object that makes more than one request.
-func (s *Session) newOwner() uint64 {
-	s.client.mu.Lock()
-	defer s.client.unlock()
-	s.owners++
-	return ownerBit | s.owners
+// WithSecret sets the secret of the lease, the only proof of ownership: 16 to 64 random bytes. By default 32
+// bytes are generated. Acquiring again with the secret of a live lease returns that lease, extended.
+func WithSecret(secret []byte) OnlyLeaseOption {
+	return OnlyLeaseOption{func(o *acquireOptions) { o.secret = secret }}
 }
 
-func optionsOf(opts []LockOption) *lockOptions {
-	o := new(lockOptions)
-	for _, opt := range opts {
-		opt(o)
-	}
-	return o
+// WithDescription describes the holder of the lease to people who inspect the lock, as
+// [SessionOptions] does for a session.
+func WithDescription(name string, labels map[string]string) OnlyLeaseOption {
+	return OnlyLeaseOption{func(o *acquireOptions) { o.name, o.labels = name, labels }}
 }
 
 // millis converts d to milliseconds, rounded up, as requests carry it.
@@ -161,19 +287,26 @@ func millis(what string, d time.Duration) (uint32, error) {
 }
 
 // apply writes the options into the request.
-func (o *lockOptions) apply(k *acquireCall) (err error) {
+func (o *acquireOptions) apply(k *acquireCall) (err error) {
 	a := &k.acquire
+	if a.WaitMs, err = millis("wait", o.wait); err != nil {
+		return err
+	}
 	if a.MaxHoldMs, err = millis("max_hold", o.maxHold); err != nil {
 		return err
 	}
 	if a.LockDelayMs, err = millis("lock-delay", o.lockDelay); err != nil {
 		return err
 	}
-	a.Value, a.Owner = o.value, o.owner
+	a.WaitForever = !o.once && o.wait == 0
+	a.Value = o.value
 	a.Reentrant, a.AllowDeadlock, a.Notify = o.reentrant, o.allowDeadlock, o.notify
 	if o.unfair {
 		a.Order = wire.Order_UNFAIR
 	}
-	k.notice = o.notice
+	if o.shared {
+		k.lock.Mode = wire.Mode_SHARED
+	}
+	k.wanted, k.revoked = o.wanted, o.revoked
 	return nil
 }

@@ -135,14 +135,11 @@ func TestSimple(t *testing.T) {
 
 // TestTextsOfErrors checks that the texts of errors say what is known, and no more.
 func TestTextsOfErrors(t *testing.T) {
-	step := func(session, owner uint64, name, lock string) *wire.DeadlockStep {
-		return &wire.DeadlockStep{SessionId: session, Owner: owner, ClientName: name, Lock: lock}
-	}
 	for want, err := range map[string]error{
 		"quorumlock: deadlock":              &DeadlockError{},
 		"quorumlock: deadlock: two\\nlines": &DeadlockError{Message: "two\nlines"},
 		"quorumlock: deadlock: session 1 waits for a of session 2 (b) owner 3, session 2 (b) owner 3 waits for c of session 1": &DeadlockError{
-			Cycle: []*wire.DeadlockStep{step(1, 0, "", "a"), step(2, 3, "b", "c")}, Message: "not shown"},
+			Cycle: []DeadlockStep{{1, 0, "", "a"}, {2, 3, "b", "c"}}, Message: "not shown"},
 		"quorumlock: events compacted: a watch may begin after revision 7":       &CompactedError{Oldest: 7},
 		"quorumlock: events compacted: a watch may begin after revision 7: gone": &CompactedError{Oldest: 7, Message: "gone"},
 		"quorumlock: taken away by an operator":                                  forced(""),

@@ -112,9 +112,9 @@ func TestLose(t *testing.T) {
 			h := newHold(s, "x", 9, 9, 9)
 			h.held.bound(c.clock.Now()+time.Second, 9)
 			waits, open := s.queued("a", 3), s.asked("b")
-			unsent := &newAcquire(context.Background(), c, 0, true).call
+			unsent := &newAcquire(context.Background(), c).call
 			s.addCall(unsent)
-			parked := &newAcquire(context.Background(), c, 0, true).call
+			parked := &newAcquire(context.Background(), c).call
 			s.addCall(parked)
 			s.parked.push(parked)
 			s.sendHeartbeat()
@@ -179,25 +179,21 @@ func TestCloseThatIsNeverAnswered(t *testing.T) {
 func TestNewLease(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := opened(t)
-		for name, opt := range map[string]LockOption{
-			"max_hold": WithMaxHold(time.Second), "notices": WithRevocation(nil), "re-entry": Reentrant(), "a bad delay": WithLockDelay(-1),
-		} {
-			if _, _, err := c.newLease(one("x"), LeaseOptions{}, []LockOption{opt}); !errors.Is(err, ErrInvalidArgument) {
-				t.Errorf("a lease with %s: %v", name, err)
-			}
+		if _, _, err := c.newLease(one("x"), optionsOf([]LeaseOption{WithLockDelay(-1)})); !errors.Is(err, ErrInvalidArgument) {
+			t.Errorf("a lease with a bad delay: %v", err)
 		}
 		for name, test := range map[string]struct {
-			opts    LeaseOptions
+			opts    []LeaseOption
 			ttl, ms uint32
 			forever bool
 		}{
-			"the default": {LeaseOptions{}, 15_000, 0, true},
-			"a TTL":       {LeaseOptions{TTL: time.Minute}, 60_000, 0, true},
-			"a wait":      {LeaseOptions{Wait: time.Second}, 15_000, 1000, false},
-			"try":         {LeaseOptions{Try: true}, 15_000, 0, false},
-			"try, a wait": {LeaseOptions{Try: true, Wait: time.Second}, 15_000, 0, false},
+			"the default": {nil, 15_000, 0, true},
+			"a TTL":       {[]LeaseOption{WithTTL(time.Minute)}, 60_000, 0, true},
+			"a wait":      {[]LeaseOption{WithWait(time.Second)}, 15_000, 1000, false},
+			"try":         {[]LeaseOption{WithTry()}, 15_000, 0, false},
+			"no wait":     {[]LeaseOption{WithTry(), WithWait(0)}, 15_000, 0, false},
 		} {
-			l, r, err := c.newLease([]LockSpec{{Name: "x"}, {Name: "y", Limit: 2, Permits: 1}}, test.opts, []LockOption{WithShared(), WithLockDelay(time.Second)})
+			l, r, err := c.newLease([]LockSpec{{Name: "x"}, {Name: "y", Limit: 2, Permits: 1}}, optionsOf(append(test.opts, WithShared(), WithLockDelay(time.Second))))
 			ok(t, err)
 			a := r.GetAcquire()
 			if r.GetTtlMs() != test.ttl || a.GetWaitMs() != test.ms || a.GetWaitForever() != test.forever || a.GetOwner() != 0 || a.GetLockDelayMs() != 1000 {
@@ -211,7 +207,7 @@ func TestNewLease(t *testing.T) {
 			}
 		}
 		secret := []byte(strings.Repeat("s", 16))
-		l, _, err := c.newLease(one("x"), LeaseOptions{Secret: secret}, nil)
+		l, _, err := c.newLease(one("x"), optionsOf([]LeaseOption{WithSecret(secret)}))
 		ok(t, err)
 		if secret[0] = 'x'; l.Secret()[0] != 's' {
 			t.Error("the secret is the caller's to change")
@@ -369,7 +365,7 @@ func TestWaitThatEndsWithItsGrace(t *testing.T) {
 		for range 1000 {
 			runtime.Gosched() // let it wait for the mutex
 		}
-		c.fail(k, sentinel(wire.Status_CANCELLED))
+		c.fail(k, ErrCancelled)
 		c.unlock()
 		if err := <-got; !errors.Is(err, context.Canceled) || errors.Is(err, ErrUncertain) {
 			t.Error(err)

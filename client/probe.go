@@ -20,56 +20,66 @@ func probeDuration(probes int) time.Duration {
 	return lasts - rand.N(lasts/2)
 }
 
-// scheduleProbe schedules the next probe. The interval grows while probes have no success.
-func (c *Client) scheduleProbe() {
-	now := c.clock.Now()
-	if c.probeAt <= now {
-		c.probeAt = now + rand.N(probeDuration(c.probes))
-	}
-	c.armAt(c.probeAt)
+// prober looks for a leader beside the connection. It is guarded by the client's mutex.
+type prober struct {
+	client *Client
+
+	probeAt     time.Duration // the earliest time of the next probe
+	probes      int           // consecutive probes without a definite answer
+	probing     bool
+	cancelProbe func() // cancels the last probe; nil before the first
 }
 
-// look checks the connection and probes other endpoints when due: while the connected node does not lead or
+// scheduleProbe schedules the next probe. The interval grows while probes have no success.
+func (p *prober) scheduleProbe() {
+	now := p.client.clock.Now()
+	if p.probeAt <= now {
+		p.probeAt = now + rand.N(probeDuration(p.probes))
+	}
+	p.client.armAt(p.probeAt)
+}
+
+// checkConnection checks the connection and probes other endpoints when due: while the connected node does not lead or
 // leaves a request unanswered.
-func (c *Client) checkConnection(now time.Duration) {
-	cn := c.conn
-	if cn == nil || cn.err != nil || c.closed {
+func (p *prober) checkConnection(now time.Duration) {
+	cn := p.client.conn
+	if cn == nil || cn.err != nil || p.client.closed {
 		return
 	}
-	oldest := c.oldest()
-	if c.quiet(cn) && now >= cn.pingAt() || now >= c.doubtAt(cn, oldest) {
-		c.ping(cn)
+	oldest := p.client.oldest()
+	if p.client.quiet(cn) && now >= cn.pingAt() || now >= p.client.doubtAt(cn, oldest) {
+		p.client.ping(cn)
 	}
 	hung := oldest != nil && now-oldest.sentAt >= answerTimeout
-	if now >= c.silentAt(cn, oldest) {
+	if now >= p.client.silentAt(cn, oldest) {
 		cn.fail(errors.New("the node does not answer"))
 		return
 	}
-	c.requestTunnel(cn, now)
-	idle := cn.leads || !c.wanted()
-	if c.probing || now < c.probeAt || idle && !hung {
+	p.client.requestTunnel(cn, now)
+	idle := cn.leads || !p.client.wanted()
+	if p.probing || now < p.probeAt || idle && !hung {
 		return
 	}
-	c.probing = true
-	lasts, turn := probeDuration(c.probes), c.probes
-	c.probes++
-	c.probeAt = now + lasts
-	ctx, cancel := context.WithTimeout(c.ctx, lasts)
-	c.cancelProbe = cancel
-	c.wg.Go(func() { c.probe(ctx, cancel, cn, c.probeTargets(cn, hung, turn)) })
+	p.probing = true
+	lasts, turn := probeDuration(p.probes), p.probes
+	p.probes++
+	p.probeAt = now + lasts
+	ctx, cancel := context.WithTimeout(p.client.ctx, lasts)
+	p.cancelProbe = cancel
+	p.client.wg.Go(func() { p.probe(ctx, cancel, cn, p.probeTargets(cn, hung, turn)) })
 }
 
 // probe listens to one other node, which reports the next leader as soon as there is one, and acts on
 // the first report. One open connection reveals more than repeated questions and costs the nodes little.
 // While there is no leader all clients probe at the same time, and their questions must not slow down an
 // election.
-func (c *Client) probe(ctx context.Context, cancel context.CancelFunc, cn *conn, addrs []string) {
+func (p *prober) probe(ctx context.Context, cancel context.CancelFunc, cn *conn, addrs []string) {
 	defer cancel()
 	for _, addr := range addrs {
-		c.listen(ctx, addr, func(h leaderReport) bool {
-			c.mu.Lock()
-			defer c.unlock()
-			if c.conn != cn || cn.err != nil || c.handleReport(cn, h) {
+		p.listen(ctx, addr, func(h leaderReport) bool {
+			p.client.mu.Lock()
+			defer p.client.unlock()
+			if p.client.conn != cn || cn.err != nil || p.handleReport(cn, h) {
 				cancel()
 			}
 			return ctx.Err() != nil
@@ -78,16 +88,16 @@ func (c *Client) probe(ctx context.Context, cancel context.CancelFunc, cn *conn,
 			break
 		}
 	}
-	c.mu.Lock()
-	defer c.unlock()
-	c.probing = false
-	c.armAt(c.probeAt)
+	p.client.mu.Lock()
+	defer p.client.unlock()
+	p.probing = false
+	p.client.armAt(p.probeAt)
 }
 
 // probeTargets returns the nodes to probe, in order, until one answers. The connected node comes last, and is
 // left out if it hangs.
-func (c *Client) probeTargets(cn *conn, hung bool, turn int) (addrs []string) {
-	for _, addr := range c.endpoints() {
+func (p *prober) probeTargets(cn *conn, hung bool, turn int) (addrs []string) {
+	for _, addr := range p.client.endpoints() {
 		if addr != cn.addr || cn.direct != "" {
 			addrs = append(addrs, addr)
 		}
@@ -103,8 +113,8 @@ func (c *Client) probeTargets(cn *conn, hung bool, turn int) (addrs []string) {
 
 // listen completes a hello with a node and passes on what it reports about the leader, until enough returns
 // true, or ctx or the connection ends.
-func (c *Client) listen(ctx context.Context, addr string, enough func(leaderReport) bool) {
-	nc, reply, in, err := c.hello(ctx, addr, "")
+func (p *prober) listen(ctx context.Context, addr string, enough func(leaderReport) bool) {
+	nc, reply, in, err := p.client.hello(ctx, addr, "")
 	if err != nil {
 		return
 	}
@@ -121,24 +131,24 @@ func (c *Client) listen(ctx context.Context, addr string, enough func(leaderRepo
 }
 
 // handleReport acts on one node's report about the leader and reports whether it settles the search.
-func (c *Client) handleReport(cn *conn, h leaderReport) bool {
+func (p *prober) handleReport(cn *conn, h leaderReport) bool {
 	hint := h.leader
-	if hint.GetId() == "" || hint.GetTerm() < c.leader.GetTerm() {
+	if hint.GetId() == "" || hint.GetTerm() < p.client.leader.GetTerm() {
 		return false
 	}
-	c.noteTunnelNode(cn, h)
+	p.client.noteTunnelNode(cn, h)
 	if hint.GetId() == cn.node {
 		// Another node's report may be old and name a term that this node has since lost.
 		if !cn.leads && (h.node == cn.node || hint.GetTerm() > cn.term) {
-			c.noteLeader(hint)
-			c.leadsNow(cn, hint.GetTerm())
+			p.client.noteLeader(hint)
+			p.client.leadsNow(cn, hint.GetTerm())
 			return true
 		}
 		return false
 	}
-	if cn.leads && hint.GetTerm() <= c.leader.GetTerm() {
+	if cn.leads && hint.GetTerm() <= p.client.leader.GetTerm() {
 		return false
 	}
 	cn.leads = false
-	return c.follow(hint)
+	return p.client.follow(hint)
 }

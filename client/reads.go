@@ -3,88 +3,47 @@ package client
 import (
 	"context"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// ListLocks lists locks by prefix, in pages. Unless req.Stale is set, it includes every lock granted before
-// the call. With req.Stale it returns what one node knows.
-func (c *Client) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
-	k := c.newRead(req.GetStale())
-	k.request.Body = &wire.Request_ListLocks{ListLocks: req}
-	err := c.readOnce(ctx, k)
-	return k.response.GetListLocks(), err
+func init() {
+	wirecall.Do = func(ctx context.Context, c any, kind wirecall.Kind, request *wire.Request) (*wire.Response, error) {
+		return c.(*Client).do(ctx, kind, request)
+	}
+	wirecall.Next = func(ctx context.Context, w any) (wirecall.Batch, error) {
+		b, err := w.(*Watcher).next(ctx)
+		return wirecall.Batch{Events: b.events, Lineage: b.position.Lineage, Revision: b.position.Revision}, err
+	}
 }
 
-// GetLock returns one lock with its holders and its queue in order. It returns ErrNotFound if the lock has
-// neither holders nor waiters.
-func (c *Client) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
-	k := c.newRead(req.GetStale())
-	k.request.Body = &wire.Request_GetLock{GetLock: req}
-	err := c.readOnce(ctx, k)
-	return k.response.GetGetLock(), err
-}
-
-// ListSessions lists the live sessions, in pages.
-func (c *Client) ListSessions(ctx context.Context, req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
-	k := c.newRead(req.GetStale())
-	k.request.Body = &wire.Request_ListSessions{ListSessions: req}
-	err := c.readOnce(ctx, k)
-	return k.response.GetListSessions(), err
-}
-
-// Status returns the state of the cluster and its nodes. With req.Stale any node answers, even without a
-// leader.
-func (c *Client) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
-	k := c.newRead(req.GetStale())
-	k.request.Body = &wire.Request_Status{Status: req}
-	err := c.readOnce(ctx, k)
-	return k.response.GetStatus(), err
-}
-
-// AddMember adds a node, which becomes a voter once it has caught up. If the connection breaks in the
-// meantime, the error matches ErrUncertain; check Status.
-func (c *Client) AddMember(ctx context.Context, req *wire.AddMemberRequest) (*wire.AddMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: c.freeLists.done()}
-	k.request.Body = &wire.Request_AddMember{AddMember: req}
+// do makes a request that belongs to no session.
+func (c *Client) do(ctx context.Context, kind wirecall.Kind, request *wire.Request) (*wire.Response, error) {
+	k := &call{kind: kindRead, stale: kind == wirecall.Stale, done: c.freeLists.done()}
+	switch kind {
+	case wirecall.Operate:
+		k.kind = kindOperate
+	case wirecall.Admin:
+		k.kind = kindAdmin
+	}
+	k.request.Body = request.GetBody()
 	if err := c.readOnce(ctx, k); err != nil {
 		return nil, err
 	}
-	return &wire.AddMemberResponse{}, nil
+	return k.response, nil
 }
 
-// RemoveMember removes a node. Errors are those of AddMember.
-func (c *Client) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
-	k := &call{kind: kindAdmin, done: c.freeLists.done()}
-	k.request.Body = &wire.Request_RemoveMember{RemoveMember: req}
-	if err := c.readOnce(ctx, k); err != nil {
-		return nil, err
-	}
-	return &wire.RemoveMemberResponse{}, nil
+// VerifyToken reports whether the token holds the lock. The answer is linearizable: it was true at some
+// moment between the call and its return. VerifyToken is for resources that cannot compare tokens
+// themselves; the answer may be outdated when it arrives.
+func (c *Client) VerifyToken(ctx context.Context, name string, token uint64) (bool, error) {
+	resp, err := c.do(ctx, wirecall.Read, &wire.Request{Body: &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: name, Token: token}}})
+	return resp.GetVerifyToken().GetHeld(), err
 }
 
-// TransferLeadership transfers leadership to the given node, or to one that raft chooses. The response
-// names the new leader if the old one knew it. Errors are those of AddMember.
-func (c *Client) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {
-	k := &call{kind: kindAdmin, done: c.freeLists.done()}
-	k.request.Body = &wire.Request_TransferLeadership{TransferLeadership: req}
-	if err := c.readOnce(ctx, k); err != nil {
-		return nil, err
-	}
-	return &wire.TransferLeadershipResponse{LeaderId: k.response.GetLeader().GetId()}, nil
-}
-
-// AcknowledgeAlarms clears the alarms of all nodes shown by Status. Errors are those of AddMember.
-func (c *Client) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
-	k := &call{kind: kindAdmin, done: c.freeLists.done()}
-	k.request.Body = &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: req}
-	if err := c.readOnce(ctx, k); err != nil {
-		return nil, err
-	}
-	return k.response.GetAcknowledgeAlarms(), nil
-}
-
-func (c *Client) newRead(stale bool) *call {
-	return &call{kind: kindRead, stale: stale, done: c.freeLists.done()}
+// getLock reads the holders of a lock.
+func (c *Client) getLock(ctx context.Context, name string) (*wire.GetLockResponse, error) {
+	return wirecall.Of(c).GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})
 }
 
 // readOnce makes a call that does not belong to a session.
@@ -121,57 +80,57 @@ func (c *Client) call(ctx context.Context, k *call) error {
 }
 
 // await waits for an answer as long as ctx allows.
-func (c *Client) await(ctx context.Context, k *call) error {
+func (t *requestTable) await(ctx context.Context, k *call) error {
 	done := k.done
 	select {
 	case <-done:
-		c.freeLists.dones.Put(done)
+		t.client.freeLists.dones.Put(done)
 		return k.err
 	case <-ctx.Done():
 	}
-	c.mu.Lock()
-	defer c.unlock()
+	t.client.mu.Lock()
+	defer t.client.unlock()
 	if k.finished {
 		<-done
-		c.freeLists.dones.Put(done)
+		t.client.freeLists.dones.Put(done)
 		return k.err
 	}
 	k.abandoned, k.done = true, nil
-	return stopped(ctx, c.abandon(k))
+	return stopped(ctx, t.abandon(k))
 }
 
 // abandon handles a call whose caller has left. It returns the error that the caller gets in addition to
 // its ctx's error.
-func (c *Client) abandon(k *call) error {
+func (t *requestTable) abandon(k *call) error {
 	switch {
 	case !k.uncertain():
-		known := c.unreached()
-		c.finish(k)
+		known := t.unreached()
+		t.finish(k)
 		return known
 	case k.kind == kindRead:
-		c.finish(k)
-		return &StatusError{wire.Status_UNAVAILABLE, "no answer from the leader"}
-	case k.kind == kindAdmin, k.kind == kindOperate, k.kind == kindLease, k.kind == kindLeased:
-		c.finish(k)
+		t.finish(k)
+		return &StatusError{StatusUnavailable, "no answer from the leader"}
+	case k.kind.policy().left:
+		t.finish(k)
 	}
 	return ErrUncertain
 }
 
 // unreached returns why a request was never executed, or nil if that was not for lack of a leader.
-func (c *Client) unreached() error {
+func (t *requestTable) unreached() error {
 	switch {
-	case c.conn != nil && c.conn.leads:
+	case t.client.conn != nil && t.client.conn.leads:
 		return nil
-	case c.conn != nil:
-		return &StatusError{wire.Status_UNAVAILABLE, "the cluster has no leader"}
-	case c.lastErr != nil:
-		return &StatusError{wire.Status_UNAVAILABLE, c.lastErr.Error()}
+	case t.client.conn != nil:
+		return &StatusError{StatusUnavailable, "the cluster has no leader"}
+	case t.client.lastErr != nil:
+		return &StatusError{StatusUnavailable, t.client.lastErr.Error()}
 	}
-	return &StatusError{wire.Status_UNAVAILABLE, "no node reached yet"}
+	return &StatusError{StatusUnavailable, "no node reached yet"}
 }
 
 // awaitOver waits for a call that may have several waiters and continues after they leave.
-func (c *Client) awaitOver(ctx context.Context, k *call) error {
+func (t *requestTable) awaitOver(ctx context.Context, k *call) error {
 	select {
 	case <-k.over:
 		return k.err

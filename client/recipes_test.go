@@ -71,26 +71,29 @@ func (v *service) getLock(name string) *wire.Response {
 	return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_GetLock{GetLock: resp}}
 }
 
-func TestRWLock(t *testing.T) {
+func TestReadersAndWriters(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
-		l := f.session(c).RWLock("catalogue", WithValue([]byte("v")))
-		first := must(l.RLock(ctx))
-		second := must(l.TryRLock(ctx))
-		if l.Name() != "catalogue" || first.Mode() != Shared || second.Mode() != Shared {
-			t.Error(l.Name(), first.Mode(), second.Mode())
+		session := f.session(c)
+		lock := func(opts ...LockOption) func(context.Context) (*Hold, error) {
+			return func(ctx context.Context) (*Hold, error) { return session.Lock(ctx, "catalogue", opts...) }
 		}
-		_, err := l.TryLock(ctx)
+		first := must(lock(WithShared())(ctx))
+		second := must(lock(WithShared(), WithTry())(ctx))
+		if first.Mode() != Shared || second.Mode() != Shared {
+			t.Error(first.Mode(), second.Mode())
+		}
+		_, err := lock(WithTry())(ctx)
 		wantErr(t, err, ErrNotAcquired)
-		_, err = l.LockTimeout(ctx, time.Second)
+		_, err = lock(WithWait(time.Second))(ctx)
 		wantErr(t, err, ErrTimeout)
 
-		writer := soon(l.Lock, ctx)
-		_, err = l.TryRLock(ctx) // behind the waiting writer
+		writer := soon(lock(), ctx)
+		_, err = lock(WithShared(), WithTry())(ctx) // behind the waiting writer
 		wantErr(t, err, ErrNotAcquired)
-		_, err = l.RLockTimeout(ctx, time.Second)
+		_, err = lock(WithShared(), WithWait(time.Second))(ctx)
 		wantErr(t, err, ErrTimeout)
-		reader := soon(l.RLock, ctx)
+		reader := soon(lock(WithShared()), ctx)
 		ok(t, first.Unlock(ctx))
 		ok(t, second.Unlock(ctx))
 		w := <-writer
@@ -104,25 +107,6 @@ func TestRWLock(t *testing.T) {
 		ok(t, w.hold.Unlock(ctx))
 		ok(t, r.hold.Upgrade(ctx))
 		ok(t, r.hold.Unlock(ctx))
-		if n := f.count(acquires, func(s seen) bool { return string(s.req.GetAcquire().GetValue()) != "v" }); n != 0 {
-			t.Errorf("%d acquires without the lock's options", n)
-		}
-	})
-}
-
-// TestRWLockSetsTheMode checks that the method determines the mode, not an option.
-func TestRWLockSetsTheMode(t *testing.T) {
-	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
-		ctx := context.Background()
-		opts := make([]LockOption, 1, 8)
-		opts[0] = WithShared()
-		l := f.session(c).RWLock("x", opts...)
-		if hold := must(l.Lock(ctx)); hold.Mode() != Exclusive {
-			t.Error(hold.Mode())
-		}
-		if opts = opts[:2]; opts[1] != nil {
-			t.Error("the caller's options were written over")
-		}
 	})
 }
 
@@ -130,24 +114,27 @@ func TestSemaphoreRecipe(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)
-		l := s.Semaphore("workers", 3)
+		l := s.Semaphore("workers", 3, WithValue([]byte("v")))
 		two := must(l.Acquire(ctx, 2))
 		if l.Name() != "workers" || l.Limit() != 3 || two.Mode() != Permits {
 			t.Error(l.Name(), l.Limit(), two.Mode())
 		}
-		_, err := l.TryAcquire(ctx, 2)
+		_, err := l.Acquire(ctx, 2, WithTry())
 		wantErr(t, err, ErrNotAcquired)
-		_, err = l.AcquireTimeout(ctx, 2, time.Second)
+		_, err = l.Acquire(ctx, 2, WithWait(time.Second))
 		wantErr(t, err, ErrTimeout)
-		one := must(l.TryAcquire(ctx, 1))
+		one := must(l.Acquire(ctx, 1, WithTry()))
 		waiting := soon(func(ctx context.Context) (*Hold, error) { return l.Acquire(ctx, 3) }, ctx)
 		ok(t, two.Unlock(ctx))
-		_, err = l.TryAcquire(ctx, 1) // behind the request for three
+		_, err = l.Acquire(ctx, 1, WithTry()) // behind the request for three
 		wantErr(t, err, ErrNotAcquired)
 		ok(t, one.Unlock(ctx))
 		all := <-waiting
 		ok(t, all.err)
 		ok(t, all.hold.Unlock(ctx))
+		if n := f.count(acquires, func(s seen) bool { return string(s.req.GetAcquire().GetValue()) != "v" }); n != 0 {
+			t.Errorf("%d acquires without the semaphore's options", n)
+		}
 	})
 }
 
@@ -159,10 +146,6 @@ func TestSemaphoreRefusesNonsense(t *testing.T) {
 			l := s.Semaphore("workers", test.limit)
 			_, err := l.Acquire(ctx, test.n)
 			wantErr(t, err, ErrInvalidArgument)
-			_, err = l.TryAcquire(ctx, test.n)
-			wantErr(t, err, ErrInvalidArgument)
-			_, err = l.AcquireTimeout(ctx, test.n, time.Second)
-			wantErr(t, err, ErrInvalidArgument)
 		}
 		if n := f.count(acquires); n != 0 {
 			t.Errorf("%d requests were sent", n)
@@ -170,64 +153,56 @@ func TestSemaphoreRefusesNonsense(t *testing.T) {
 	})
 }
 
-func TestMultiLock(t *testing.T) {
+func TestLockAll(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)
 		specs := append(Names("accounts/1", "accounts/2"), LockSpec{Name: "rates", Mode: Shared})
-		l := s.MultiLock(specs, WithValue([]byte("transfer")))
+		hold := must(s.LockAll(ctx, specs, WithValue([]byte("transfer"))))
 		specs[0].Name = "changed by its owner"
-		if names := l.Names(); !slices.Equal(names, []string{"accounts/1", "accounts/2", "rates"}) {
+		if names := hold.Names(); !slices.Equal(names, []string{"accounts/1", "accounts/2", "rates"}) {
 			t.Error(names)
 		}
-		hold := must(l.Lock(ctx))
-		if !slices.Equal(hold.Names(), l.Names()) {
-			t.Error(hold.Names())
-		}
-		_, err := s.MultiLock(Names("accounts/2", "accounts/1")).TryLock(ctx)
+		_, err := s.LockAll(ctx, Names("accounts/2", "accounts/1"), WithTry())
 		wantErr(t, err, ErrNotAcquired)
-		_, err = l.LockTimeout(ctx, time.Second)
+		_, err = s.LockAll(ctx, Names("accounts/1"), WithWait(time.Second))
 		wantErr(t, err, ErrTimeout)
-		must(s.TryLock(ctx, "rates", WithShared()))
+		must(s.Lock(ctx, "rates", WithShared(), WithTry()))
 		ok(t, hold.Unlock(ctx))
-		must(l.TryLock(ctx))
-		_, err = s.MultiLock(nil).Lock(ctx)
+		must(s.LockAll(ctx, Names("accounts/1", "accounts/2"), WithTry()))
+		_, err = s.LockAll(ctx, nil)
 		wantErr(t, err, ErrInvalidArgument)
 	})
 }
 
-func TestMultiLockDo(t *testing.T) {
+func TestHoldDo(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx, cancel := context.WithCancel(context.Background())
 		defer cancel()
 		s := f.session(c)
-		l := s.MultiLock(Names("a", "b"))
 		broke := errors.New("no money")
-		err := l.Do(ctx, func(ctx context.Context, token uint64) error {
+		err := must(s.LockAll(ctx, Names("a", "b"))).Do(ctx, func(ctx context.Context, token uint64) error {
 			if token == 0 || ctx.Err() != nil {
 				t.Error(token, ctx.Err())
 			}
-			_, err := l.Lock(ctx)
+			_, err := s.LockAll(ctx, Names("a", "b"))
 			wantErr(t, err, ErrAlreadyHeld)
 			cancel()
 			<-ctx.Done()
 			return broke
 		})
 		wantErr(t, err, broke)
-		_, err = l.Lock(ctx)
-		wantErr(t, err, context.Canceled)
-		must(l.TryLock(context.Background()))
-		wantErr(t, l.Do(ctx, nil), context.Canceled)
+		must(s.LockAll(context.Background(), Names("a", "b"), WithTry()))
 	})
 }
 
-// TestMultiLockDoReportsALoss checks that an error of fn does not hide the loss of the locks.
-func TestMultiLockDoReportsALoss(t *testing.T) {
+// TestHoldDoReportsALoss checks that an error of fn does not hide the loss of the locks.
+func TestHoldDoReportsALoss(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		ctx := context.Background()
 		s := f.session(c)
 		broke := errors.New("no money")
-		err := s.MultiLock(Names("a", "b")).Do(ctx, func(ctx context.Context, _ uint64) error {
+		err := must(s.LockAll(ctx, Names("a", "b"))).Do(ctx, func(ctx context.Context, _ uint64) error {
 			ok(t, s.Close(context.Background()))
 			<-ctx.Done()
 			return broke

@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"testing"
 	"time"
@@ -25,10 +26,7 @@ func opened(t *testing.T) (*Client, *Session) {
 
 // asked returns an acquire of the session that was sent under the next sequence number.
 func (s *Session) asked(name string) *call {
-	k := newAcquire(context.Background(), s.client, 0, true)
-	k.lock.Name = name
-	k.locks[0] = &k.lock
-	k.acquire.Locks = k.locks[:]
+	k := newAcquire(context.Background(), s.client).one(name)
 	s.addCall(&k.call)
 	s.number(&k.call)
 	k.sends, k.firstAt, k.sentAt = 1, s.client.clock.Now(), s.client.clock.Now()
@@ -273,7 +271,7 @@ func TestCancelIsSentOnce(t *testing.T) {
 				t.Error("a full window ends a cancel")
 			}
 			s.cancelAnswered(sent[0], &wire.Result{Status: wire.Status_CANCELLED})
-			if !k.finished || !isStatus(k.err, wire.Status_CANCELLED) || len(s.waits) != 0 {
+			if !k.finished || !errors.Is(k.err, ErrCancelled) || len(s.waits) != 0 {
 				t.Errorf("the wait ended with %v", k.err)
 			}
 		})

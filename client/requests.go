@@ -11,32 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// kind is the kind of a call where it affects how the call is sent and answered.
-type kind uint8
-
-const (
-	kindRead    kind = iota // can be repeated
-	kindAdmin               // never repeated once it may have been executed
-	kindOperate             // like kindAdmin, but answered soon
-	kindOpen
-	kindAttach
-	kindHeartbeat
-	kindAcknowledge
-	kindClose
-	kindAcquire
-	kindRelease
-	kindCancel
-	kindSetValue
-	kindUpgrade
-	kindDowngrade
-	kindExtend
-	kindLease    // answered after its wait
-	kindLeased   // about a lease; can be repeated
-	kindWatch    // answered, and then followed by pushes
-	kindEndWatch // of this connection only
-	kindPing     // of this connection only
-)
-
 // call is one request, from its submission to its outcome. It is guarded by c.mu.
 type call struct {
 	kind     kind
@@ -167,71 +141,83 @@ func (l *callList) pop() *call {
 	return k
 }
 
+// requestTable holds the calls that have no outcome yet, and the watches. It sends calls when the connection
+// allows, and matches responses to them. It is guarded by the client's mutex.
+type requestTable struct {
+	client *Client
+
+	nextCall uint64
+	byID     numbered         // the calls in flight
+	frame    wire.ClientFrame // reused for the request being sent
+	body     wire.ClientFrame_Request
+	flight   callList // sent and unanswered, oldest first
+	urgent   callList // to be sent to the leader first: requests that keep sessions alive or release locks
+	ready    callList // to be sent to the leader
+	anywhere callList // to be sent to any node
+	stalled  callList // to be resent at retryAt
+
+	retryAt time.Duration // 0 if no call is stalled
+	retries int           // consecutive retries without a definite answer
+
+	watchers map[*Watcher]struct{}
+	watching map[uint64]*Watcher // the active watches, by request id
+}
+
 // laneOf returns the list in which a call waits to be sent.
-func (c *Client) laneOf(k *call) *callList {
+func (t *requestTable) laneOf(k *call) *callList {
 	switch {
-	case k.session != nil && k.kind != kindAttach && (c.conn == nil || k.session.conn != c.conn):
+	case k.session != nil && k.kind != kindAttach && (t.client.conn == nil || k.session.conn != t.client.conn):
 		return &k.session.parked
 	case k.stale:
-		return &c.anywhere
-	case k.kind == kindRead, k.kind == kindAdmin, k.kind == kindOperate, k.kind == kindOpen,
-		k.kind == kindAcquire, k.kind == kindUpgrade, k.kind == kindLease, k.kind == kindWatch:
-		return &c.ready
+		return &t.anywhere
+	case k.kind.policy().urgent:
+		return &t.urgent
 	}
-	return &c.urgent
+	return &t.ready
 }
 
 // submit starts a new call.
-func (c *Client) submit(k *call) {
-	c.prepare(k)
-	c.place(k)
-	c.pump()
+func (t *requestTable) submit(k *call) {
+	t.prepare(k)
+	t.place(k)
+	t.pump()
 }
 
 // prepare assigns a new call its request id.
-func (c *Client) prepare(k *call) {
-	c.nextCall++
-	k.request.Id = c.nextCall
-}
-
-// ofConnection reports whether a call concerns only its connection. It is not resent on the next one.
-func (k *call) ofConnection() bool {
-	switch k.kind {
-	case kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing:
-		return true
-	}
-	return false
+func (t *requestTable) prepare(k *call) {
+	t.nextCall++
+	k.request.Id = t.nextCall
 }
 
 // place puts a call into the list in which it waits to be sent, or sent again.
-func (c *Client) place(k *call) {
-	c.laneOf(k).push(k)
-	if c.conn == nil {
-		c.wakeConnector()
+func (t *requestTable) place(k *call) {
+	t.laneOf(k).push(k)
+	if t.client.conn == nil {
+		t.client.wakeConnector()
 	}
 }
 
 // pump sends what can be sent. Part of the connection's window is reserved for requests that keep sessions
 // alive and release locks.
-func (c *Client) pump() {
-	cn := c.conn
+func (t *requestTable) pump() {
+	cn := t.client.conn
 	if cn == nil || cn.err != nil {
 		return
 	}
 	sent := false
 	if cn.leads {
-		sent = c.pumpLane(cn, &c.urgent, cn.window) || sent
-		sent = c.pumpLane(cn, &c.ready, cn.window-cn.reserve) || sent
-	} else if c.wanted() {
-		c.scheduleProbe()
+		sent = t.pumpLane(cn, &t.urgent, cn.window) || sent
+		sent = t.pumpLane(cn, &t.ready, cn.window-cn.reserve) || sent
+	} else if t.client.wanted() {
+		t.client.scheduleProbe()
 	}
-	sent = c.pumpLane(cn, &c.anywhere, cn.window-cn.reserve) || sent
+	sent = t.pumpLane(cn, &t.anywhere, cn.window-cn.reserve) || sent
 	if sent {
-		c.flush(cn)
-		if k := c.oldest(); k != nil {
-			c.armAt(k.sentAt + answerTimeout)
-		} else if c.quiet(cn) {
-			c.armAt(cn.pingAt())
+		t.flush(cn)
+		if k := t.oldest(); k != nil {
+			t.client.armAt(k.sentAt + answerTimeout)
+		} else if t.client.quiet(cn) {
+			t.client.armAt(cn.pingAt())
 		}
 	}
 }
@@ -239,73 +225,73 @@ func (c *Client) pump() {
 // flush writes what was queued. If only one request is in flight, it is written on this goroutine, since no
 // other goroutine needs the mutex meanwhile. Otherwise the writer goroutine does it, so that other callers
 // can add their requests to the same write.
-func (c *Client) flush(cn *conn) {
-	if c.flight.n == 1 {
+func (t *requestTable) flush(cn *conn) {
+	if t.flight.n == 1 {
 		cn.out.FlushHere()
 		return
 	}
 	cn.out.Flush()
 }
 
-func (c *Client) pumpLane(cn *conn, l *callList, window int) (sent bool) {
-	for l.head != nil && c.flight.n < window {
-		if !c.transmit(cn, l.pop()) {
+func (t *requestTable) pumpLane(cn *conn, l *callList, window int) (sent bool) {
+	for l.head != nil && t.flight.n < window {
+		if !t.transmit(cn, l.pop()) {
 			return sent
 		}
-		sent = c.flight.n > 0
+		sent = t.flight.n > 0
 	}
 	return sent
 }
 
 // transmit puts one call into the outbox. It reports whether the connection is still usable.
-func (c *Client) transmit(cn *conn, k *call) bool {
+func (t *requestTable) transmit(cn *conn, k *call) bool {
 	if s := k.session; s != nil && k.sessionList == &s.unsent {
 		s.number(k)
 	}
 	if k.request.Seq != 0 || k.kind == kindAcknowledge {
 		k.session.stamp(k)
 	}
-	k.sentAt = c.mu.now()
+	k.sentAt = t.client.mu.now()
 	if !k.uncertain() {
 		k.firstAt = k.sentAt
 	}
-	c.body.Request = &k.request
-	switch err := cn.out.Queue(&c.frame); {
+	t.body.Request = &k.request
+	switch err := cn.out.Queue(&t.frame); {
 	case errors.Is(err, transport.ErrFrameTooLarge):
-		c.fail(k, &StatusError{wire.Status_INVALID_ARGUMENT, "the request is larger than the node accepts: " + err.Error()})
+		t.fail(k, &StatusError{StatusInvalidArgument, "the request is larger than the node accepts: " + err.Error()})
 		return true
 	case errors.Is(err, transport.ErrUnencodable):
-		c.fail(k, &StatusError{wire.Status_INVALID_ARGUMENT, "the request cannot be encoded: " + err.Error()})
+		t.fail(k, &StatusError{StatusInvalidArgument, "the request cannot be encoded: " + err.Error()})
 		return true
 	case err != nil:
-		c.place(k)
+		t.place(k)
 		cn.fail(err)
 		return false
 	}
 	k.sends++
 	cn.spoke = k.sentAt
-	c.flight.push(k)
-	c.byID.add(k)
+	t.flight.push(k)
+	t.byID.add(k)
 	return true
 }
 
 // fail finishes a call with an error of the client.
-func (c *Client) fail(k *call, err error) {
+func (t *requestTable) fail(k *call, err error) {
 	k.err = err
-	c.finish(k)
+	t.finish(k)
 }
 
 // finish hands a call to its waiting caller, which may reuse its memory immediately. A call in flight
 // remains in flight, since the node counts it, until it is answered or the connection ends.
-func (c *Client) finish(k *call) {
+func (t *requestTable) finish(k *call) {
 	if k.finished {
 		return
 	}
 	k.finished = true
-	if k.list != nil && k.list != &c.flight {
+	if k.list != nil && k.list != &t.flight {
 		k.list.remove(k)
-		if c.stalled.n == 0 {
-			c.retryAt = 0 // otherwise the next stalled call would be retried too early
+		if t.stalled.n == 0 {
+			t.retryAt = 0 // otherwise the next stalled call would be retried too early
 		}
 	}
 	if k.session != nil {
@@ -323,42 +309,42 @@ func (c *Client) finish(k *call) {
 }
 
 // again resends a call that got no definite answer, after a backoff.
-func (c *Client) again(k *call) {
+func (t *requestTable) again(k *call) {
 	switch {
 	case k.finished:
 		return
 	case k.kind == kindHeartbeat:
 		k.session.heartbeatFailed()
-		c.finish(k)
+		t.finish(k)
 		return
-	case k.abandoned && !k.uncertain(), k.kind == kindEndWatch, k.kind == kindPing:
-		c.finish(k)
+	case k.abandoned && !k.uncertain(), k.kind.policy().dropped:
+		t.finish(k)
 		return
 	}
-	c.stalled.push(k)
-	if c.retryAt == 0 {
-		c.retryAt = c.clock.Now() + backoff(c.retries, retryFirst, retryMost)
-		c.retries++
-		c.armAt(c.retryAt)
+	t.stalled.push(k)
+	if t.retryAt == 0 {
+		t.retryAt = t.client.clock.Now() + backoff(t.retries, retryFirst, retryMost)
+		t.retries++
+		t.client.armAt(t.retryAt)
 	}
 }
 
 // retryStalled resends the stalled calls when the backoff has passed.
-func (c *Client) retryStalled(now time.Duration) {
-	if c.retryAt == 0 || now < c.retryAt {
+func (t *requestTable) retryStalled(now time.Duration) {
+	if t.retryAt == 0 || now < t.retryAt {
 		return
 	}
-	c.retryAt = 0
-	for k := c.stalled.pop(); k != nil; k = c.stalled.pop() {
-		c.place(k)
+	t.retryAt = 0
+	for k := t.stalled.pop(); k != nil; k = t.stalled.pop() {
+		t.place(k)
 	}
-	c.pump()
+	t.pump()
 }
 
 // onResponse processes a response, which is valid until the next frame. It returns an error if the node
 // violates the protocol.
-func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
-	k := c.byID.find(resp.GetId())
+func (t *requestTable) onResponse(cn *conn, resp *wire.Response) error {
+	k := t.byID.find(resp.GetId())
 	if k == nil {
 		return errors.New("answer to a request that was not made")
 	}
@@ -366,49 +352,49 @@ func (c *Client) onResponse(cn *conn, resp *wire.Response) error {
 	if status == wire.Status_UNSPECIFIED {
 		return errors.New("answer without a status")
 	}
-	c.flight.remove(k)
-	c.byID.remove(k)
+	t.flight.remove(k)
+	t.byID.remove(k)
 	switch status {
 	case wire.Status_NOT_LEADER:
 		k.answers++
-		c.again(k)
-		c.notLeader(cn, resp.GetLeader())
+		t.again(k)
+		t.client.notLeader(cn, resp.GetLeader())
 	case wire.Status_UNAVAILABLE:
 		k.answers++
-		c.again(k)
+		t.again(k)
 	case wire.Status_UNCERTAIN:
-		c.unknown(k, resp)
+		t.unknown(k, resp)
 	case wire.Status_NOT_ATTACHED:
 		k.answers++
-		c.notAttached(cn, k)
+		t.notAttached(cn, k)
 	default:
-		cn.useful, c.probes = true, 0
+		cn.useful, t.client.probes = true, 0
 		if proves(status) {
-			c.retries = 0
+			t.retries = 0
 		}
 		if !k.finished {
-			c.answered(cn, k, resp)
+			t.answered(cn, k, resp)
 		}
 	}
-	c.pump()
+	t.pump()
 	return nil
 }
 
 // unknown handles an UNCERTAIN answer. A request with a sequence number learns its outcome by being sent
 // again.
-func (c *Client) unknown(k *call, resp *wire.Response) {
-	if k.kind == kindAdmin || k.kind == kindOperate {
-		c.fail(k, statusError(resp.GetResult()))
+func (t *requestTable) unknown(k *call, resp *wire.Response) {
+	if k.kind.policy().once {
+		t.fail(k, statusError(resp.GetResult()))
 		return
 	}
-	c.again(k)
+	t.again(k)
 }
 
 // notAttached attaches the session again before the call is repeated.
-func (c *Client) notAttached(cn *conn, k *call) {
+func (t *requestTable) notAttached(cn *conn, k *call) {
 	s := k.session
 	if s == nil || k.kind == kindAttach {
-		c.again(k)
+		t.again(k)
 		return
 	}
 	if s.conn == cn {
@@ -417,68 +403,65 @@ func (c *Client) notAttached(cn *conn, k *call) {
 	}
 	if k.kind == kindHeartbeat {
 		s.heartbeat = nil
-		c.finish(k)
+		t.finish(k)
 	}
 	if !k.finished {
-		c.place(k)
+		t.place(k)
 	}
 }
 
 // answered passes a definite answer on to its call.
-func (c *Client) answered(cn *conn, k *call, resp *wire.Response) {
+func (t *requestTable) answered(cn *conn, k *call, resp *wire.Response) {
 	k.keep(cn, resp)
 	switch {
 	case k.session != nil:
 		k.session.answered(cn, k, resp.GetResult())
 	case k.kind == kindOpen:
-		c.opened(cn, k, resp.GetResult())
+		t.client.opened(cn, k, resp.GetResult())
 	default:
 		k.err = k.failure(resp.GetResult())
-		c.finish(k)
+		t.finish(k)
 	}
 }
 
-// keep retains an answer beyond the next frame if it is read later. The contents of answers to acquires and
-// releases are extracted immediately.
+// keep retains an answer beyond the next frame, unless its contents are copied at once.
 func (k *call) keep(cn *conn, resp *wire.Response) {
 	k.revision = resp.GetResult().GetRevision()
-	switch k.kind {
-	case kindAcquire, kindUpgrade, kindRelease, kindHeartbeat:
-	default:
+	if !k.kind.policy().brief {
 		cn.frames.Keep()
 		k.response = resp
 	}
 }
 
 // onPush processes a push, which is valid until the next frame.
-func (c *Client) onPush(cn *conn, push *wire.Push) error {
+func (t *requestTable) onPush(cn *conn, push *wire.Push) error {
 	switch body := push.GetBody().(type) {
 	case *wire.Push_Leader:
-		c.onLeader(cn, body.Leader)
+		t.client.onLeader(cn, body.Leader)
 	case *wire.Push_Outcome:
-		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
+		if s := t.client.sessions[push.GetSessionId()]; s != nil && s.alive() {
 			s.pushed(body.Outcome, s.proofAt)
 		}
 	case *wire.Push_Lost:
-		if s := c.sessions[push.GetSessionId()]; s != nil {
+		if s := t.client.sessions[push.GetSessionId()]; s != nil {
 			s.gone(lostReason(body.Lost.GetReason()))
 		}
 	case *wire.Push_HoldLost:
-		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
+		if s := t.client.sessions[push.GetSessionId()]; s != nil && s.alive() {
 			s.holdLost(body.HoldLost)
 		}
 	case *wire.Push_HoldNotice:
-		if s := c.sessions[push.GetSessionId()]; s != nil && s.alive() {
+		if s := t.client.sessions[push.GetSessionId()]; s != nil && s.alive() {
 			s.noticePushed(body.HoldNotice)
 		}
 	case *wire.Push_Watch:
-		if w := c.watching[body.Watch.GetRequestId()]; w != nil {
+		if w := t.watching[body.Watch.GetRequestId()]; w != nil {
 			w.arrived(body.Watch.GetResponse())
 		}
 	default:
 		// A newer node may send pushes that this client does not need to understand.
-		c.note(slog.LevelDebug, "unknown push", "session", push.GetSessionId())
+		t.client.note(slog.LevelDebug, "unknown push", "session", push.GetSessionId())
 	}
-	c.pump()
+	t.pump()
 	return nil
 }

@@ -66,7 +66,8 @@ func TestLanes(t *testing.T) {
 	ofConnection := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing}
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)
-		attached, apart := &Session{client: c, conn: cn}, &Session{client: c}
+		attached, apart := newSession(c), newSession(c)
+		attached.conn = cn
 		for k := kindRead; k <= kindPing; k++ {
 			want := &c.urgent
 			if slices.Contains(ready, k) {
@@ -84,7 +85,7 @@ func TestLanes(t *testing.T) {
 			if got := c.laneOf(&call{kind: k, stale: true}); got != &c.anywhere {
 				t.Errorf("kind %d for any node waits elsewhere", k)
 			}
-			if got := (&call{kind: k}).ofConnection(); got != slices.Contains(ofConnection, k) {
+			if got := k.policy().ofConnection; got != slices.Contains(ofConnection, k) {
 				t.Errorf("kind %d is of its connection: %v", k, got)
 			}
 		}
@@ -115,8 +116,8 @@ func TestAgain(t *testing.T) {
 			c, _ := still(t)
 			k := test.call
 			if k.kind == kindHeartbeat || k.kind == kindAcquire {
-				k.session = &Session{client: c, ttl: ttl, place: -1}
-				k.session.heartbeat = k
+				k.session = newSession(c)
+				k.session.ttl, k.session.heartbeat = ttl, k
 			}
 			c.mu.Lock()
 			defer c.unlock()

@@ -80,7 +80,7 @@ func TestRequestsOutliveTheirToken(t *testing.T) {
 					c.answer(up, wire.Status_GRANTED)
 				}
 				if name == "upgrade" && !known { // the token is not known to have changed
-					if !isStatus(k.err, wire.Status_NOT_HELD) {
+					if !errors.Is(k.err, ErrNotHeld) {
 						t.Errorf("%s: %v", name, k.err)
 					}
 					return
@@ -149,7 +149,7 @@ func TestRequestsThatHaveToGetThrough(t *testing.T) {
 				if (k.list == &c.stalled) != again || again == (k.request.Seq == number) || k.finished == again {
 					t.Errorf("%s, awaited %v: again %v, number %d after %d", name, awaited, k.list == &c.stalled, k.request.Seq, number)
 				}
-				if !again && !isStatus(k.err, wire.Status_RESOURCE_EXHAUSTED) {
+				if !again && !errors.Is(k.err, ErrResourceExhausted) {
 					t.Errorf("%s: %v", name, k.err)
 				}
 				if s.holds.find(9) == nil {

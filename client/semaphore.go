@@ -2,7 +2,7 @@ package client
 
 import (
 	"context"
-	"time"
+	"slices"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -11,21 +11,21 @@ import (
 // across all machines. Requests are granted in arrival order, even if a smaller request behind would fit.
 //
 // All users must give the same limit; a different one is refused with ErrMismatch while anybody holds or
-// waits for a permit. To change the limit at run time, call [Client.Resize] and give programs the new
+// waits for a permit. To change the limit at run time, call [admin.Client.Resize] and give programs the new
 // limit: requests with the old one are refused from then on.
 //
-// A Semaphore is a name, a limit and options, and has no state, like an [RWLock]. Permits are lost with the
-// session, like any other hold. Their token does not fence, since others hold permits too.
+// A Semaphore is a name, a limit and options and has no state: create any number of them for one semaphore,
+// and use each from any number of goroutines. Permits are lost with the session, like any other hold. Their
+// token does not fence, since others hold permits too.
 type Semaphore struct {
-	session *Session
+	session owner
 	name    string
 	limit   uint64
-	opts    []LockOption
+	opts    []LockAllOption
 }
 
-// Semaphore returns a semaphore with limit permits. The options apply to every call. Options about modes
-// have no effect, and [WithUnfair] and [Reentrant] are refused.
-func (s *Session) Semaphore(name string, limit uint64, opts ...LockOption) *Semaphore {
+// Semaphore returns a semaphore with limit permits. The options apply to every call.
+func (s *Session) Semaphore(name string, limit uint64, opts ...LockAllOption) *Semaphore {
 	return &Semaphore{s, name, limit, opts}
 }
 
@@ -35,33 +35,15 @@ func (l *Semaphore) Name() string { return l.name }
 // Limit returns the number of permits that this program uses in its requests.
 func (l *Semaphore) Limit() uint64 { return l.limit }
 
-// Acquire waits for n permits, all in one hold, as long as ctx allows. It returns ErrInvalidArgument unless
-// n is between 1 and the limit. Other errors are those of [Session.Lock].
-func (l *Semaphore) Acquire(ctx context.Context, n uint64) (*Hold, error) {
+// Acquire waits for n permits, all in one hold. It returns ErrInvalidArgument unless n is between 1 and the
+// limit. With [WithTry] it acquires them only if that many are free and nobody waits. In all other respects
+// it is like [Session.Lock].
+func (l *Semaphore) Acquire(ctx context.Context, n uint64, opts ...LockAllOption) (*Hold, error) {
 	specs, err := l.permits(n)
 	if err != nil {
 		return nil, err
 	}
-	return l.session.LockAll(ctx, specs, l.opts...)
-}
-
-// TryAcquire acquires n permits if that many are free and nobody waits. Otherwise it returns
-// ErrNotAcquired.
-func (l *Semaphore) TryAcquire(ctx context.Context, n uint64) (*Hold, error) {
-	specs, err := l.permits(n)
-	if err != nil {
-		return nil, err
-	}
-	return l.session.TryLockAll(ctx, specs, l.opts...)
-}
-
-// AcquireTimeout waits for n permits for at most wait, and then returns ErrTimeout.
-func (l *Semaphore) AcquireTimeout(ctx context.Context, n uint64, wait time.Duration) (*Hold, error) {
-	specs, err := l.permits(n)
-	if err != nil {
-		return nil, err
-	}
-	return l.session.LockAllTimeout(ctx, specs, wait, l.opts...)
+	return l.session.LockAll(ctx, specs, slices.Concat(l.opts, opts)...)
 }
 
 // permits returns the request for n permits. It refuses a limit of 0, which would request an ordinary lock,

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"log/slog"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -21,36 +22,21 @@ const secretSize = 32
 type Session struct {
 	client *Client
 
-	// Guarded by the client's mutex. id and ttl are set before the session is shared. The fields that every
-	// request reads are adjacent.
-	id          uint64
-	ttl         time.Duration
-	state       State
-	proofAt     time.Duration // when the last acknowledged request was sent
-	heartbeatAt time.Duration // when the next heartbeat is due
-	boundAt     time.Duration // no later than the earliest deadline of a hold with its own bound
+	// Guarded by the client's mutex. id and ttl are set before the session is shared.
+	id        uint64
+	ttl       time.Duration
+	state     State
+	reason    error    // why the session was lost
+	lostNames []string // of the locks that it held then
+	closing   *call
 
-	conn       *conn // the connection it is attached to; nil if none
-	nextSeq    uint64
-	unsent     callList // requests without a sequence number yet
-	unanswered callList // by seq; the first is the low-water mark
-	closing    *call
-	attaching  *call
-	heartbeat  *call
+	// The parts of a session.
+	lifetime
+	window
+	attachment
 
-	acknowledging *call
-
-	acks    []uint64 // outcomes to be acknowledged one by one
-	holds   holdings
-	early   map[uint64]error   // holds lost before their grant arrived; nil until needed
-	bounded map[*held]struct{} // holds with their own bound; nil until needed
-	waits   map[uint64]*call   // acquires that were QUEUED, by seq
-	resumed resumption         // result of the last attach
-	parked  callList           // requests that wait until the session is attached
-	owners  uint64             // number of owner keys given to lock objects
-	wakeAt  time.Duration      // key in the schedule
-	place   int                // index in the schedule; -1 if not in it
-	reason  error              // why the session was lost
+	holds holdings
+	early map[uint64]error // holds lost before their grant arrived; nil until needed
 
 	secret []byte
 	lost   chan struct{}
@@ -85,11 +71,11 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 
 // newSession returns a session that is not open yet.
 func newSession(c *Client) *Session {
-	return &Session{
-		client: c, secret: newSecret(), lost: make(chan struct{}), states: make(chan State, 1),
-		place: -1, nextSeq: 1, unsent: callList{slot: sessionList}, unanswered: callList{slot: sessionList},
-		waits: make(map[uint64]*call), boundAt: never,
-	}
+	s := &Session{client: c, secret: newSecret(), lost: make(chan struct{}), states: make(chan State, 1)}
+	s.lifetime = lifetime{session: s, place: -1, boundAt: never}
+	s.window = window{session: s, nextSeq: 1, unsent: callList{slot: sessionList}, unanswered: callList{slot: sessionList}, waits: make(map[uint64]*call)}
+	s.attachment.session = s
+	return s
 }
 
 func newSecret() []byte {
@@ -99,27 +85,27 @@ func newSecret() []byte {
 }
 
 func invalid(format string, args ...any) error {
-	return &StatusError{wire.Status_INVALID_ARGUMENT, fmt.Sprintf(format, args...)}
+	return &StatusError{StatusInvalidArgument, fmt.Sprintf(format, args...)}
 }
 
 // opened activates the session that a call has opened.
-func (c *Client) opened(cn *conn, k *call, result *wire.Result) {
+func (t *sessionTable) opened(cn *conn, k *call, result *wire.Result) {
 	s, state := k.opening, result.GetSession()
 	if result.GetStatus() != wire.Status_OK || state.GetSessionId() == 0 || state.GetTtlMs() == 0 {
-		c.fail(k, statusError(result))
+		t.client.fail(k, statusError(result))
 		return
 	}
-	if c.sessions[state.GetSessionId()] != nil || c.closed {
-		c.fail(k, &StatusError{wire.Status_INTERNAL, "the node answered with another session"})
+	if t.sessions[state.GetSessionId()] != nil || t.client.closed {
+		t.client.fail(k, &StatusError{StatusInternal, "the node answered with another session"})
 		return
 	}
 	s.id, s.ttl = state.GetSessionId(), time.Duration(state.GetTtlMs())*time.Millisecond
 	s.conn = cn
-	c.sessions[s.id] = s
-	c.silence = min(c.silence, s.ttl/3)
+	t.sessions[s.id] = s
+	t.client.silence = min(t.client.silence, s.ttl/3)
 	s.enter(Active)
 	s.begin(k.sentAt)
-	c.finish(k)
+	t.client.finish(k)
 	if k.abandoned {
 		s.startClose()
 	}
@@ -137,11 +123,19 @@ func (s *Session) State() State {
 	s.client.mu.Lock()
 	defer s.client.unlock()
 	s.alive()
+	return s.shown()
+}
+
+// shown returns the state that the user sees.
+func (s *Session) shown() State {
+	if s.state == Lost && errors.Is(s.reason, ErrClosed) {
+		return Closed
+	}
 	return s.state
 }
 
 // StateChanges returns a channel that carries the latest state after each change; a slow reader misses the
-// states in between. It is closed after Lost. There is one channel per session.
+// states in between. It is closed after Lost or Closed. There is one channel per session.
 func (s *Session) StateChanges() <-chan State { return s.states }
 
 // Lost returns a channel that is closed when the session is lost, for any reason.
@@ -214,8 +208,8 @@ func (s *Session) enter(state State) {
 	case <-s.states:
 	default:
 	}
-	s.states <- state
-	s.client.note(slog.LevelInfo, "session state", "session", s.id, "state", state.String())
+	s.states <- s.shown()
+	s.client.note(slog.LevelInfo, "session state", "session", s.id, "state", s.shown().String())
 }
 
 // lose ends the session for good: first its holds, then its pending requests.
@@ -224,6 +218,9 @@ func (s *Session) lose(reason error) {
 		return
 	}
 	for d := range s.holds.all {
+		if d.gone == nil && d.count() > 0 {
+			s.lostNames = append(s.lostNames, d.allNames()...)
+		}
 		d.lose(reason)
 	}
 	s.holds = holdings{}
@@ -240,6 +237,13 @@ func (s *Session) lose(reason error) {
 		s.client.fail(k, reason)
 	}
 	s.leave(reason)
+}
+
+// lostLocks returns the names of the locks that the session held when it was lost.
+func (s *Session) lostLocks() (names []string) {
+	s.client.mu.Lock()
+	defer s.client.unlock()
+	return slices.Sorted(slices.Values(s.lostNames))
 }
 
 // leave removes a lost session from the client.

@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -205,7 +206,7 @@ func TestLostIsFinal(t *testing.T) {
 		if s.State() != Lost || s.Remaining() != 0 {
 			t.Fatal("it came back")
 		}
-		_, err := s.TryLock(context.Background(), "b")
+		_, err := s.Lock(context.Background(), "b", WithTry())
 		wantErr(t, err, ErrExpired, ErrSessionLost)
 		time.Sleep(time.Minute)
 		if n := f.count(heartbeats); n > 5 {
@@ -318,7 +319,7 @@ func TestClientCloseEndsEverything(t *testing.T) {
 		wantErr(t, (<-waiting).err, ErrClientClosed, ErrClosed)
 		wantErr(t, context.Cause(hold.Context()), ErrClientClosed)
 		wantErr(t, s.Close(context.Background()), ErrClientClosed)
-		_, err := c.GetLock(context.Background(), &wire.GetLockRequest{Name: "a"})
+		_, err := wirecall.Of(c).GetLock(context.Background(), &wire.GetLockRequest{Name: "a"})
 		wantErr(t, err, ErrClientClosed)
 		_, err = c.NewSession(context.Background(), SessionOptions{})
 		wantErr(t, err, ErrClientClosed)

@@ -31,10 +31,10 @@ func checkShown(t *testing.T, what, text string) {
 }
 
 func TestErrorsShowTextsEscaped(t *testing.T) {
-	step := &wire.DeadlockStep{Lock: hostile, ClientName: hostile}
+	step := DeadlockStep{Lock: hostile, ClientName: hostile}
 	for name, err := range map[string]error{
-		"status":      &StatusError{wire.Status_INTERNAL, hostile},
-		"deadlock":    &DeadlockError{Cycle: []*wire.DeadlockStep{step, step}},
+		"status":      &StatusError{StatusInternal, hostile},
+		"deadlock":    &DeadlockError{Cycle: []DeadlockStep{step, step}},
 		"no cycle":    &DeadlockError{Message: hostile},
 		"compacted":   &CompactedError{Message: hostile},
 		"forced":      forced(hostile),

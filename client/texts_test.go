@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -25,6 +26,7 @@ const poison = "a\xffb"
 func poisoned(ctx context.Context, c *Client, s *Session) map[string]func(text string) error {
 	calls := poisonedOfSession(ctx, s)
 	maps.Copy(calls, poisonedOfClient(ctx, c))
+	maps.Copy(calls, poisonedOfSupervised(ctx, c))
 	return calls
 }
 
@@ -35,27 +37,40 @@ func specs(text string) []LockSpec { return []LockSpec{{Name: "fine"}, {Name: te
 
 func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text string) error {
 	return map[string]func(text string) error{
-		"Client.ListLocks": func(text string) error { return errorOf(c.ListLocks(ctx, &wire.ListLocksRequest{Prefix: text})) },
-		"Client.GetLock":   func(text string) error { return errorOf(c.GetLock(ctx, &wire.GetLockRequest{Name: text})) },
-		"Client.ListSessions": func(text string) error {
-			return errorOf(c.ListSessions(ctx, &wire.ListSessionsRequest{PageToken: text}))
+		"Calls.ListLocks": func(text string) error {
+			return errorOf(wirecall.Of(c).ListLocks(ctx, &wire.ListLocksRequest{Prefix: text}))
 		},
-		"Client.AddMember":    func(text string) error { return errorOf(c.AddMember(ctx, &wire.AddMemberRequest{Id: text})) },
-		"Client.RemoveMember": func(text string) error { return errorOf(c.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: text})) },
-		"Client.TransferLeadership": func(text string) error {
-			return errorOf(c.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: text}))
+		"Calls.GetLock": func(text string) error { return errorOf(wirecall.Of(c).GetLock(ctx, &wire.GetLockRequest{Name: text})) },
+		"Calls.ListSessions": func(text string) error {
+			return errorOf(wirecall.Of(c).ListSessions(ctx, &wire.ListSessionsRequest{PageToken: text}))
 		},
-		"Client.AcknowledgeAlarms": func(text string) error {
-			return errorOf(c.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: text}))
+		"Calls.AddMember": func(text string) error {
+			return errorOf(wirecall.Of(c).AddMember(ctx, &wire.AddMemberRequest{Id: text}))
 		},
-		"Client.VerifyToken":  func(text string) error { return errorOf(c.VerifyToken(ctx, text, 1)) },
-		"Client.ListAudit":    func(text string) error { return errorOf(c.ListAudit(ctx, &wire.ListAuditRequest{PageToken: text})) },
-		"Client.ForceRelease": func(text string) error { return errorOf(c.ForceRelease(ctx, &wire.ForceRelease{Reason: text})) },
-		"Client.Revoke":       func(text string) error { return errorOf(c.Revoke(ctx, &wire.Revoke{Operator: text})) },
-		"Client.SkipDelay":    func(text string) error { return errorOf(c.SkipDelay(ctx, &wire.SkipDelay{Name: text})) },
-		"Client.Resize":       func(text string) error { return errorOf(c.Resize(ctx, &wire.Resize{Name: text})) },
-		"Client.Restore": func(text string) error {
-			return errorOf(c.Restore(ctx, &wire.RestoreRequest{Audit: []*wire.AuditRecord{{Reason: text}}}))
+		"Calls.RemoveMember": func(text string) error {
+			return errorOf(wirecall.Of(c).RemoveMember(ctx, &wire.RemoveMemberRequest{Id: text}))
+		},
+		"Calls.TransferLeadership": func(text string) error {
+			return errorOf(wirecall.Of(c).TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: text}))
+		},
+		"Calls.AcknowledgeAlarms": func(text string) error {
+			return errorOf(wirecall.Of(c).AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: text}))
+		},
+		"Client.VerifyToken": func(text string) error { return errorOf(c.VerifyToken(ctx, text, 1)) },
+		"Calls.ListAudit": func(text string) error {
+			return errorOf(wirecall.Of(c).ListAudit(ctx, &wire.ListAuditRequest{PageToken: text}))
+		},
+		"Calls.ForceRelease": func(text string) error {
+			return errorOf(wirecall.Of(c).ForceRelease(ctx, &wire.ForceRelease{Reason: text}))
+		},
+		"Calls.ForceClose": func(text string) error {
+			return errorOf(wirecall.Of(c).ForceClose(ctx, &wire.ForceClose{Reason: text}))
+		},
+		"Calls.Revoke":    func(text string) error { return errorOf(wirecall.Of(c).Revoke(ctx, &wire.Revoke{Operator: text})) },
+		"Calls.SkipDelay": func(text string) error { return errorOf(wirecall.Of(c).SkipDelay(ctx, &wire.SkipDelay{Name: text})) },
+		"Calls.Resize":    func(text string) error { return errorOf(wirecall.Of(c).Resize(ctx, &wire.Resize{Name: text})) },
+		"Calls.Restore": func(text string) error {
+			return errorOf(wirecall.Of(c).Restore(ctx, &wire.RestoreRequest{Audit: []*wire.AuditRecord{{Reason: text}}}))
 		},
 		"Client.Leader": func(text string) error { return errorOf(c.Leader(ctx, text)) },
 		"Client.Watch": func(text string) error {
@@ -72,7 +87,12 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 		"Client.NewSession": func(text string) error {
 			return errorOf(c.NewSession(ctx, SessionOptions{Labels: map[string]string{"k": text}}))
 		},
-		"Client.AcquireLease": func(text string) error { return errorOf(c.AcquireLease(ctx, specs(text), LeaseOptions{})) },
+		"Client.Supervise": func(text string) error {
+			s := c.Supervise(SupervisedOptions{SessionOptions: SessionOptions{Name: text}})
+			defer s.Close(ctx)
+			return errorOf(s.Lock(ctx, "fine"))
+		},
+		"Client.AcquireLease": func(text string) error { return errorOf(c.AcquireLease(ctx, specs(text))) },
 	}
 }
 
@@ -83,19 +103,39 @@ func poisonedOfSession(ctx context.Context, s *Session) map[string]func(text str
 		return nil
 	}
 	return map[string]func(text string) error{
-		"Session.Lock":           func(text string) error { return errorOf(s.Lock(ctx, text)) },
-		"Session.TryLock":        func(text string) error { return errorOf(s.TryLock(ctx, text)) },
-		"Session.LockTimeout":    func(text string) error { return errorOf(s.LockTimeout(ctx, text, time.Minute)) },
-		"Session.Do":             func(text string) error { return s.Do(ctx, text, func(context.Context, uint64) error { return nil }) },
-		"Session.LockAll":        func(text string) error { return errorOf(s.LockAll(ctx, specs(text))) },
-		"Session.TryLockAll":     func(text string) error { return errorOf(s.TryLockAll(ctx, specs(text))) },
-		"Session.LockAllTimeout": func(text string) error { return errorOf(s.LockAllTimeout(ctx, specs(text), time.Minute)) },
-		"Session.Locker":         locker,
-		"Session.Election":       func(text string) error { return errorOf(s.Election(text).Campaign(ctx, nil)) },
-		"Session.Once":           func(text string) error { return errorOf(s.Once(text, time.Minute).Do(ctx, done)) },
-		"Session.RWLock":         func(text string) error { return errorOf(s.RWLock(text).RLock(ctx)) },
-		"Session.MultiLock":      func(text string) error { return errorOf(s.MultiLock(specs(text)).Lock(ctx)) },
-		"Session.Semaphore":      func(text string) error { return errorOf(s.Semaphore(text, 3).Acquire(ctx, 1)) },
+		"Session.Lock":      func(text string) error { return errorOf(s.Lock(ctx, text)) },
+		"Session.Do":        func(text string) error { return s.Do(ctx, text, func(context.Context, uint64) error { return nil }) },
+		"Session.LockAll":   func(text string) error { return errorOf(s.LockAll(ctx, specs(text))) },
+		"Session.Locker":    locker,
+		"Session.Election":  func(text string) error { return errorOf(s.Election(text).Campaign(ctx)) },
+		"Session.Once":      func(text string) error { return errorOf(s.Once(text, time.Minute).Do(ctx, done)) },
+		"Session.Semaphore": func(text string) error { return errorOf(s.Semaphore(text, 3).Acquire(ctx, 1)) },
+	}
+}
+
+func poisonedOfSupervised(ctx context.Context, c *Client) map[string]func(text string) error {
+	on := func(call func(s *SupervisedSession, text string) error) func(text string) error {
+		return func(text string) (err error) {
+			s := c.Supervise(SupervisedOptions{})
+			defer s.Close(ctx)
+			defer func() {
+				if locker, ok := recover().(error); ok {
+					err = locker
+				}
+			}()
+			return call(s, text)
+		}
+	}
+	return map[string]func(text string) error{
+		"SupervisedSession.Lock":    on(func(s *SupervisedSession, text string) error { return errorOf(s.Lock(ctx, text)) }),
+		"SupervisedSession.LockAll": on(func(s *SupervisedSession, text string) error { return errorOf(s.LockAll(ctx, specs(text))) }),
+		"SupervisedSession.Do": on(func(s *SupervisedSession, text string) error {
+			return s.Do(ctx, text, func(context.Context, uint64) error { return nil })
+		}),
+		"SupervisedSession.Locker":    on(func(s *SupervisedSession, text string) error { s.Locker(ctx, text, nil).Lock(); return nil }),
+		"SupervisedSession.Election":  on(func(s *SupervisedSession, text string) error { return errorOf(s.Election(text).Campaign(ctx)) }),
+		"SupervisedSession.Once":      on(func(s *SupervisedSession, text string) error { return errorOf(s.Once(text, time.Minute).Do(ctx, done)) }),
+		"SupervisedSession.Semaphore": on(func(s *SupervisedSession, text string) error { return errorOf(s.Semaphore(text, 3).Acquire(ctx, 1)) }),
 	}
 }
 
@@ -131,11 +171,13 @@ func TestInvalidTextFailsOnlyItsRequest(t *testing.T) {
 // TestEveryTextOfTheAPIIsTried checks that every method that takes text is in poisoned.
 func TestEveryTextOfTheAPIIsTried(t *testing.T) {
 	known := poisoned(context.Background(), nil, nil)
-	for _, of := range []any{(*Client)(nil), (*Session)(nil)} {
-		receiver := reflect.TypeOf(of)
+	for typeName, receiver := range map[string]reflect.Type{
+		"Client": reflect.TypeFor[*Client](), "Session": reflect.TypeFor[*Session](),
+		"SupervisedSession": reflect.TypeFor[*SupervisedSession](), "Calls": reflect.TypeFor[wirecall.Calls](),
+	} {
 		for i := range receiver.NumMethod() {
 			m := receiver.Method(i)
-			name := receiver.Elem().Name() + "." + m.Name
+			name := typeName + "." + m.Name
 			takes := false
 			for in := 1; in < m.Type.NumIn(); in++ {
 				takes = takes || carriesText(m.Type.In(in), nil)
@@ -229,7 +271,7 @@ func TestUnencodableRequestFailsAlone(t *testing.T) {
 		defer cancel()
 		s := f.session(c)
 		hold := mustLock(t, s, "other")
-		k := c.newRead(false)
+		k := &call{kind: kindRead, done: c.freeLists.done()}
 		k.request.Body = &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: poison}}
 		c.mu.Lock()
 		c.submit(k)

@@ -2,7 +2,6 @@ package client
 
 import (
 	"context"
-	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -22,36 +21,22 @@ type upgradeCall struct {
 // still held remains shared. If ctx ends first but the upgrade is granted anyway, the session downgrades
 // the hold as soon as it knows.
 //
-// The only supported option is [AllowDeadlock]. A hold of several locks, or of permits, cannot be upgraded.
-func (h *Hold) Upgrade(ctx context.Context, opts ...LockOption) error {
-	return h.upgrade(ctx, 0, true, opts)
-}
-
-// TryUpgrade makes a shared hold exclusive if there is no other holder. Otherwise it returns ErrNotAcquired
-// without waiting. In all other respects it is like Upgrade.
-func (h *Hold) TryUpgrade(ctx context.Context, opts ...LockOption) error {
-	return h.upgrade(ctx, 0, false, opts)
-}
-
-// UpgradeTimeout waits for at most wait, measured by the leader, and then returns ErrTimeout. In all other
-// respects it is like Upgrade.
-func (h *Hold) UpgradeTimeout(ctx context.Context, wait time.Duration, opts ...LockOption) error {
-	ms, err := millis("wait", wait)
+// A hold of several locks, or of permits, cannot be upgraded. With [WithTry] and [WithWait] the errors
+// ErrNotAcquired and ErrTimeout are those of [Session.Lock].
+func (h *Hold) Upgrade(ctx context.Context, opts ...UpgradeOption) error {
+	o := optionsOf(opts)
+	waitMs, err := millis("wait", o.wait)
 	if err != nil {
 		return err
 	}
-	return h.upgrade(ctx, ms, false, opts)
-}
-
-func (h *Hold) upgrade(ctx context.Context, waitMs uint32, forever bool, opts []LockOption) error {
 	if ctx.Err() != nil {
 		return stopped(ctx, nil)
 	}
 	c, s := h.held.session.client, h.held.session
 	k := &upgradeCall{}
 	k.kind, k.hold, k.done = kindUpgrade, h, c.freeLists.done()
-	k.upgrade.HoldId, k.upgrade.WaitMs, k.upgrade.WaitForever = h.held.id, waitMs, forever
-	k.upgrade.AllowDeadlock = optionsOf(opts).allowDeadlock
+	k.upgrade.HoldId, k.upgrade.WaitMs, k.upgrade.WaitForever = h.held.id, waitMs, !o.once && o.wait == 0
+	k.upgrade.AllowDeadlock = o.allowDeadlock
 	k.body.Upgrade = &k.upgrade
 	k.request.Body = &k.body
 
@@ -66,7 +51,7 @@ func (h *Hold) upgrade(ctx context.Context, waitMs uint32, forever bool, opts []
 	s.addCall(&k.call)
 	c.submit(&k.call)
 	c.unlock()
-	_, err := c.awaitWait(ctx, &k.call)
+	_, err = c.awaitWait(ctx, &k.call)
 	return err
 }
 

@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -38,9 +39,9 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 		s := f.session(c)
 		hold, other := mustShare(t, s, "x"), mustShare(t, s, "x")
 		token := hold.Token()
-		wantErr(t, hold.TryUpgrade(ctx), ErrNotAcquired)
-		wantErr(t, hold.UpgradeTimeout(ctx, time.Second), ErrTimeout)
-		wantErr(t, hold.UpgradeTimeout(ctx, -1), ErrInvalidArgument)
+		wantErr(t, hold.Upgrade(ctx, WithTry()), ErrNotAcquired)
+		wantErr(t, hold.Upgrade(ctx, WithWait(time.Second)), ErrTimeout)
+		wantErr(t, hold.Upgrade(ctx, WithWait(-1)), ErrInvalidArgument)
 		waiting := upgradeSoon(ctx, hold)
 		wantErr(t, other.Upgrade(ctx, AllowDeadlock()), ErrUpgradeConflict)
 		wantErr(t, hold.Upgrade(ctx), ErrAlreadyQueued)
@@ -55,7 +56,7 @@ func TestUpgradeAndDowngrade(t *testing.T) {
 		upgraded := hold.Token()
 		ok(t, hold.Upgrade(ctx)) // changes nothing
 		ok(t, hold.SetValue(ctx, []byte("v")))
-		_, err := s.TryLock(ctx, "x", WithShared())
+		_, err := s.Lock(ctx, "x", WithTry(), WithShared())
 		wantErr(t, err, ErrNotAcquired)
 		ok(t, hold.Downgrade(ctx))
 		if hold.Mode() != Shared || hold.Token() != upgraded {
@@ -225,7 +226,7 @@ func TestUpgradeOfALostHold(t *testing.T) {
 		hold := mustShare(t, s, "x")
 		mustShare(t, s, "x")
 		waiting := upgradeSoon(ctx, hold)
-		_, err := c.ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "r"})
+		_, err := wirecall.Of(c).ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "r"})
 		ok(t, err)
 		wantErr(t, <-waiting, ErrNotHeld)
 		wantErr(t, hold.Upgrade(ctx), ErrForced)

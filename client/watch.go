@@ -27,7 +27,7 @@ type WatchOptions struct {
 	Prefix    string
 	SessionID uint64
 	// After is the position after which the watch starts. The zero Position starts now, which is the
-	// Position of the first Batch. Use a position from GetLock or from an earlier Batch.
+	// Position of the first Batch. Use the position of an earlier Batch, or of a lock that package admin has read.
 	After Position
 }
 
@@ -35,7 +35,7 @@ type WatchOptions struct {
 type Batch struct {
 	// Events are in order; the events of one revision are never split. A batch without events is a progress
 	// mark: nothing that is watched happened up to Position.
-	Events []*wire.Event
+	Events []Event
 	// Position is where to resume, in this process or another.
 	Position Position
 }
@@ -51,7 +51,7 @@ type Watcher struct {
 	// Guarded by the client's mutex.
 	at      Position      // position of the last events received
 	cut     []*wire.Event // events of a revision that has not fully arrived
-	batches []Batch       // batches not yet returned by Next
+	batches []batch       // batches not yet returned by Next
 	events  int           // number of events in batches
 	call    *call         // the request that starts the watch; nil while it is active or paused
 	conn    *conn         // the connection on which the watch is active; nil if it is not
@@ -89,29 +89,44 @@ func (c *Client) Watch(ctx context.Context, what WatchOptions) *Watcher {
 // revision), ErrClosed after Close, ErrClientClosed, ErrInvalidArgument (also for a position in the
 // future), ErrResourceExhausted if one client has too many watches, or the end of the ctx passed to Watch.
 func (w *Watcher) Next(ctx context.Context) (Batch, error) {
+	b, err := w.next(ctx)
+	if err != nil {
+		return Batch{}, err
+	}
+	return Batch{Events: eventsOf(b.events), Position: b.position}, nil
+}
+
+// batch is a Batch in wire format.
+type batch struct {
+	events   []*wire.Event
+	position Position
+}
+
+// next is Next in wire format.
+func (w *Watcher) next(ctx context.Context) (batch, error) {
 	for {
-		if batch, ok, err := w.take(); ok || err != nil {
-			return batch, err
+		if b, ok, err := w.take(); ok || err != nil {
+			return b, err
 		}
 		select {
 		case <-w.wake:
 		case <-ctx.Done():
-			return Batch{}, stopped(ctx, nil)
+			return batch{}, stopped(ctx, nil)
 		}
 	}
 }
 
 // take returns the next batch if there is one.
-func (w *Watcher) take() (batch Batch, ok bool, err error) {
+func (w *Watcher) take() (b batch, ok bool, err error) {
 	c := w.client
 	c.mu.Lock()
 	defer c.unlock()
 	if len(w.batches) == 0 {
-		return Batch{}, false, w.err
+		return batch{}, false, w.err
 	}
-	batch = w.batches[0]
+	b = w.batches[0]
 	w.batches = w.batches[1:]
-	w.events -= len(batch.Events)
+	w.events -= len(b.events)
 	if len(w.batches) == 0 {
 		w.batches = nil
 		if w.err == nil && w.conn == nil && w.call == nil {
@@ -119,7 +134,7 @@ func (w *Watcher) take() (batch Batch, ok bool, err error) {
 			c.submit(w.call)
 		}
 	}
-	return batch, true, nil
+	return b, true, nil
 }
 
 // Close ends the watch. Next still returns the batches already received, and then ErrClosed.
@@ -181,7 +196,7 @@ func (w *Watcher) arrived(r *wire.WatchResponse) {
 		return
 	default:
 		w.detach(false)
-		w.fail(&StatusError{r.GetStatus(), r.GetMessage()})
+		w.fail(&StatusError{Status(r.GetStatus()), r.GetMessage()})
 		return
 	}
 	if w.at.Lineage != "" && r.GetLineage() != w.at.Lineage {
@@ -217,11 +232,10 @@ func (w *Watcher) append(r *wire.WatchResponse) {
 		}
 		events = events[:whole]
 	}
-	batch := Batch{Events: events, Position: w.at}
 	if last := len(w.batches) - 1; last >= 0 && len(events) == 0 {
-		w.batches[last].Position = w.at
+		w.batches[last].position = w.at
 	} else {
-		w.batches = append(w.batches, batch)
+		w.batches = append(w.batches, batch{events, w.at})
 		w.events += len(events)
 	}
 	w.deliver()
@@ -267,23 +281,23 @@ func (w *Watcher) detach(notify bool) {
 }
 
 // endWatch tells the node to end a watch.
-func (c *Client) endWatch(id uint64) {
-	if c.closed {
+func (t *requestTable) endWatch(id uint64) {
+	if t.client.closed {
 		return
 	}
 	k := &call{kind: kindEndWatch}
 	k.request.Body = &wire.Request_EndWatch{EndWatch: &wire.EndWatch{RequestId: id}}
-	c.submit(k)
+	t.submit(k)
 }
 
 // rewatch resumes the watches of an ended connection on the next one.
-func (c *Client) rewatch(cn *conn) {
-	for w := range c.watchers {
+func (t *requestTable) rewatch(cn *conn) {
+	for w := range t.watchers {
 		if w.conn == cn {
 			w.detach(false)
 			w.begin()
-			c.prepare(w.call)
-			c.place(w.call)
+			t.prepare(w.call)
+			t.place(w.call)
 		}
 	}
 }

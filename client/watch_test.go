@@ -17,9 +17,9 @@ func watchRequests(s seen) bool { return s.req.GetWatch() != nil }
 func endWatches(s seen) bool    { return s.req.GetEndWatch() != nil }
 
 // story returns the events of a lock, as "GRANTED x 3" for lock and hold.
-func story(events []*wire.Event) (lines []string) {
+func story(events []Event) (lines []string) {
 	for _, e := range events {
-		lines = append(lines, fmt.Sprintf("%v %s %d", e.GetType(), e.GetLock(), e.GetToken()))
+		lines = append(lines, fmt.Sprintf("%v %s %d", e.Type, e.Lock, e.Token))
 	}
 	return lines
 }
@@ -127,9 +127,9 @@ func TestWatchEndsWithAStatus(t *testing.T) {
 				watch.push(&wire.WatchResponse{Status: last, Oldest: 7, Lineage: "first"})
 			})
 			_, err = w.Next(ctx)
-			wantErr(t, err, sentinel(last))
+			wantErr(t, err, sentinel(Status(last)))
 			_, err = w.Next(ctx)
-			wantErr(t, err, sentinel(last))
+			wantErr(t, err, sentinel(Status(last)))
 		}
 
 		w = c.Watch(ctx, WatchOptions{})
@@ -252,10 +252,10 @@ func TestSlowReaderOfAWatch(t *testing.T) {
 		}
 		for token := uint64(1); token <= times; {
 			for _, e := range nextEvents(t, w).Events {
-				if e.GetToken() != token {
-					t.Fatalf("token %d, want %d", e.GetToken(), token)
+				if e.Token != token {
+					t.Fatalf("token %d, want %d", e.Token, token)
 				}
-				if e.GetType() == wire.Event_RELEASED {
+				if e.Type == Released {
 					token++
 				}
 			}
@@ -293,11 +293,11 @@ func TestWatchThatIsCutWithinARevision(t *testing.T) {
 		var tokens []uint64
 		for len(tokens) < 8 {
 			batch := nextEvents(t, w)
-			if len(batch.Events)%4 != 0 || batch.Events[0].GetRevision() > batch.Position.Revision {
+			if len(batch.Events)%4 != 0 || batch.Events[0].Revision > batch.Position.Revision {
 				t.Fatal("a revision in parts")
 			}
 			for _, e := range batch.Events {
-				tokens = append(tokens, e.GetToken())
+				tokens = append(tokens, e.Token)
 			}
 		}
 		if !slices.Equal(tokens, []uint64{0, 1, 2, 3, 4, 5, 6, 7}) {
@@ -338,8 +338,8 @@ func TestWatchThroughEverything(t *testing.T) {
 				time.Sleep(5 * time.Second)
 				last := mustLock(t, s, "x1")
 				for i, w := range []*Watcher{all, one} {
-					var got []*wire.Event
-					for len(got) == 0 || got[len(got)-1].GetToken() != last.Token() {
+					var got []Event
+					for len(got) == 0 || got[len(got)-1].Token != last.Token() {
 						got = append(got, nextEvents(t, w).Events...)
 					}
 					var want []*wire.Event
@@ -348,8 +348,8 @@ func TestWatchThroughEverything(t *testing.T) {
 							want = append(want, e)
 						}
 					}
-					if !slices.Equal(story(got), story(want)) {
-						t.Errorf("got %v, want %v", story(got), story(want))
+					if want := story(eventsOf(want)); !slices.Equal(story(got), want) {
+						t.Errorf("got %v, want %v", story(got), want)
 					}
 					w.Close()
 				}

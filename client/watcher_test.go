@@ -67,7 +67,7 @@ func TestAppend(t *testing.T) {
 			count := 0
 			for _, batch := range w.batches {
 				var revisions []uint64
-				for _, e := range batch.Events {
+				for _, e := range batch.events {
 					revisions = append(revisions, e.GetRevision())
 				}
 				got = append(got, revisions)
@@ -76,8 +76,8 @@ func TestAppend(t *testing.T) {
 			if !slices.EqualFunc(got, test.batches, slices.Equal) || w.at.Revision != test.position || len(w.cut) != test.cut || w.events != count {
 				t.Errorf("%s: %v at %v with %d cut, want %v", name, got, w.at, len(w.cut), test.batches)
 			}
-			if last := len(w.batches) - 1; last >= 0 && test.cut == 0 && w.batches[last].Position != w.at {
-				t.Errorf("%s: the last batch is at %v", name, w.batches[last].Position)
+			if last := len(w.batches) - 1; last >= 0 && test.cut == 0 && w.batches[last].position != w.at {
+				t.Errorf("%s: the last batch is at %v", name, w.batches[last].position)
 			}
 			if (len(w.wake) == 1) != (len(test.batches) > 0) {
 				t.Errorf("%s: Next is woken: %v", name, len(w.wake) == 1)
@@ -215,7 +215,7 @@ func TestPausedWatchGoesOn(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, w := started(t)
 		w.arrived(&wire.WatchResponse{Status: wire.Status_OK, Lineage: "l", Revision: 9, Events: eventsAt(make([]uint64, watchAhead+1)...)})
-		w.batches = append(w.batches, Batch{Position: w.at})
+		w.batches = append(w.batches, batch{position: w.at})
 		if _, ok, err := w.take(); !ok || err != nil || w.call != nil || w.events != 0 {
 			t.Errorf("begun anew %v with a batch to be read, %v", w.call != nil, err)
 		}
@@ -225,7 +225,7 @@ func TestPausedWatchGoesOn(t *testing.T) {
 		if _, ok, err := w.take(); ok || err != nil {
 			t.Errorf("something comes out of nothing, %v", err)
 		}
-		w.batches = []Batch{{Position: w.at}}
+		w.batches = []batch{{position: w.at}}
 		w.Close()
 		if _, ok, err := w.take(); !ok || err != nil || w.call != nil {
 			t.Errorf("after Close: %v, begun anew %v", err, w.call != nil)

@@ -72,7 +72,7 @@ func TestOperatorsTextsAreBounded(t *testing.T) {
 		{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_RESTORE, Reason: "r"}}},
 		{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r", Member: long}}},
 		{Op: &wire.Command_ForceRelease{}}, {Op: &wire.Command_Revoke{}}, {Op: &wire.Command_Resize{}}, {Op: &wire.Command_RestoreBackup{}},
-		{Op: &wire.Command_SkipDelay{}}, {Op: &wire.Command_RecordAct{}},
+		{Op: &wire.Command_SkipDelay{}}, {Op: &wire.Command_ForceClose{}}, {Op: &wire.Command_RecordAct{}},
 	}...) {
 		if r := applyOne(t, m, cmd).Results[0]; r.Status != wire.Status_INVALID_ARGUMENT {
 			t.Errorf("%v: %v", cmd, r)
@@ -97,6 +97,7 @@ func TestEveryActNeedsAReason(t *testing.T) {
 			{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{Reason: reason, Operator: operator}}},
 			{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", Reason: reason, Operator: operator}}},
 			{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "a", Limit: 1, Reason: reason, Operator: operator}}},
+			{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{SessionId: 1, Reason: reason, Operator: operator}}},
 			{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: reason, Operator: operator}}},
 			{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: reason, Operator: operator}}},
 		} {

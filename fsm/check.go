@@ -175,7 +175,7 @@ func (m *checking) checkSession(s *session) error {
 		return fmt.Errorf("secret hash of %d bytes", len(s.secretHash))
 	case nonce.session != s.id:
 		return errors.New("its secret hash leads elsewhere")
-	case s.ttl < limits.MinTtlMs || s.ttl > limits.MaxTtlMs:
+	case s.ttl < limits.MinTtlMs || s.ttl > limits.MaxTtlMs && !s.leased || s.ttl > limits.MaxLeaseTtlMs && s.leased:
 		return fmt.Errorf("TTL %d ms", s.ttl)
 	case s.generation == 0:
 		return errors.New("generation 0")

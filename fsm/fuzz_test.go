@@ -112,6 +112,8 @@ func strange(m *Machine) []*wire.Command {
 		{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: hold.HoldID, GraceMs: 1<<32 - 1, Reason: "r"}}},
 		{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", HoldId: most, Reason: "r"}}},
 		{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: "b", Limit: most, Reason: "r"}}},
+		{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{SessionId: most, Reason: "r"}}},
+		{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{SessionId: id, Reason: "r"}}},
 		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: most, Lineage: "l", Reason: "r", Audit: []*wire.AuditRecord{{Id: most}, nil}}}},
 		{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("x"), Acquire: &wire.Acquire{
 			Locks: []*wire.LockRequest{nil}, Owner: most,

@@ -64,7 +64,7 @@ func leased(s *session, r *wire.Result) *wire.Result {
 
 func validLease(settings *wire.Settings, op *wire.OpenLease) *wire.Result {
 	return cmp.Or(
-		validSession(settings, op.GetSecretHash(), op.GetTtlMs(), op.GetClient()),
+		validSession(settings, op.GetSecretHash(), op.GetTtlMs(), settings.GetMaxLeaseTtlMs(), op.GetClient()),
 		validAcquire(op.GetAcquire()),
 		validClientSize(settings, op.GetClient()),
 		validValue(settings, op.GetAcquire().GetValue()),

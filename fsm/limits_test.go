@@ -25,6 +25,7 @@ var (
 	valueSpan    = span{0, 1_024}
 	tokenSpan    = span{0, 1<<63 - 1}
 	ttlSpan      = span{5_000, 600_000}
+	leaseSpan    = span{5_000, 604_800_000}
 	maxHoldSpan  = span{100, 1 << 31}
 	permitsSpan  = span{0, 1 << 31}
 	// The whole client info has 4,096 bytes, including the tags of its fields.
@@ -47,8 +48,8 @@ var fieldLimits = map[string]span{
 	"Label.key":                 labelTextSpan,
 	"Label.value":               labelTextSpan,
 	"AttachSession.secret_hash": hashSpan, "AttachSession.address": addressSpan,
-	"OpenLease.secret_hash": hashSpan, "OpenLease.ttl_ms": ttlSpan,
-	"ExtendLease.secret_hash": hashSpan, "ExtendLease.ttl_ms": ttlSpan, "ReleaseLease.secret_hash": hashSpan,
+	"OpenLease.secret_hash": hashSpan, "OpenLease.ttl_ms": leaseSpan,
+	"ExtendLease.secret_hash": hashSpan, "ExtendLease.ttl_ms": leaseSpan, "ReleaseLease.secret_hash": hashSpan,
 	"LockRequest.name": lockNameSpan, "LockRequest.permits": {0, 0}, "LockRequest.limit": permitsSpan,
 	"Acquire.value": valueSpan, "Acquire.max_hold_ms": maxHoldSpan, "Acquire.lock_delay_ms": {0, 60_000},
 	"SetValue.value": valueSpan, "Extend.max_hold_ms": maxHoldSpan,
@@ -56,6 +57,7 @@ var fieldLimits = map[string]span{
 	"Revoke.reason": reasonSpan, "Revoke.operator": operatorSpan, "Revoke.grace_ms": {0, 1 << 31},
 	"SkipDelay.name": lockNameSpan, "SkipDelay.reason": reasonSpan, "SkipDelay.operator": operatorSpan,
 	"Resize.name": lockNameSpan, "Resize.limit": {1, 1 << 31}, "Resize.reason": reasonSpan, "Resize.operator": operatorSpan,
+	"ForceClose.reason": reasonSpan, "ForceClose.operator": operatorSpan,
 	"RestoreBackup.lineage": {1, 64}, "RestoreBackup.cluster_id": memberSpan, "RestoreBackup.reason": reasonSpan, "RestoreBackup.operator": operatorSpan,
 	"Backup.cluster_id": memberSpan, "Backup.lineage": lineageSpan, "Backup.token": tokenSpan, "Backup.sha256": hashSpan,
 	"AuditImport.cluster_id": memberSpan,

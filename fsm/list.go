@@ -220,6 +220,7 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 		LockDelayMs:   e.lockDelayMs,
 		Revocation:    e.revocation,
 		Locks:         names(c.wants()),
+		Leased:        s.leased,
 	}
 }
 

@@ -320,6 +320,8 @@ func (m *Machine) applySystem(cmd *wire.Command) *wire.Result {
 		return m.skipDelay(op.SkipDelay)
 	case *wire.Command_Resize:
 		return m.resize(op.Resize)
+	case *wire.Command_ForceClose:
+		return m.forceClose(op.ForceClose)
 	case *wire.Command_RestoreBackup:
 		return m.restoreBackup(op.RestoreBackup)
 	case *wire.Command_RecordAct:

@@ -96,6 +96,17 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
+// forceClose ends a session for an operator, with all its holds and waits.
+func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
+	s, ok := m.editSession(op.GetSessionId())
+	if !ok {
+		return answer(wire.Status_NOT_FOUND, "no such session")
+	}
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, SessionId: s.id, ClientName: shortened(s.client.GetName())})
+	m.endSession(s, wire.Event_SESSION_CLOSED, ending{what: wire.Event_FORCED, reason: op.Reason})
+	return answer(wire.Status_OK, "")
+}
+
 // waitsForMore returns the first claim in a queue that wants more permits than limit, or nil.
 func (m *Machine) waitsForMore(l *lock, limit uint64) (found *claim) {
 	m.queue.each(place{lock: l.id}, func(at place) bool {

@@ -88,9 +88,10 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 	return s, nil
 }
 
-// validSession checks what opens a session: the secret, the TTL (0 means the default) and the client info.
-func validSession(settings *wire.Settings, hash []byte, ttl uint32, client *wire.ClientInfo) *wire.Result {
-	if refusal := cmp.Or(validSecretHash(hash), validTTL(settings, ttl), validAddress(client.GetAddress())); refusal != nil {
+// validSession checks what opens a session: the secret, the TTL (0 means the default), of which longest is the
+// bound, and the client info.
+func validSession(settings *wire.Settings, hash []byte, ttl, longest uint32, client *wire.ClientInfo) *wire.Result {
+	if refusal := cmp.Or(validSecretHash(hash), validTTL(settings, ttl, longest), validAddress(client.GetAddress())); refusal != nil {
 		return refusal
 	}
 	if err := wire.ValidClientInfo(client); err != nil {
@@ -114,9 +115,9 @@ func validSecretHash(hash []byte) *wire.Result {
 }
 
 // validTTL refuses a TTL that is out of range. 0 means that none is given.
-func validTTL(settings *wire.Settings, ttl uint32) *wire.Result {
-	if ttl != 0 && (ttl < settings.GetMinTtlMs() || ttl > settings.GetMaxTtlMs()) {
-		return invalid("ttl_ms is %d: %d to %d is allowed", ttl, settings.GetMinTtlMs(), settings.GetMaxTtlMs())
+func validTTL(settings *wire.Settings, ttl, longest uint32) *wire.Result {
+	if ttl != 0 && (ttl < settings.GetMinTtlMs() || ttl > longest) {
+		return invalid("ttl_ms is %d: %d to %d is allowed", ttl, settings.GetMinTtlMs(), longest)
 	}
 	return nil
 }
@@ -256,13 +257,15 @@ func (m *Machine) endSession(s *session, ended wire.Event_Type, how ending) {
 		m.remove(c)
 		m.emitCancelled(c, wire.Status_SESSION_LOST)
 	}
-	m.dropSession(s, ended)
+	m.dropSession(s, ended).Reason = how.reason
 }
 
-// dropSession removes a session that has no claims left, together with its window.
-func (m *Machine) dropSession(s *session, ended wire.Event_Type) {
+// dropSession removes a session that has no claims left, together with its window. It returns the event.
+func (m *Machine) dropSession(s *session, ended wire.Event_Type) *wire.Event {
 	m.forgetSession(s)
-	m.emit(&wire.Event{Type: ended, SessionId: s.id, Generation: s.generation, Leased: s.leased})
+	e := &wire.Event{Type: ended, SessionId: s.id, Generation: s.generation, Leased: s.leased}
+	m.emit(e)
+	return e
 }
 
 func (m *Machine) forgetSession(s *session) {

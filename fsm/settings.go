@@ -26,6 +26,7 @@ func DefaultSettings() *wire.Settings {
 		MaxClientInfoBytes:  4_096,
 		MaxStateBytes:       DefaultStateBytes,
 		MaxSessionBytes:     8 << 20,
+		MaxLeaseTtlMs:       7 * 24 * 60 * 60 * 1_000,
 	}
 }
 
@@ -61,6 +62,7 @@ var settingBounds = []settingBound{
 	{"max_client_info_bytes", 256, maxClientInfoBytes, func(s *wire.Settings) uint64 { return uint64(s.MaxClientInfoBytes) }},
 	{"max_state_bytes", MinStateBytes, maxStateUnits, (*wire.Settings).GetMaxStateBytes},
 	{"max_session_bytes", MinSessionBytes, maxStateUnits, (*wire.Settings).GetMaxSessionBytes},
+	{"max_lease_ttl_ms", 100, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxLeaseTtlMs) }},
 }
 
 // SettingError is the error for a setting that is out of its bounds.
@@ -92,6 +94,7 @@ func completeSettings(given *wire.Settings) (*wire.Settings, error) {
 	if most := given.GetMaxStateBytes(); most != 0 {
 		s.MaxSessionBytes = min(s.MaxSessionBytes, most)
 	}
+	s.MaxLeaseTtlMs = max(s.MaxLeaseTtlMs, given.GetMaxTtlMs())
 	if given != nil {
 		proto.Merge(s, given) // keeps the value of s where given has 0
 	}
@@ -100,6 +103,9 @@ func completeSettings(given *wire.Settings) (*wire.Settings, error) {
 	}
 	if s.MinTtlMs > s.DefaultTtlMs || s.DefaultTtlMs > s.MaxTtlMs {
 		return nil, fmt.Errorf("min_ttl_ms %d, default_ttl_ms %d and max_ttl_ms %d must ascend", s.MinTtlMs, s.DefaultTtlMs, s.MaxTtlMs)
+	}
+	if s.DefaultTtlMs > s.MaxLeaseTtlMs {
+		return nil, fmt.Errorf("max_lease_ttl_ms is %d: at least default_ttl_ms, %d, is allowed", s.MaxLeaseTtlMs, s.DefaultTtlMs)
 	}
 	if s.MaxSessionBytes > s.MaxStateBytes {
 		return nil, fmt.Errorf("max_session_bytes is %d: at most max_state_bytes, %d, is allowed", s.MaxSessionBytes, s.MaxStateBytes)

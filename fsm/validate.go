@@ -25,13 +25,13 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 		return validateRequest(cmd, settings)
 	case *wire.Command_OpenSession:
 		client := op.OpenSession.GetClient()
-		return cmp.Or(validSession(settings, op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), client), validClientSize(settings, client))
+		return cmp.Or(validSession(settings, op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), settings.GetMaxTtlMs(), client), validClientSize(settings, client))
 	case *wire.Command_AttachSession:
 		return cmp.Or(validSecretHash(op.AttachSession.GetSecretHash()), validAddress(op.AttachSession.GetAddress()))
 	case *wire.Command_OpenLease:
 		return validLease(settings, op.OpenLease)
 	case *wire.Command_ExtendLease:
-		return cmp.Or(validSecretHash(op.ExtendLease.GetSecretHash()), validTTL(settings, op.ExtendLease.GetTtlMs()))
+		return cmp.Or(validSecretHash(op.ExtendLease.GetSecretHash()), validTTL(settings, op.ExtendLease.GetTtlMs(), settings.GetMaxLeaseTtlMs()))
 	case *wire.Command_ReleaseLease:
 		return validSecretHash(op.ReleaseLease.GetSecretHash())
 	case *wire.Command_CloseSession, *wire.Command_Acknowledge:
@@ -113,6 +113,8 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 		return cmp.Or(validName(op.SkipDelay.GetName()), validReason(op.SkipDelay.GetReason(), op.SkipDelay.GetOperator()))
 	case *wire.Command_Resize:
 		return validResize(op.Resize)
+	case *wire.Command_ForceClose:
+		return validReason(op.ForceClose.GetReason(), op.ForceClose.GetOperator())
 	case *wire.Command_RestoreBackup:
 		return validBackup(op.RestoreBackup)
 	case *wire.Command_RecordAct:

@@ -55,6 +55,8 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 		cmd.Op = &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", Reason: "r"}}
 	case "resize":
 		cmd.Op = &wire.Command_Resize{Resize: &wire.Resize{Name: "a", Limit: 1, Reason: "r"}}
+	case "force_close":
+		cmd.Op = &wire.Command_ForceClose{ForceClose: &wire.ForceClose{Reason: "r"}}
 	case "restore_backup":
 		cmd.Op = &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: "r"}}
 	case "record_act":

@@ -225,6 +225,13 @@ func (w *walker) about(n uint64) uint64 {
 }
 
 func (w *walker) expire() *wire.Command {
+	if w.one(4) {
+		op := &wire.ForceClose{SessionId: w.session(), Reason: w.reason(), Operator: w.who()}
+		if w.one(8) {
+			op.SessionId = w.d.Opened + 1
+		}
+		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: op}}
+	}
 	op := &wire.ExpireSession{SessionId: w.session(), Term: w.about(w.d.Term), Generation: 1}
 	if w.any((*model.Claim).Upgrading) && w.one(3) {
 		op.SessionId = w.some((*model.Claim).Upgrading).Session

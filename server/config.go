@@ -194,6 +194,7 @@ func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 	s := proto.CloneOf(given)
 	s.MinTtlMs = cmp.Or(s.MinTtlMs, d.MinTtlMs)
 	s.MaxTtlMs = cmp.Or(s.MaxTtlMs, d.MaxTtlMs)
+	s.MaxLeaseTtlMs = cmp.Or(s.MaxLeaseTtlMs, max(d.MaxLeaseTtlMs, s.MaxTtlMs))
 	s.DefaultTtlMs = cmp.Or(s.DefaultTtlMs, min(max(d.DefaultTtlMs, s.MinTtlMs), s.MaxTtlMs))
 	s.MaxSessions = cmp.Or(s.MaxSessions, d.MaxSessions)
 	s.MaxLocks = cmp.Or(s.MaxLocks, d.MaxLocks)

@@ -1,24 +1,18 @@
+//go:build unix
+
 package main
 
 import (
 	"context"
 	"errors"
-	"fmt"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 const (
-	// quietWait is how long a wait may last before it is reported.
-	quietWait = time.Second
-	// closeTimeout bounds closing a session that no longer holds anything, or that the user does not want
-	// to wait for.
-	closeTimeout = 2 * time.Second
 	// reopenPause is the pause between attempts to open another session.
 	reopenPause = 200 * time.Millisecond
 )
@@ -73,6 +67,9 @@ func (j *task) discard(h held) {
 // leader could be reached for its TTL, a wait without a bound continues in a new session, at the end of the
 // queue.
 func (j *task) wait(ctx context.Context) (held, error) {
+	if err := j.checkNested(ctx); err != nil {
+		return held{}, err
+	}
 	for again := false; ; again = true {
 		s, err := j.open(ctx, again)
 		if err != nil {
@@ -94,13 +91,7 @@ func (j *task) wait(ctx context.Context) (held, error) {
 func (j *task) lock(ctx context.Context, s session) (hold, error) {
 	noticing, cancel := context.WithCancel(ctx)
 	var notice sync.WaitGroup
-	notice.Go(func() {
-		select {
-		case <-noticing.Done():
-		case <-time.After(quietWait):
-			j.sayWhy(noticing)
-		}
-	})
+	notice.Go(func() { j.reportWait(noticing, s.ID()) })
 	h, err := s.Lock(ctx, j.opts.claim)
 	cancel()
 	notice.Wait()
@@ -115,24 +106,6 @@ func (j *task) notAcquired(err error) error {
 		return &failure{code: exitNotAcquired, cause: err}
 	}
 	return j.wrap(err)
-}
-
-// refused returns the error for a claim that was not acquired.
-func refused(k claim, err error) error {
-	if errors.Is(err, client.ErrNotAcquired) {
-		return failf(exitNotAcquired, "%s not acquired: somebody holds it or waits for it, see qlock why; --wait waits", k.what())
-	}
-	if tooLongValue(err) {
-		return failf(exitUsage, "%s not acquired: --value is too long: %w", k.what(), err)
-	}
-	return fmt.Errorf("%s not acquired: %w", k.what(), err)
-}
-
-// tooLongValue reports whether the cluster refused the value because of its length. The limit is a setting
-// of the cluster. Unlike with other limits, trying again later does not help.
-func tooLongValue(err error) bool {
-	var refusal *client.StatusError
-	return errors.As(err, &refusal) && refusal.Status == wire.Status_RESOURCE_EXHAUSTED && strings.HasPrefix(refusal.Message, "max_value_bytes:")
 }
 
 // open opens a session. The first time it fails if that takes too long. For a wait that has already been
@@ -156,6 +129,8 @@ func (j *task) open(ctx context.Context, again bool) (session, error) {
 func (j *task) openOnce(ctx context.Context) (session, error) {
 	ctx, cancel := context.WithTimeout(ctx, j.opts.open)
 	defer cancel()
+	ctx, stop := j.watch(ctx)
+	defer stop()
 	return j.svc.Open(ctx, j.opts.session)
 }
 
@@ -167,44 +142,4 @@ func (j *task) checkGrace(s session) (session, error) {
 	}
 	j.grace = j.opts.graceFor(s.TTL())
 	return s, nil
-}
-
-// sayWhy reports to the user what the wait is for.
-func (j *task) sayWhy(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, defaultTimeout)
-	defer cancel()
-	text, err := whoHolds(ctx, j.svc, j.opts.claim.names())
-	if err == nil || ctx.Err() != context.Canceled { // otherwise the wait is over
-		j.say("waiting for %s%s", j.opts.claim.what(), text)
-	}
-}
-
-// whoHolds describes the first of the locks that is held, as text that follows their names.
-func whoHolds(ctx context.Context, svc service, names []string) (string, error) {
-	for _, name := range names {
-		lock, err := svc.GetLock(ctx, &wire.GetLockRequest{Name: name, QueueLimit: 1})
-		switch {
-		case errors.Is(err, client.ErrNotFound):
-		case err != nil:
-			return "", err
-		case len(lock.GetHolders()) > 0:
-			return whoHoldsOne(lock, len(names) > 1), nil
-		case len(lock.GetDelays()) > 0:
-			return fmt.Sprintf(", closed by a lock-delay for %s", left(lock.GetDelays()[0].RemainingMs)), nil
-		}
-	}
-	return "", nil
-}
-
-func whoHoldsOne(lock *wire.GetLockResponse, among bool) string {
-	h := lock.GetHolders()[0]
-	which, others := ", ", ""
-	if among {
-		which = ": " + printable(lock.GetName()) + " is "
-	}
-	if n := max(lock.GetHolderCount(), uint64(len(lock.GetHolders()))) - 1; n > 0 {
-		others = " and " + count(n, "other")
-	}
-	return fmt.Sprintf("%sheld by %s%s for %s, %s in the queue", which,
-		owner(h.GetClient(), h.GetSessionId()), others, millis(h.GetHeldForMs()), count(lock.GetQueueLength(), "waiter"))
 }

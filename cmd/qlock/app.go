@@ -1,23 +1,34 @@
 package main
 
 import (
+	"fmt"
+	"regexp"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 )
 
-// defaultTimeout bounds a read.
-const defaultTimeout = 2 * time.Second
+const (
+	// defaultTimeout bounds a read.
+	defaultTimeout = 2 * time.Second
+	// openTimeout is how long run looks for a leader before it has joined a queue. It is longer than a failover
+	// takes, and short enough for a user who mistyped an endpoint.
+	openTimeout = 10 * time.Second
+	// closeTimeout bounds closing a session that no longer holds anything, or that the user does not want to
+	// wait for.
+	closeTimeout = 2 * time.Second
+)
 
 // verbs returns the commands of an app. Each is in its own file.
 func verbs(std console, dial dialer) []*cli.Command {
 	return slices.Concat(
-		under("Hold a lock", runVerb(std, dial), electVerb(std, dial), acquireVerb(dial), extendVerb(dial), releaseVerb(dial)),
+		under("Hold a lock", runVerb(std, dial), onceVerb(std, dial), electVerb(std, dial), acquireVerb(dial), extendVerb(dial), releaseVerb(dial)),
 		under("Look", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
 			sessionsVerb(dial), deadlocksVerb(dial), statusVerb(dial), auditVerb(dial)),
-		under("Set right", revokeVerb(dial), forceVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
-		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(), benchVerb(std, dial)),
+		under("Set right", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
+		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(), contextVerb(), benchVerb(std, dial)),
 		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
 	)
 }
@@ -35,6 +46,8 @@ func globalFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Value: "127.0.0.1:7400", EnvVars: []string{"QLOCK_ENDPOINTS"},
 			Usage: "`HOST:PORT` of the client ports of one or more nodes, comma separated"},
+		&cli.StringFlag{Name: "context", EnvVars: []string{"QLOCK_CONTEXT"}, DefaultText: "that of qlock context use",
+			Usage: "`NAME` of a saved context with endpoints and certificates"},
 		&cli.StringFlag{Name: "cacert", EnvVars: []string{"QLOCK_CACERT"},
 			Usage: "`FILE` with the CA that signed the nodes' certificates; enables TLS"},
 		&cli.StringFlag{Name: "cert", EnvVars: []string{"QLOCK_CERT"},
@@ -45,7 +58,7 @@ func globalFlags() []cli.Flag {
 			DefaultText: "2s; 10s for locks, operators and bench, 30s for cluster, 5m for snapshot save",
 			Usage:       "`DURATION` to wait for a serving leader"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", EnvVars: []string{"QLOCK_OUTPUT"},
-			Usage: "`FORMAT`: table or json"},
+			Usage: "`FORMAT`: table, wide, json, yaml or template=TEXT"},
 		&cli.BoolFlag{Name: "version", DisableDefaultText: true, Usage: "print the version of this program"},
 	}
 }
@@ -89,7 +102,27 @@ func prepare(commands []*cli.Command) {
 
 // asUsage converts an error of the library to a usage error.
 func asUsage(c *cli.Context, err error, _ bool) error {
+	if parts := invalidValue.FindStringSubmatch(err.Error()); parts != nil {
+		return usagef("--%s %q is no %s; see %s --help", parts[2], parts[1], wantedValue(c, parts[2]), fullName(c))
+	}
 	return usagef("%v; see %s --help", err, fullName(c))
+}
+
+// invalidValue matches the library's error about a flag's value.
+var invalidValue = regexp.MustCompile(`^invalid value "(.*)" for flag -+([a-z-]+): `)
+
+// wantedValue describes the values that a flag takes.
+func wantedValue(c *cli.Context, name string) string {
+	switch findFlag(append(c.Command.Flags, c.App.Flags...), name).(type) {
+	case *cli.DurationFlag:
+		return "duration, such as 30s or 5m"
+	case *cli.BoolFlag:
+		return "true or false"
+	case *cli.StringFlag, *cli.StringSliceFlag:
+		return "valid value"
+	default:
+		return "number in range"
+	}
 }
 
 // noVerb handles a command line that ends where a verb is required.
@@ -97,7 +130,23 @@ func noVerb(c *cli.Context) error {
 	if c.Bool("version") {
 		return showVersion(c)
 	}
+	if fullName(c) == c.App.Name {
+		return usagef("which verb? %s would connect to %s; try qlock status, qlock run NAME -- COMMAND, or qlock --help", c.App.Name, whereTo(c))
+	}
 	return usagef("which verb? see %s --help", fullName(c))
+}
+
+// whereTo describes the endpoints of the command line and where they come from.
+func whereTo(c *cli.Context) string {
+	from := "the default"
+	chosen, err := chosenContext(c)
+	switch {
+	case c.IsSet("endpoints"):
+		from = "--endpoints or QLOCK_ENDPOINTS"
+	case err == nil && len(chosen.Endpoints) > 0:
+		from = "the context"
+	}
+	return fmt.Sprintf("%s (%s)", printable(strings.Join(endpoints(c), ",")), from)
 }
 
 // fullName returns the path of a verb, such as "qlock cluster add".
@@ -113,8 +162,8 @@ func fullName(c *cli.Context) string {
 
 // checkGlobals refuses values that no verb can use.
 func checkGlobals(c *cli.Context) error {
-	if !slices.Contains(formats, c.String("output")) {
-		return usagef("output %q is neither table nor json", c.String("output"))
+	if err := checkFormat(c.String("output")); err != nil {
+		return err
 	}
 	if c.Duration("timeout") <= 0 {
 		return usagef("--timeout must be positive, as in --timeout 2s")

@@ -1,10 +1,13 @@
 package main
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/urfave/cli/v2"
+	"github.com/xrash/smetrics"
 )
 
 // commandLine is a parsed argv. The library stops parsing flags at the first argument, but users put flags
@@ -65,7 +68,7 @@ func (l *commandLine) flag(app *cli.App, words []string) (int, error) {
 	}
 	found, list := l.lookup(app, name)
 	if found == nil {
-		return 0, usagef("unknown flag %s; see %s --help", words[0], l.name(app))
+		return 0, usagef("unknown flag %s%s; see %s --help", words[0], l.similarFlag(app, name), l.name(app))
 	}
 	taken := 1
 	if !hasValue && takesValue(found) {
@@ -75,7 +78,7 @@ func (l *commandLine) flag(app *cli.App, words []string) (int, error) {
 		}
 		taken = 2
 	}
-	*list = append(*list, words[:taken]...)
+	*list = append(*list, withUnit(found, words[:taken])...)
 	return taken, nil
 }
 
@@ -106,7 +109,65 @@ func (l *commandLine) word(app *cli.App, word string) error {
 		l.help = true
 		return nil
 	}
-	return usagef("%s has no verb %q; see %s --help", l.name(app), word, l.name(app))
+	return usagef("%s has no verb %q%s; see %s --help", l.name(app), word, similarVerb(choices, word), l.name(app))
+}
+
+// withUnit adds the unit to the value of a duration that has none: it is in seconds.
+func withUnit(f cli.Flag, words []string) []string {
+	if _, ok := f.(*cli.DurationFlag); !ok {
+		return words
+	}
+	words = slices.Clone(words)
+	last := &words[len(words)-1]
+	name, value, hasValue := strings.Cut(*last, "=")
+	if !hasValue {
+		name, value = "", *last
+	}
+	if _, err := strconv.ParseFloat(value, 64); err != nil {
+		return words
+	}
+	if hasValue {
+		value = name + "=" + value
+	}
+	*last = value + "s"
+	return words
+}
+
+// similarFlag returns the question whether a similar flag was meant, or no text if none is similar.
+func (l *commandLine) similarFlag(app *cli.App, name string) string {
+	var names []string
+	for _, f := range app.Flags {
+		names = append(names, f.Names()...)
+	}
+	if l.command != nil {
+		for _, f := range l.command.Flags {
+			names = append(names, f.Names()...)
+		}
+	}
+	return didYouMean("--", names, name)
+}
+
+func similarVerb(choices []*cli.Command, word string) string {
+	var names []string
+	for _, c := range choices {
+		if !c.Hidden {
+			names = append(names, c.Names()...)
+		}
+	}
+	return didYouMean("", names, word)
+}
+
+// similar is the least similarity of a suggestion, from 0 to 1.
+const similar = 0.8
+
+func didYouMean(prefix string, names []string, word string) string {
+	best, suggestion := similar, ""
+	for _, name := range names {
+		if s := smetrics.JaroWinkler(name, word, 0.7, 4); s > best {
+			best, suggestion = s, fmt.Sprintf(": did you mean %s%s?", prefix, name)
+		}
+	}
+	return suggestion
 }
 
 // choices returns the verbs that may come next. There are none once arguments are expected.

@@ -92,9 +92,9 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"cluster acknowledge":                    "needs --reason",
 		"cluster acknowledge n3":                 "no arguments",
 		"completion tcsh":                        "bash, zsh and fish",
-		"locks -o yaml":                          "neither table nor json",
+		"locks -o xml":                           "none of table, wide, json, yaml and template=TEXT",
 		"locks --timeout 0s":                     "must be positive",
-		"locks --timeout fast":                   "invalid value",
+		"locks --timeout fast":                   "is no duration, such as 30s",
 		"run":                                    "lock's name",
 		"run a":                                  "behind --",
 		"run a --":                               "behind --",
@@ -112,7 +112,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"tls init --cluster c --dir d --node =h": "ID=HOST",
 		"locks --cert c":                         "go together",
 		"locks --cacert /nonexistent":            "/nonexistent",
-		"locks --endpoints nowhere":              "host:port",
+		"locks --endpoints nowhere.invalid":      "has no address",
 		"locks --endpoints ,":                    "endpoints",
 	})
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
+	"golang.org/x/term"
 
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
 )
@@ -21,13 +21,13 @@ const wipe = "\r\x1b[K"
 // showProgress keeps a progress line on a terminal until done is called. It does nothing if to is not a
 // terminal.
 func showProgress(to *os.File, p *bench.Progress) (done func()) {
-	size, err := unix.IoctlGetWinsize(int(to.Fd()), unix.TIOCGWINSZ)
+	width, _, err := term.GetSize(int(to.Fd()))
 	if err != nil {
 		return func() {}
 	}
 	over := make(chan struct{})
 	var wg sync.WaitGroup
-	wg.Go(func() { keepProgress(to, int(size.Col), p, over) })
+	wg.Go(func() { keepProgress(to, width, p, over) })
 	return func() {
 		close(over)
 		wg.Wait()

@@ -1,3 +1,5 @@
+//go:build linux
+
 package main_test
 
 import (
@@ -339,8 +341,8 @@ func TestBinaryTLS(t *testing.T) {
 	if strings.Contains(got.out, "not known") {
 		t.Errorf("the node's metrics were not read: %s", got.out)
 	}
-	want(t, qlock(t, n.addr, "status", "--timeout", "300ms"), 69, "no serving leader")
-	want(t, qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt")), 69, "no serving leader")
+	want(t, qlock(t, n.addr, "status", "--timeout", "300ms"), 64, "uses TLS: give its ca.crt with --cacert")
+	want(t, qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt")), 64, "wants a client certificate: give --cert and --key")
 }
 
 func TestBinaryBashCompletesLockNames(t *testing.T) {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -20,8 +22,9 @@ func startChild(path string, argv, environ []string, files console, tty *termina
 	attr := &syscall.ProcAttr{
 		Env:   environ,
 		Files: []uintptr{files.in.Fd(), files.out.Fd(), files.err.Fd()},
-		Sys:   &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL},
+		Sys:   &syscall.SysProcAttr{Setpgid: true},
 	}
+	dieWithParent(attr.Sys)
 	if tty != nil && tty.ours() {
 		attr.Sys.Foreground, attr.Sys.Ctty, tty.given = true, tty.fd, true
 	}

@@ -150,11 +150,18 @@ func (k *claim) request(c *cli.Context, names []string) error {
 	return nil
 }
 
-// options returns the other settings as options of the SDK.
-func (k claim) options() []client.LockOption {
-	opts := []client.LockOption{client.WithValue(k.value), client.WithMaxHold(k.maxHold), client.WithLockDelay(k.lockDelay)}
-	if k.unfair {
-		opts = append(opts, client.WithUnfair())
+// sdkOption is an option of the SDK that every call for a claim accepts.
+type sdkOption interface {
+	client.LockOption
+	client.LockAllOption
+	client.LeaseOption
+}
+
+// options returns the settings that every call accepts.
+func (k claim) options() []sdkOption {
+	opts := []sdkOption{client.WithValue(k.value), client.WithLockDelay(k.lockDelay)}
+	if k.wait >= 0 {
+		opts = append(opts, client.WithWait(k.wait))
 	}
 	return opts
 }

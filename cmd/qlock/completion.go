@@ -75,52 +75,72 @@ func candidates(c *cli.Context, dial dialer, words []string) []string {
 	case err != nil || line.dashes:
 		return nil
 	case line.wanting != nil:
-		return startingWith(last, flagValues(line.wanting))
+		return startingWith(last, flagChoices[line.wanting.Names()[0]])
 	case strings.HasPrefix(last, "-"):
 		return startingWith(last, flagNames(c.App, line))
 	case len(line.choices(c.App)) > 0:
 		return startingWith(last, verbNames(line.choices(c.App)))
-	case takesLock(line):
-		return lockNames(line, dial, last)
-	case line.command.Name == "completion" && len(line.args) == 0:
-		return startingWith(last, []string{"bash", "zsh", "fish"})
+	}
+	return startingWith(last, argumentValues(line, dial, last))
+}
+
+// argumentValues returns the values of the next argument, as far as they are known. What the argument is follows
+// from the verb's ArgsUsage, such as NAME LIMIT.
+func argumentValues(line *commandLine, dial dialer, prefix string) []string {
+	kinds := strings.Fields(line.command.ArgsUsage)
+	at := len(line.args)
+	if len(kinds) > 0 && strings.HasSuffix(kinds[0], "…") {
+		at = 0 // it may be repeated
+	}
+	if at >= len(kinds) {
+		return nil
+	}
+	switch kind := strings.Trim(kinds[at], "[]…"); {
+	case strings.Contains(kind, "|"):
+		return strings.Split(kind, "|")
+	case kind == "NAME" || kind == "PREFIX":
+		return lockNames(line, dial, prefix)
+	case kind == "ID" && line.command.Name != "add": // that one takes a new node's
+		return nodeNames(line, dial)
 	}
 	return nil
 }
 
-// takesLock reports whether the next argument is a lock's name.
-func takesLock(line *commandLine) bool {
-	switch line.command.Name {
-	case "run", "acquire":
-		return true
-	case "show", "locks", "why", "watch", "elect", "force-release", "revoke", "skip-delay", "resize":
-		return len(line.args) == 0
-	case "verify":
-		return len(line.verbs) == 1 && len(line.args) == 0 // but not snapshot verify
-	}
-	return false
+// lockNames returns the locks whose names start with prefix.
+func lockNames(line *commandLine, dial dialer, prefix string) (names []string) {
+	askAnyNode(line, dial, func(ctx context.Context, svc service) {
+		page, _ := svc.ListLocks(ctx, &wire.ListLocksRequest{Prefix: prefix, Stale: true})
+		for _, l := range page.GetLocks() {
+			names = append(names, l.GetName())
+		}
+	})
+	return names
 }
 
-// lockNames asks the cluster that the line itself selects; any node may answer.
-func lockNames(line *commandLine, dial dialer, prefix string) []string {
-	var names []string
+// nodeNames returns the ids of the cluster's nodes.
+func nodeNames(line *commandLine, dial dialer) (names []string) {
+	askAnyNode(line, dial, func(ctx context.Context, svc service) {
+		status, _ := svc.Status(ctx, &wire.StatusRequest{Stale: true})
+		for _, n := range status.GetNodes() {
+			names = append(names, n.GetId())
+		}
+	})
+	return names
+}
+
+// askAnyNode asks the cluster that the line itself selects, for a short time.
+func askAnyNode(line *commandLine, dial dialer, question func(context.Context, service)) {
 	app := &cli.App{Name: "qlock", Flags: globalFlags(), HideHelp: true, ExitErrHandler: func(*cli.Context, error) {},
 		Writer: io.Discard, ErrWriter: io.Discard,
 		Action: func(c *cli.Context) error {
 			return withService(c, dial, func(svc service) error {
 				ctx, cancel := context.WithTimeout(c.Context, completionTimeout)
 				defer cancel()
-				page, err := svc.ListLocks(ctx, &wire.ListLocksRequest{Prefix: prefix, Stale: true})
-				for _, l := range page.GetLocks() {
-					names = append(names, l.GetName())
-				}
-				return err
+				question(ctx, svc)
+				return nil
 			})
 		}}
-	if err := app.Run(append([]string{"qlock"}, line.globals...)); err != nil {
-		return nil
-	}
-	return names
+	_ = app.Run(append([]string{"qlock"}, line.globals...)) // nobody would read the error
 }
 
 func verbNames(commands []*cli.Command) []string {
@@ -147,17 +167,8 @@ func flagNames(app *cli.App, line *commandLine) []string {
 	return names
 }
 
-func flagValues(f cli.Flag) []string {
-	switch f.Names()[0] {
-	case "output":
-		return formats
-	case "arrivals":
-		return arrivals
-	case "on-lost":
-		return onLostNames()
-	}
-	return nil
-}
+// flagChoices are the values of flags that accept only certain ones.
+var flagChoices = map[string][]string{"output": formats, "arrivals": arrivals, "on-lost": onLostNames}
 
 func startingWith(prefix string, words []string) []string {
 	var list []string

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -10,9 +12,9 @@ import (
 
 func TestCandidates(t *testing.T) {
 	for line, want := range map[string]string{
-		"": "run elect acquire extend release locks show why watch verify sessions deadlocks status audit " +
-			"revoke force-release skip-delay resize cluster snapshot tls bench version completion help",
-		"s":                      "show sessions status skip-delay snapshot",
+		"": "run once elect acquire extend release locks show why watch verify sessions deadlocks status audit " +
+			"revoke force-release session skip-delay resize cluster snapshot tls context bench version completion help",
+		"s":                      "show sessions status session skip-delay snapshot",
 		"snapshot ":              "save inspect verify restore",
 		"snapshot verify ord":    "",
 		"run a --on-lost u":      "usr1 usr2",
@@ -23,7 +25,7 @@ func TestCandidates(t *testing.T) {
 		"cluster ":               "members add remove transfer acknowledge",
 		"cluster r":              "remove",
 		"completion ":            "bash zsh fish",
-		"-o ":                    "table json",
+		"-o ":                    "table wide json yaml",
 		"bench ":                 "pairs hot readers idle held failover",
 		"bench hot --arrivals ":  "even random",
 		"bench held --lo":        "--locks",
@@ -39,6 +41,7 @@ func TestCandidates(t *testing.T) {
 		"--endpoints a:1 show x": "",
 		"frob ":                  "",
 		"cluster add ":           "",
+		"cluster remove ":        "n1 n2",
 	} {
 		f := &fakeService{t: t, listLocks: func(req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
 			var page wire.ListLocksResponse
@@ -48,6 +51,8 @@ func TestCandidates(t *testing.T) {
 				}
 			}
 			return &page, nil
+		}, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
+			return &wire.StatusResponse{Nodes: []*wire.NodeStatus{{Id: "n1"}, {Id: "n2"}}}, nil
 		}}
 		got := execTest(t, f.dialer, append([]string{"complete", "--"}, strings.Split(line, " ")...)...)
 		if text := strings.Join(strings.Fields(got.out), " "); got.code != 0 || got.err != "" || text != want {

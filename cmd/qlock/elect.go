@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"slices"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -39,18 +39,7 @@ func electVerb(std console, dial dialer) *cli.Command {
 			if c.Bool("leader") || c.Bool("observe") {
 				return lookAtElection(c, dial)
 			}
-			opts, err := runOptionsOf(c)
-			if err != nil {
-				return err
-			}
-			if len(opts.claim.locks) > 1 {
-				return usagef("elect takes one election's name")
-			}
-			if len(opts.claim.value) == 0 {
-				host, _ := os.Hostname()
-				opts.claim.value = []byte(host)
-			}
-			return runTask(c, dial, opts, std)
+			return runElected(c, dial, std)
 		},
 	}
 }
@@ -137,13 +126,13 @@ func observe(c *cli.Context, svc service, name string) error {
 			return nil
 		}
 		last = l
-		return showLine(c, one{lock}, l.String())
+		return showLine(c, one{lock}, l.String)
 	}
 	if err := look(); err != nil {
 		return err
 	}
 	started := false
-	return follow(c, svc, client.WatchOptions{Name: name}, func(b client.Batch) error {
+	return follow(c, svc, client.WatchOptions{Name: name}, func(b wirecall.Batch) error {
 		if started && len(b.Events) == 0 {
 			return nil
 		}

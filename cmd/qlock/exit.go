@@ -21,6 +21,7 @@ const (
 	exitNotAcquired   = 75  // the lock was not acquired
 	exitLost          = 76  // the lock was lost while the command ran
 	exitNotHeld       = 77  // the lock is not held
+	exitAtRisk        = 79  // the cluster serves, and would not after the failure of one more voter
 	exitCannotExecute = 126 // the command was found but cannot be executed
 	exitNotFound      = 127 // the command was not found
 	exitSignal        = 128 // plus the number of the signal
@@ -65,8 +66,8 @@ var outcomes = []struct {
 
 	{client.ErrNotLeader, exitNoLeader, "see qlock status"},
 	{client.ErrUncertain, exitNoLeader, "look before you repeat it"},
-	{client.ErrUnavailable, exitNoLeader, "check --endpoints and qlock status"},
-	{context.DeadlineExceeded, exitNoLeader, "check --endpoints and qlock status"},
+	{client.ErrUnavailable, exitNoLeader, "start a majority of the nodes, or correct --endpoints"},
+	{context.DeadlineExceeded, exitNoLeader, "start a majority of the nodes, or correct --endpoints"},
 
 	{client.ErrNotAcquired, exitNotAcquired, "see who holds it with qlock show"},
 	{client.ErrTimeout, exitNotAcquired, "see who holds it with qlock show"},

@@ -67,7 +67,7 @@ func TestExitCodesOfErrors(t *testing.T) {
 func TestEveryStatusHasAnExitCode(t *testing.T) {
 	inTable := func(code wire.Status_Code) bool {
 		for _, o := range outcomes {
-			if errors.Is(&client.StatusError{Status: code, Message: "m"}, o.err) {
+			if errors.Is(&client.StatusError{Status: client.Status(code), Message: "m"}, o.err) {
 				return true
 			}
 		}
@@ -88,7 +88,7 @@ func TestEveryStatusHasAnExitCode(t *testing.T) {
 func TestErrorsAreOneLineWithTheRemedy(t *testing.T) {
 	err := fmt.Errorf("no serving leader at a:1: %w", errors.Join(context.DeadlineExceeded, client.ErrUnavailable))
 	got := explain(err)
-	if strings.Contains(got, "\n") || strings.Contains(got, "quorumlock: ") || !strings.HasSuffix(got, "check --endpoints and qlock status") {
+	if strings.Contains(got, "\n") || strings.Contains(got, "quorumlock: ") || !strings.HasSuffix(got, "start a majority of the nodes, or correct --endpoints") {
 		t.Errorf("got %q", got)
 	}
 	if got := explain(&failure{code: 7}); got != "" {

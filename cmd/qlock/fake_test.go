@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -34,6 +36,7 @@ type fakeService struct {
 	revoke     func(*wire.Revoke) (*wire.OperatorResponse, error)
 	skipDelay  func(*wire.SkipDelay) (*wire.OperatorResponse, error)
 	resize     func(*wire.Resize) (*wire.OperatorResponse, error)
+	forceClose func(*wire.ForceClose) (*wire.OperatorResponse, error)
 	restore    func(*wire.RestoreRequest) (*wire.RestoreResponse, error)
 	save       func(addr string, to io.Writer) error
 	metrics    func(addr string, to io.Writer) error
@@ -125,6 +128,10 @@ func (f *fakeService) Resize(ctx context.Context, req *wire.Resize) (*wire.Opera
 	return answer(ctx, f, f.resize, req)
 }
 
+func (f *fakeService) ForceClose(ctx context.Context, req *wire.ForceClose) (*wire.OperatorResponse, error) {
+	return answer(ctx, f, f.forceClose, req)
+}
+
 func (f *fakeService) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
 	return answer(ctx, f, f.restore, req)
 }
@@ -206,12 +213,12 @@ func (s *fakeSession) Close(context.Context) error {
 
 // fakeHold is a hold whose deadline the test sets.
 type fakeHold struct {
-	token  uint64
-	ctx    context.Context
-	cancel context.CancelCauseFunc
-	lost   chan struct{}
-	notice chan client.Notice
-	unlock func(ctx context.Context) error
+	token       uint64
+	ctx         context.Context
+	cancel      context.CancelCauseFunc
+	lost        chan struct{}
+	revocations chan client.Revocation
+	unlock      func(ctx context.Context) error
 
 	mu       sync.Mutex
 	deadline time.Duration // 0 means that heartbeats are answered, so the deadline keeps moving
@@ -220,14 +227,14 @@ type fakeHold struct {
 
 func newFakeHold(ttl time.Duration) *fakeHold {
 	ctx, cancel := context.WithCancelCause(context.Background())
-	return &fakeHold{token: 1 << 62, ctx: ctx, cancel: cancel, lost: make(chan struct{}), notice: make(chan client.Notice, 1), ttl: ttl,
+	return &fakeHold{token: 1 << 62, ctx: ctx, cancel: cancel, lost: make(chan struct{}), revocations: make(chan client.Revocation, 1), ttl: ttl,
 		unlock: func(context.Context) error { return nil }}
 }
 
-func (h *fakeHold) Token() uint64                 { return h.token }
-func (h *fakeHold) Context() context.Context      { return h.ctx }
-func (h *fakeHold) Lost() <-chan struct{}         { return h.lost }
-func (h *fakeHold) Revoked() <-chan client.Notice { return h.notice }
+func (h *fakeHold) Token() uint64                     { return h.token }
+func (h *fakeHold) Context() context.Context          { return h.ctx }
+func (h *fakeHold) Lost() <-chan struct{}             { return h.lost }
+func (h *fakeHold) Revoked() <-chan client.Revocation { return h.revocations }
 
 func (h *fakeHold) Unlock(ctx context.Context) error { return h.unlock(ctx) }
 

@@ -57,7 +57,7 @@ func (t target) writeDryRun(w io.Writer) {
 	if locks := t.holder.GetLocks(); len(locks) > 1 {
 		fmt.Fprintf(w, "  and with it %s: one hold\n", nameList(without(locks, t.name)))
 	}
-	fmt.Fprintf(w, "  held for %s, heartbeat %s\n", millis(t.holder.GetHeldForMs()), ago(t.holder.HeartbeatAgeMs))
+	fmt.Fprintf(w, "  held for %s, %s\n", millis(t.holder.GetHeldForMs()), liveness(t.holder))
 	queue := t.lock.GetQueue()
 	switch delay := t.holder.GetLockDelayMs(); {
 	case delay > 0:

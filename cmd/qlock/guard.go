@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -49,7 +51,12 @@ func startGuard() *guard {
 		return nil
 	}
 	defer reader.Close()
-	process, err := os.StartProcess("/proc/self/exe", []string{guardName}, &os.ProcAttr{
+	executable, err := ownExecutable()
+	if err != nil {
+		writer.Close()
+		return nil
+	}
+	process, err := os.StartProcess(executable, []string{guardName}, &os.ProcAttr{
 		Dir: "/", Env: []string{}, Files: []*os.File{null, null, null, reader}, Sys: &syscall.SysProcAttr{Setpgid: true},
 	})
 	if err != nil {

@@ -76,7 +76,7 @@ func leaseRequestOf(c *cli.Context) (leaseRequest, error) {
 	if len(names) == 0 {
 		return leaseRequest{}, usagef("acquire needs a lock's name, as in qlock acquire deploy --ttl 60s")
 	}
-	if c.Bool("export") && (c.IsSet("lease-file") || c.String("output") == "json") {
+	if c.Bool("export") && (c.IsSet("lease-file") || c.String("output") != "table") {
 		return leaseRequest{}, usagef("--export goes with neither --lease-file nor -o json: choose one")
 	}
 	ttl, err := ttlOf(c)
@@ -145,7 +145,10 @@ func waitForLease(c *cli.Context, svc service, req leaseRequest) (leased, error)
 	defer signal.Stop(caught)
 	ctx, cancel := context.WithCancel(c.Context)
 	defer cancel()
-	if err := leads(ctx, svc, bound); err != nil {
+	leading, stop := watchEndpoints(ctx, c, svc)
+	err := leads(leading, svc, bound)
+	stop()
+	if err != nil {
 		return leased{}, withEndpoints(c, err)
 	}
 	if req.claim.wait >= 0 {

@@ -8,10 +8,7 @@ import (
 	"os"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -73,7 +70,7 @@ func openLeaseFile(path string) (*leaseFile, error) {
 	f.file, err = os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if errors.Is(err, os.ErrExist) {
 		f.created = false
-		f.file, err = os.OpenFile(path, os.O_RDWR|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+		f.file, err = os.OpenFile(path, os.O_RDWR|ordinaryFile, 0)
 	}
 	if err != nil {
 		return nil, usagef("--lease-file cannot be written: %w", err)
@@ -91,7 +88,7 @@ func (f *leaseFile) lock() error {
 	if err == nil && !info.Mode().IsRegular() {
 		return usagef("--lease-file %s is no ordinary file", printable(f.path))
 	}
-	if errors.Is(unix.Flock(int(f.file.Fd()), unix.LOCK_EX|unix.LOCK_NB), syscall.EWOULDBLOCK) {
+	if lockedByOther(f.file) {
 		return usagef("another qlock acquire waits for its lease with %s: choose another file", printable(f.path))
 	}
 	if named, statErr := os.Lstat(f.path); err == nil && (statErr != nil || !os.SameFile(info, named)) {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -10,8 +12,8 @@ import (
 type onLost syscall.Signal
 
 const (
-	// term is the default.
-	term = onLost(syscall.SIGTERM)
+	// terminate is the default.
+	terminate = onLost(syscall.SIGTERM)
 	// kill ends the command without asking.
 	kill = onLost(syscall.SIGKILL)
 	// ignore does not notify the command, which continues without the lock.
@@ -23,17 +25,8 @@ var onLostWords = []struct {
 	word string
 	what onLost
 }{
-	{"term", term}, {"int", onLost(syscall.SIGINT)}, {"hup", onLost(syscall.SIGHUP)}, {"quit", onLost(syscall.SIGQUIT)},
+	{"term", terminate}, {"int", onLost(syscall.SIGINT)}, {"hup", onLost(syscall.SIGHUP)}, {"quit", onLost(syscall.SIGQUIT)},
 	{"usr1", onLost(syscall.SIGUSR1)}, {"usr2", onLost(syscall.SIGUSR2)}, {"kill", kill}, {"ignore", ignore},
-}
-
-// onLostNames returns the values of --on-lost, for completion and errors.
-func onLostNames() []string {
-	var names []string
-	for _, w := range onLostWords {
-		names = append(names, w.word)
-	}
-	return names
 }
 
 // parseOnLost parses a value of --on-lost, in any case and with or without SIG.
@@ -46,7 +39,7 @@ func parseOnLost(text string) (onLost, error) {
 		return w.word == word
 	})
 	if at < 0 {
-		return 0, usagef("--on-lost %q is none of %s", text, strings.Join(onLostNames(), ", "))
+		return 0, usagef("--on-lost %q is none of %s", text, strings.Join(onLostNames, ", "))
 	}
 	return onLostWords[at].what, nil
 }

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -20,7 +22,7 @@ func (s *scene) taskWith(grace time.Duration, what onLost, maxHold time.Duration
 const loop = "echo ready > $D/ready; while [ ! -e $D/go ]; do sleep 0.01 2>/dev/null; done 2>/dev/null"
 
 func TestParseOnLost(t *testing.T) {
-	for text, want := range map[string]onLost{"term": term, "TERM": term, "SIGKILL": kill, "ignore": ignore, "usr1": 10} {
+	for text, want := range map[string]onLost{"term": terminate, "TERM": terminate, "SIGKILL": kill, "ignore": ignore, "usr1": 10} {
 		if got, err := parseOnLost(text); err != nil || got != want {
 			t.Errorf("%s: %d, %v", text, got, err)
 		}
@@ -70,7 +72,7 @@ func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 4*time.Second) // what the hold has left
 	s.session.ttl, s.session.left = 15*time.Second, 15*time.Second
-	running := s.taskWith(byTTL, term, 4*time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
+	running := s.taskWith(byTTL, terminate, 4*time.Second, "trap 'echo told > $D/told; exit 0' TERM; "+loop)
 	s.file("ready")
 	deadline := s.hold.silence()
 	wantCode(t, s.wait(running), 76, "its max-hold is nearly over")
@@ -83,11 +85,10 @@ func TestMaxHoldEndsTheCommandInTime(t *testing.T) {
 func TestARevocationAsksTheCommand(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
-	running := s.taskWith(byTTL, term, 0, "trap 'exit 7' TERM; "+loop)
+	running := s.taskWith(byTTL, terminate, 0, "trap 'exit 7' TERM; "+loop)
 	s.file("ready")
-	s.hold.notice <- client.Notice{Wanted: true}
-	s.hold.notice <- client.Notice{Wanted: true, Revoked: true, Reason: "deploy\x1b[1m", Grace: 30 * time.Second}
-	close(s.hold.notice)
+	s.hold.revocations <- client.Revocation{Reason: "deploy\x1b[1m", Grace: 30 * time.Second}
+	close(s.hold.revocations)
 	wantCode(t, s.wait(running), 7, `an operator wants orders/42 back within 30s: deploy\x1b[1m`)
 	s.wantEvents("lock orders/42 -1ns", "unlock", "close")
 }
@@ -98,9 +99,9 @@ func TestARevocationIsNotHeeded(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 4*time.Second)
 	s.session.left = time.Minute
-	running := s.taskWith(200*time.Millisecond, term, 0, "trap 'echo told >> $D/told' TERM; "+loop)
+	running := s.taskWith(200*time.Millisecond, terminate, 0, "trap 'echo told >> $D/told' TERM; "+loop)
 	s.file("ready")
-	s.hold.notice <- client.Notice{Revoked: true, Reason: "deploy", Grace: 4 * time.Second}
+	s.hold.revocations <- client.Revocation{Reason: "deploy", Grace: 4 * time.Second}
 	deadline := s.hold.silence()
 	wantCode(t, s.wait(running), 76, "the operator's grace period is over; stopping the command")
 	if got := s.file("told"); got != "told" {
@@ -115,5 +116,5 @@ func TestAMaxHoldThatPassesDuringTheReleaseIsNoLoss(t *testing.T) {
 	t.Parallel()
 	s := newScene(t, 15*time.Second)
 	s.hold.unlock = func(context.Context) error { return errors.Join(client.ErrHoldExpired) }
-	wantCode(t, s.wait(s.taskWith(byTTL, term, time.Minute, "exit 4")), 4, "it comes free by itself")
+	wantCode(t, s.wait(s.taskWith(byTTL, terminate, time.Minute, "exit 4")), 4, "it comes free by itself")
 }

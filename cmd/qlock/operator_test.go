@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -18,7 +20,9 @@ func TestWhatOperatorsAskFor(t *testing.T) {
 	f.revoke = func(req *wire.Revoke) (*wire.OperatorResponse, error) { asked = req; return ok, nil }
 	f.skipDelay = func(req *wire.SkipDelay) (*wire.OperatorResponse, error) { asked = req; return ok, nil }
 	f.resize = func(req *wire.Resize) (*wire.OperatorResponse, error) { asked = req; return ok, nil }
+	f.forceClose = func(req *wire.ForceClose) (*wire.OperatorResponse, error) { asked = req; return ok, nil }
 	for line, want := range map[string]proto.Message{
+		"session close 77":                        &wire.ForceClose{SessionId: 77, Reason: "fire", Operator: "me"},
 		"force-release shared --token 32":         &wire.ForceRelease{HoldId: 61, Token: 32, Reason: "fire", Operator: "me"},
 		"force-release pool --token 99 --hold 45": &wire.ForceRelease{HoldId: 45, Token: 99, Reason: "fire", Operator: "me"},
 		"revoke shared --token 31":                &wire.Revoke{HoldId: 60, Token: 31, Reason: "fire", Operator: "me"},
@@ -68,17 +72,19 @@ func TestMessagesForOperators(t *testing.T) {
 	f.force = func(*wire.ForceRelease) (*wire.OperatorResponse, error) { return nil, client.ErrNotHeld }
 	f.skipDelay = func(*wire.SkipDelay) (*wire.OperatorResponse, error) { return nil, client.ErrNotFound }
 	f.resize = func(*wire.Resize) (*wire.OperatorResponse, error) { return nil, client.ErrNotFound }
+	f.forceClose = func(*wire.ForceClose) (*wire.OperatorResponse, error) { return nil, client.ErrNotFound }
 	for line, want := range map[string]int{
 		"force-release shared --token 32": exitNotHeld,
 		"skip-delay closed":               exitNoSuch,
 		"resize pool 3":                   exitNoSuch,
+		"session close 77":                exitNoSuch,
 		"why nothing":                     exitNoSuch,
 		"elect alone/not --leader":        exitNoSuch,
 		"elect closed --leader":           exitNoSuch,
 		"verify orders/42 5":              exitNotHeld,
 	} {
 		words := strings.Fields(line)
-		if strings.Contains("force-release skip-delay resize", words[0]) {
+		if strings.Contains("force-release skip-delay resize session", words[0]) {
 			words = append(words, "--reason", "x")
 		}
 		got := execTest(t, f.dialer, words...)

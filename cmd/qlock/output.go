@@ -1,11 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"slices"
-	"strings"
 
 	"github.com/urfave/cli/v2"
 	"google.golang.org/protobuf/encoding/protojson"
@@ -14,68 +12,37 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// formats are the values of --output.
-var formats = []string{"table", "json"}
-
-// show prints message as JSON, or the table for people.
+// show prints message in the chosen format, or the page for people.
 func show(c *cli.Context, message json.Marshaler, people func(io.Writer)) error {
-	var out bytes.Buffer
-	if c.String("output") == "json" {
-		if err := writeJSON(&out, message); err != nil {
-			return failf(exitInternal, "encode the answer: %w", err)
-		}
-	} else {
-		var lines bytes.Buffer
-		people(&lines)
-		out.WriteString(shownLines(lines.String()))
-	}
-	if _, err := c.App.Writer.Write(out.Bytes()); err != nil {
-		return failf(exitInternal, "write the answer: %w", err)
-	}
-	return nil
-}
-
-// shownLines escapes what remains unescaped in lines for people. Each text must already be escaped on its
-// own; only that keeps a text from starting a line.
-func shownLines(text string) string {
-	lines := strings.Split(text, "\n")
-	for i, line := range lines {
-		lines[i] = wire.PrintableLine(line)
-	}
-	return strings.Join(lines, "\n")
-}
-
-// showLine prints one line of many: JSON without line breaks, or text for people.
-func showLine(c *cli.Context, message json.Marshaler, people string) error {
-	var out bytes.Buffer
-	if c.String("output") == "json" {
-		raw, err := message.MarshalJSON()
-		if err == nil {
-			err = json.Compact(&out, raw)
-		}
-		if err != nil {
-			return failf(exitInternal, "encode the answer: %w", err)
-		}
-	} else {
-		out.WriteString(wire.PrintableLine(people))
-	}
-	out.WriteByte('\n')
-	if _, err := c.App.Writer.Write(out.Bytes()); err != nil {
-		return failf(exitInternal, "write the answer: %w", err)
-	}
-	return nil
-}
-
-// writeJSON indents the output of protojson, whose own spacing changes from build to build.
-func writeJSON(out *bytes.Buffer, message json.Marshaler) error {
-	raw, err := message.MarshalJSON()
+	text, ok, err := encoded(c, message, false)
 	if err != nil {
 		return err
 	}
-	if err := json.Indent(out, raw, "", "  "); err != nil {
+	if !ok {
+		p := newPage(c.App.Writer, c.String("output") == "wide")
+		people(p)
+		text = []byte(p.lines())
+	}
+	return write(c, text)
+}
+
+// showLine prints one line of many: JSON without line breaks, or the text for people.
+func showLine(c *cli.Context, message json.Marshaler, people func() string) error {
+	text, ok, err := encoded(c, message, true)
+	if err != nil {
 		return err
 	}
-	return out.WriteByte('\n')
+	if !ok {
+		text = []byte(wire.PrintableLine(people()) + "\n")
+	}
+	return write(c, text)
+}
+
+func write(c *cli.Context, text []byte) error {
+	if _, err := c.App.Writer.Write(text); err != nil {
+		return failf(exitInternal, "write the answer: %w", err)
+	}
+	return nil
 }
 
 // one is a message whose own fields are at the top level.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -120,7 +122,7 @@ func answering(t *testing.T) *fakeService {
 				l.Name, l.Queue, l.QueueLength = "alone", nil, 0
 				return l, nil
 			default:
-				return nil, &client.StatusError{Status: wire.Status_NOT_FOUND, Message: "no such lock"}
+				return nil, &client.StatusError{Status: client.StatusNotFound, Message: "no such lock"}
 			}
 		},
 		sessions: func(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
@@ -154,6 +156,9 @@ func answering(t *testing.T) *fakeService {
 		},
 		resize: func(*wire.Resize) (*wire.OperatorResponse, error) {
 			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 304}, nil
+		},
+		forceClose: func(*wire.ForceClose) (*wire.OperatorResponse, error) {
+			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 305}, nil
 		},
 		alarms:   acknowledged,
 		transfer: always[*wire.TransferLeadershipRequest](&wire.TransferLeadershipResponse{LeaderId: "n3"}),
@@ -198,7 +203,7 @@ func TestWhatIsShown(t *testing.T) {
 		for _, format := range formats {
 			f := answering(t)
 			got := execTest(t, f.dialer, append(strings.Fields(line), "-o", format)...)
-			if got.code != 0 || got.err != "" {
+			if want := map[string]int{"status": exitAtRisk}[name]; got.code != want || (got.err != "") != (want != 0) {
 				t.Errorf("%s: exit code %d, stderr %q", line, got.code, got.err)
 			}
 			if !f.closed {
@@ -245,9 +250,9 @@ func TestErrorsOfTheClusterBecomeExitCodes(t *testing.T) {
 	}{
 		{client.ErrUnavailable, 69},
 		{client.ErrUncertain, 69},
-		{&client.StatusError{Status: wire.Status_NOT_FOUND, Message: "no member n9"}, 66},
-		{&client.StatusError{Status: wire.Status_FAILED_PRECONDITION, Message: "n9 is the last voter"}, 70},
-		{&client.StatusError{Status: wire.Status_INVALID_ARGUMENT, Message: "id"}, 64},
+		{&client.StatusError{Status: client.StatusNotFound, Message: "no member n9"}, 66},
+		{&client.StatusError{Status: client.StatusFailedPrecondition, Message: "n9 is the last voter"}, 70},
+		{&client.StatusError{Status: client.StatusInvalidArgument, Message: "id"}, 64},
 	} {
 		f := &fakeService{t: t, remove: func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) { return nil, c.err }}
 		got := execTest(t, f.dialer, "cluster", "remove", "n9", "--reason", "gone")
@@ -291,7 +296,7 @@ func TestStatusWhileSuspended(t *testing.T) {
 		return s, nil
 	}}
 	got := execTest(t, f.dialer, "status")
-	if got.code != exitOK {
+	if got.code != exitAtRisk {
 		t.Errorf("got %+v", got)
 	}
 	golden(t, "status-doubt.table", got.out)
@@ -313,7 +318,7 @@ func TestStatusWithAlarms(t *testing.T) {
 	for name, line := range map[string]string{"status-alarms": "status", "members-alarms": "cluster members"} {
 		for _, format := range formats {
 			got := execTest(t, f.dialer, append(strings.Fields(line), "-o", format)...)
-			if got.code != exitOK {
+			if want := map[string]int{"status": exitAtRisk}[line]; got.code != want {
 				t.Errorf("%s: got %+v", line, got)
 			}
 			golden(t, name+"."+format, got.out)

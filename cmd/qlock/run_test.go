@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -257,10 +259,10 @@ func TestRunReportsWhyItDidNotAcquire(t *testing.T) {
 	}{
 		{client.ErrNotAcquired, 75},
 		{client.ErrTimeout, 75},
-		{&client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "max_waiters_per_lock"}, 75},
+		{&client.StatusError{Status: client.StatusResourceExhausted, Message: "max_waiters_per_lock"}, 75},
 		{client.ErrForced, 75},
 		{client.ErrSuperseded, 75},
-		{&client.StatusError{Status: wire.Status_INVALID_ARGUMENT, Message: "name"}, 64},
+		{&client.StatusError{Status: client.StatusInvalidArgument, Message: "name"}, 64},
 		{client.ErrUnavailable, 69},
 		{errors.Join(context.Canceled, client.ErrUncertain), 69},
 	} {

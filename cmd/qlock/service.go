@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -37,6 +39,7 @@ type service interface {
 	Revoke(context.Context, *wire.Revoke) (*wire.OperatorResponse, error)
 	SkipDelay(context.Context, *wire.SkipDelay) (*wire.OperatorResponse, error)
 	Resize(context.Context, *wire.Resize) (*wire.OperatorResponse, error)
+	ForceClose(context.Context, *wire.ForceClose) (*wire.OperatorResponse, error)
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 	// SaveSnapshot writes a snapshot from the HTTP port at addr. If it is stale, SaveSnapshot returns its
 	// description.
@@ -58,7 +61,7 @@ type service interface {
 // watcher returns events in order.
 type watcher interface {
 	// Next waits for events or a progress mark. Its error is final.
-	Next(context.Context) (client.Batch, error)
+	Next(context.Context) (wirecall.Batch, error)
 	Close()
 }
 
@@ -83,7 +86,7 @@ type hold interface {
 	Remaining() time.Duration
 	// Revoked returns a channel with operators' requests to release the hold. It is closed when the hold
 	// ends.
-	Revoked() <-chan client.Notice
+	Revoked() <-chan client.Revocation
 	Unlock(context.Context) error
 }
 
@@ -105,23 +108,24 @@ func dial(c *cli.Context) (service, error) {
 	if err != nil {
 		return nil, usagef("%w", err)
 	}
-	return cluster{sdk, cfg}, nil
+	return cluster{sdk, wirecall.Of(sdk), cfg}, nil
 }
 
-// endpoints returns the addresses of --endpoints.
+// endpoints returns the addresses of --endpoints, or of the chosen context.
 func endpoints(c *cli.Context) []string {
-	var list []string
-	for _, addr := range strings.Split(c.String("endpoints"), ",") {
-		if addr = strings.TrimSpace(addr); addr != "" {
-			list = append(list, addr)
-		}
+	if chosen, err := chosenContext(c); err == nil && len(chosen.Endpoints) > 0 && !c.IsSet("endpoints") {
+		return chosen.Endpoints
 	}
-	return list
+	return client.SplitEndpoints(c.String("endpoints"))
 }
 
 // clientTLS returns nil, for plaintext, unless one of the certificate flags is set.
 func clientTLS(c *cli.Context) (*tls.Config, error) {
-	files := transport.TLSFiles{CA: c.String("cacert"), Cert: c.String("cert"), Key: c.String("key")}
+	chosen, err := chosenContext(c)
+	if err != nil {
+		return nil, err
+	}
+	files := transport.TLSFiles{CA: cmp.Or(c.String("cacert"), chosen.CACert), Cert: cmp.Or(c.String("cert"), chosen.Cert), Key: cmp.Or(c.String("key"), chosen.Key)}
 	if files.IsZero() {
 		return nil, nil
 	}
@@ -138,6 +142,7 @@ func clientTLS(c *cli.Context) (*tls.Config, error) {
 // cluster implements service with the SDK.
 type cluster struct {
 	*client.Client
+	wirecall.Calls
 	cfg client.Config
 }
 
@@ -148,13 +153,27 @@ func (c cluster) Connector(opts client.SessionOptions) func() (bench.Connection,
 
 // Watch returns a watcher that lasts until it is closed.
 func (c cluster) Watch(what client.WatchOptions) watcher {
-	return c.Client.Watch(context.Background(), what)
+	return sdkWatcher{c.Client.Watch(context.Background(), what)}
+}
+
+type sdkWatcher struct{ *client.Watcher }
+
+// Next returns the events in wire format.
+func (w sdkWatcher) Next(ctx context.Context) (wirecall.Batch, error) {
+	return wirecall.Next(ctx, w.Watcher)
 }
 
 // AcquireLease acquires locks without a session.
 func (c cluster) AcquireLease(ctx context.Context, req leaseRequest) (leased, error) {
-	l, err := c.Client.AcquireLease(ctx, req.claim.locks, client.LeaseOptions{Secret: req.secret, TTL: req.session.TTL,
-		Try: req.claim.wait == 0, Wait: max(0, req.claim.wait), Name: req.session.Name, Labels: req.session.Labels}, req.claim.options()...)
+	opts := []client.LeaseOption{client.WithSecret(req.secret), client.WithTTL(req.session.TTL),
+		client.WithDescription(req.session.Name, req.session.Labels)}
+	for _, o := range req.claim.options() {
+		opts = append(opts, o)
+	}
+	if req.claim.unfair {
+		opts = append(opts, client.WithUnfair())
+	}
+	l, err := c.Client.AcquireLease(ctx, req.claim.locks, opts...)
 	if err != nil {
 		return leased{}, err
 	}
@@ -172,25 +191,28 @@ func (c cluster) Open(ctx context.Context, opts client.SessionOptions) (session,
 
 type opened struct{ *client.Session }
 
-// Lock chooses the SDK's method according to the wait.
+// Lock acquires all locks of a claim.
 func (s opened) Lock(ctx context.Context, k claim) (hold, error) {
-	h, err := s.lock(ctx, k)
+	h, err := s.acquire(ctx, k)
 	if err != nil {
 		return nil, err // not a typed nil
 	}
 	return h, nil
 }
 
-func (s opened) lock(ctx context.Context, k claim) (*client.Hold, error) {
-	opts := k.options()
-	switch {
-	case k.wait < 0:
-		return s.LockAll(ctx, k.locks, opts...)
-	case k.wait == 0:
-		return s.TryLockAll(ctx, k.locks, opts...)
-	default:
-		return s.LockAllTimeout(ctx, k.locks, k.wait, opts...)
+func (s opened) acquire(ctx context.Context, k claim) (*client.Hold, error) {
+	if k.unfair {
+		opts := []client.LockOption{client.WithUnfair(), client.WithMaxHold(k.maxHold)}
+		for _, o := range k.options() {
+			opts = append(opts, o)
+		}
+		return s.Session.Lock(ctx, k.locks[0].Name, opts...)
 	}
+	opts := []client.LockAllOption{client.WithMaxHold(k.maxHold)}
+	for _, o := range k.options() {
+		opts = append(opts, o)
+	}
+	return s.LockAll(ctx, k.locks, opts...)
 }
 
 // withService runs a call that bounds its own duration.
@@ -208,6 +230,8 @@ func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.
 	return withService(c, dial, func(svc service) error {
 		ctx, cancel := context.WithTimeout(c.Context, timeout(c, standard))
 		defer cancel()
+		ctx, stop := watchEndpoints(ctx, c, svc)
+		defer stop()
 		return withEndpoints(c, call(ctx, svc))
 	})
 }
@@ -215,6 +239,9 @@ func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.
 // withEndpoints adds the endpoints to an error if there was no leader. It does not do so for an unknown outcome:
 // then a leader had the request and the connection broke.
 func withEndpoints(c *cli.Context, err error) error {
+	if wrong := (*misdialled)(nil); errors.As(err, &wrong) {
+		return &failure{code: exitUsage, cause: wrong}
+	}
 	if exitCode(err) == exitNoLeader && !errors.Is(err, client.ErrUncertain) {
 		return fmt.Errorf("no serving leader at %s: %w", strings.Join(endpoints(c), ","), err)
 	}

@@ -87,7 +87,7 @@ func writeHolder(w io.Writer, name string, h *wire.HolderInfo) {
 	if h.GetMode() == wire.Mode_SHARED || h.GetMode() == wire.Mode_PERMITS {
 		how = "held (" + modeOf(h.GetMode(), h.GetPermits()) + ") by "
 	}
-	fmt.Fprintf(w, "%s%s, heartbeat %s\n", how, owner(h.GetClient(), h.GetSessionId()), ago(h.HeartbeatAgeMs))
+	fmt.Fprintf(w, "%s%s, %s\n", how, owner(h.GetClient(), h.GetSessionId()), liveness(h))
 	fmt.Fprintf(w, "  for %s, token %d, session %d\n", millis(h.GetHeldForMs()), h.GetToken(), h.GetSessionId())
 	if h.GetCount() > 1 {
 		fmt.Fprintf(w, "  acquired %d times\n", h.GetCount())

@@ -54,12 +54,12 @@ func httpError(addr string, err error) error {
 	for _, d := range from.Details() {
 		if value, derr := d.Value(); derr == nil {
 			if detail, ok := value.(*wire.ErrorDetail); ok {
-				return &client.StatusError{Status: detail.GetStatus(), Message: from.Message()}
+				return &client.StatusError{Status: client.Status(detail.GetStatus()), Message: from.Message()}
 			}
 		}
 	}
 	if from.Code() == connect.CodeUnavailable || from.Code() == connect.CodeDeadlineExceeded {
-		return &client.StatusError{Status: wire.Status_UNAVAILABLE, Message: addr + ": " + from.Message()}
+		return &client.StatusError{Status: client.StatusUnavailable, Message: addr + ": " + from.Message()}
 	}
 	return fmt.Errorf("snapshot from %s: %w", addr, err)
 }

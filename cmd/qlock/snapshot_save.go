@@ -17,6 +17,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// toStdout is the file name that means the standard output.
+const toStdout = "-"
+
 // saveTimeout bounds saving a snapshot.
 const saveTimeout = 5 * time.Minute
 
@@ -26,7 +29,8 @@ func saveVerb(dial dialer) *cli.Command {
 		Name:      "save",
 		Usage:     "save the cluster's state to a file while it runs",
 		ArgsUsage: "FILE",
-		Description: "The file is created or replaced only when it is complete and verified. It contains no\n" +
+		Description: "With - as FILE the snapshot is written to the standard output once it is verified.\n" +
+			"The file is created or replaced only when it is complete and verified. It contains no\n" +
 			"secrets, but all names and values, and is readable by its owner only.\n\n" +
 			"With --stale any node answers from its own disk, even without a leader. The snapshot may\n" +
 			"lack the latest acknowledged changes, and contain changes that were not acknowledged.\n" +
@@ -48,6 +52,9 @@ func saveVerb(dial dialer) *cli.Command {
 			}
 			req := &wire.SaveSnapshotRequest{Operator: operator, Reason: reason, Stale: c.Bool("stale")}
 			return withService(c, dial, func(svc service) error {
+				if path == toStdout {
+					return withEndpoints(c, saveToStdout(c, svc, req))
+				}
 				m, about, err := saveSnapshot(c, svc, req, path)
 				if err != nil {
 					return withEndpoints(c, err)
@@ -59,6 +66,31 @@ func saveVerb(dial dialer) *cli.Command {
 			})
 		},
 	}
+}
+
+// saveToStdout writes a snapshot to the standard output, by way of a temporary file, since it is verified first.
+func saveToStdout(c *cli.Context, svc service, req *wire.SaveSnapshotRequest) error {
+	dir, err := os.MkdirTemp("", "qlock-snapshot-*")
+	if err != nil {
+		return failf(exitInternal, "save the snapshot: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	path := filepath.Join(dir, "snapshot")
+	m, about, err := saveSnapshot(c, svc, req, path)
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return failf(exitInternal, "save the snapshot: %w", err)
+	}
+	defer f.Close()
+	if _, err := io.Copy(c.App.Writer, f); err != nil {
+		return failf(exitInternal, "write the snapshot to the standard output: %w", err)
+	}
+	fmt.Fprintf(c.App.ErrWriter, "saved to the standard output: %s\n", inBrief(m))
+	writeStale(c.App.ErrWriter, about, time.Now())
+	return nil
 }
 
 // saveSnapshot writes to a temporary file in the same directory and renames it at the end.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -223,7 +225,7 @@ func TestSnapshotRestore(t *testing.T) {
 	}
 
 	f.restore = func(*wire.RestoreRequest) (*wire.RestoreResponse, error) {
-		return nil, &client.StatusError{Status: wire.Status_FAILED_PRECONDITION, Message: "2 sessions are open"}
+		return nil, &client.StatusError{Status: client.StatusFailedPrecondition, Message: "2 sessions are open"}
 	}
 	got = execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster")
 	if got.code != exitInternal || !strings.Contains(got.err, "2 sessions are open") {
@@ -239,7 +241,7 @@ func TestUnknownOutcomeOfARestoreIsReported(t *testing.T) {
 		t.Fatal(err)
 	}
 	f := &fakeService{t: t, restore: func(*wire.RestoreRequest) (*wire.RestoreResponse, error) {
-		return nil, &client.StatusError{Status: wire.Status_UNCERTAIN, Message: "connection to 10.0.0.1:7400: EOF"}
+		return nil, &client.StatusError{Status: client.StatusUncertain, Message: "connection to 10.0.0.1:7400: EOF"}
 	}}
 	got := execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster")
 	if got.code != exitNoLeader || strings.Contains(got.err, "no serving leader") || !strings.Contains(got.err, "the outcome of the restore is unknown") ||

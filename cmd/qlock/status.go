@@ -1,7 +1,9 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"slices"
@@ -17,6 +19,8 @@ func statusVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "show the cluster: its leader, its nodes, and how many locks are held",
+		Description: "Exit codes: 0 well; 79 the cluster serves, and would not if one more voter failed, or grants\n" +
+			"are suspended; 69 no serving leader.",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("status takes no arguments")
@@ -31,6 +35,8 @@ func statusVerb(dial dialer) *cli.Command {
 func status(c *cli.Context, svc service) error {
 	ctx, cancel := context.WithTimeout(c.Context, timeout(c, defaultTimeout))
 	defer cancel()
+	ctx, stop := watchEndpoints(ctx, c, svc)
+	defer stop()
 	stale := make(chan *wire.StatusResponse, 1)
 	go func() {
 		answer, err := svc.Status(ctx, &wire.StatusRequest{Stale: true})
@@ -41,10 +47,10 @@ func status(c *cli.Context, svc service) error {
 	}()
 	answer, err := svc.Status(ctx, &wire.StatusRequest{})
 	if err == nil {
-		return showStatus(c, answer)
+		return cmp.Or(showStatus(c, answer), atRisk(answer))
 	}
-	if exitCode(err) != exitNoLeader {
-		return err
+	if wrong := (*misdialled)(nil); exitCode(err) != exitNoLeader || errors.As(err, &wrong) {
+		return withEndpoints(c, err)
 	}
 	if answer = <-stale; answer == nil {
 		return withEndpoints(c, err)
@@ -54,6 +60,27 @@ func status(c *cli.Context, svc service) error {
 	}
 	return failf(exitNoLeader, "no serving leader within %v; node %s shows what it last knew: bring up a majority of the voters",
 		timeout(c, defaultTimeout), printable(answer.GetNodeId()))
+}
+
+// atRisk returns an error if the cluster serves, and would not after the failure of one more voter although it
+// has more. A cluster of one or two voters tolerates none in any case.
+func atRisk(s *wire.StatusResponse) error {
+	voters, up := 0, 0
+	for _, n := range s.GetNodes() {
+		if n.GetVoter() {
+			voters++
+			if n.GetReachable() {
+				up++
+			}
+		}
+	}
+	switch majority := voters/2 + 1; {
+	case s.GetGrantsSuspended():
+		return failf(exitAtRisk, "grants are suspended: bring the other voters up, or replace the node that is wrong")
+	case voters > 2 && up <= majority:
+		return failf(exitAtRisk, "%d of %d voters are reachable: if one more fails, no lock can be granted; start the others, or replace them with qlock cluster", up, voters)
+	}
+	return nil
 }
 
 func statusWithin(ctx context.Context, svc service, bound time.Duration, stale bool) (*wire.StatusResponse, error) {
@@ -84,9 +111,11 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 // writeAgreement reports if the nodes' states differ after applying the same log.
 func writeAgreement(w io.Writer, s *wire.StatusResponse) {
 	if s.GetDifferingIndex() > s.GetAgreedIndex() {
+		mark(w, urgent)
 		fmt.Fprintf(w, "THE NODES DIFFER in their state after log entry %d, and no majority agrees: please report this\n", s.GetDifferingIndex())
 	}
 	if s.GetGrantsSuspended() {
+		mark(w, urgent)
 		fmt.Fprintln(w, "GRANTS ARE SUSPENDED: bring the other voters up, or replace the node that is wrong; what is held may be released")
 	}
 }
@@ -96,6 +125,7 @@ func writeAlarms(w io.Writer, nodes []*wire.NodeStatus) {
 	var advice []string
 	for _, n := range nodes {
 		for _, a := range n.GetAlarms() {
+			mark(w, urgent)
 			fmt.Fprintf(w, "ALARM of %s since %s: %s\n", printable(n.GetId()), when(a.GetRaisedUnixMs()), printable(a.GetMessage()))
 			if !slices.Contains(advice, a.GetAdvice()) {
 				advice = append(advice, a.GetAdvice())

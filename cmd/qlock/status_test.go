@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -47,7 +49,7 @@ func TestStatusTakesItsTimeOnce(t *testing.T) {
 // TestTooLongValueIsAUsageError checks the exit code for a value that is too long: the limit is a setting
 // of the cluster, and trying again does not help.
 func TestTooLongValueIsAUsageError(t *testing.T) {
-	tooLong := &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "max_value_bytes: the value has 1025 bytes, at most 1024 are allowed"}
+	tooLong := &client.StatusError{Status: client.StatusResourceExhausted, Message: "max_value_bytes: the value has 1025 bytes, at most 1024 are allowed"}
 	for _, line := range []string{"run a --value x -- true", "elect a --value x -- true"} {
 		s := newScene(t, 15*time.Second)
 		s.session.lock = func(context.Context, string, time.Duration) (hold, error) { return nil, tooLong }

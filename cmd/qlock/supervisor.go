@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -7,8 +9,6 @@ import (
 	"os"
 	"syscall"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/quorumlock/quorumlock/client"
 )
@@ -48,26 +48,17 @@ type supervisor struct {
 	say     func(format string, args ...any)
 	now     func() time.Duration // a clock that includes suspended time
 
-	status    *syscall.WaitStatus  // of the child, once it has exited
-	deadline  time.Duration        // the hold's last known deadline, on now's clock
-	lost      error                // why the command is being, or was, stopped
-	notices   <-chan client.Notice // requests of operators; nil when there will be no more
-	asked     bool                 // the command was asked to end
-	revoked   bool                 // an operator wants the lock back
-	ended     bool                 // the child or the group was told to end
-	killAt    time.Duration        // when to kill once ended is set, on now's clock
-	killed    time.Duration        // when KILL was first sent; 0 before
-	cannot    bool                 // the group cannot be killed; reported once
-	abandoned bool                 // the deadline passed before the group was gone
-}
-
-// bootTime returns the time since boot, including suspended time.
-func bootTime() time.Duration {
-	var ts unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts); err != nil {
-		panic("read the clock: " + err.Error())
-	}
-	return time.Duration(ts.Nano())
+	status      *syscall.WaitStatus      // of the child, once it has exited
+	deadline    time.Duration            // the hold's last known deadline, on now's clock
+	lost        error                    // why the command is being, or was, stopped
+	revocations <-chan client.Revocation // requests of operators; nil when there will be no more
+	asked       bool                     // the command was asked to end
+	revoked     bool                     // an operator wants the lock back
+	ended       bool                     // the child or the group was told to end
+	killAt      time.Duration            // when to kill once ended is set, on now's clock
+	killed      time.Duration            // when KILL was first sent; 0 before
+	cannot      bool                     // the group cannot be killed; reported once
+	abandoned   bool                     // the deadline passed before the group was gone
 }
 
 // margin returns how much time before the deadline is kept in reserve for a TTL.
@@ -77,7 +68,7 @@ func margin(ttl time.Duration) time.Duration { return min(ttl/20, maxMargin) }
 // deadline before it handles any event.
 func (k *supervisor) watch() {
 	lost := k.hold.Lost()
-	k.notices = k.hold.Revoked()
+	k.revocations = k.hold.Revoked()
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
@@ -96,8 +87,8 @@ func (k *supervisor) watch() {
 		case <-lost:
 			lost = nil
 			act = func() {}
-		case n, ok := <-k.notices:
-			k.wanted(n, ok)
+		case r, more := <-k.revocations:
+			k.onRevocation(r, more)
 			act = func() {}
 		case <-timer.C:
 			act = func() {}
@@ -154,19 +145,19 @@ func (k *supervisor) lastMoment() time.Duration {
 	return min(k.killAt, k.deadline-k.margin)
 }
 
-// wanted handles a notice that an operator wants the lock back.
-func (k *supervisor) wanted(n client.Notice, more bool) {
+// onRevocation handles an operator's request for the lock. more is false if the channel is closed.
+func (k *supervisor) onRevocation(r client.Revocation, more bool) {
 	if !more {
-		k.notices = nil
+		k.revocations = nil
 	}
-	if !n.Revoked || k.ended || k.lost != nil {
+	if !more || k.ended || k.lost != nil {
 		return
 	}
 	limit := ""
-	if n.Grace > 0 {
-		limit = fmt.Sprintf(" within %v", n.Grace)
+	if r.Grace > 0 {
+		limit = fmt.Sprintf(" within %v", r.Grace)
 	}
-	k.say("an operator wants %s back%s: %s", k.lock, limit, oneLine(printable(n.Reason)))
+	k.say("an operator wants %s back%s: %s", k.lock, limit, oneLine(printable(r.Reason)))
 	k.revoked = true
 	k.ask()
 }
@@ -174,8 +165,8 @@ func (k *supervisor) wanted(n client.Notice, more bool) {
 // checkRevocation checks whether an operator's request is what shortened the hold's time.
 func (k *supervisor) checkRevocation() {
 	select {
-	case n, ok := <-k.notices:
-		k.wanted(n, ok)
+	case r, more := <-k.revocations:
+		k.onRevocation(r, more)
 	default:
 	}
 }

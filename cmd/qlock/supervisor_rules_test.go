@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -23,8 +25,8 @@ var (
 func watched(at, left time.Duration) (k *supervisor, said *[]string) {
 	said = &[]string{}
 	h := newFakeHold(left)
-	k = &supervisor{lock: "orders/42", hold: h, session: &fakeSession{left: left}, child: &child{}, group: nobody, onLost: term,
-		grace: 2 * time.Second, margin: 500 * time.Millisecond, notices: h.notice, now: func() time.Duration { return at },
+	k = &supervisor{lock: "orders/42", hold: h, session: &fakeSession{left: left}, child: &child{}, group: nobody, onLost: terminate,
+		grace: 2 * time.Second, margin: 500 * time.Millisecond, revocations: h.revocations, now: func() time.Duration { return at },
 		say: func(format string, args ...any) { *said = append(*said, fmt.Sprintf(format, args...)) }}
 	return k, said
 }
@@ -48,7 +50,7 @@ func TestReasonToStop(t *testing.T) {
 		"asked back, no heartbeat": {need, 0, func(k *supervisor) { k.revoked = true }, errDeadlineNear},
 		"it has ended":             {0, 0, func(k *supervisor) { k.status = &exited }, nil},
 		"it goes on without":       {0, 0, func(k *supervisor) { k.onLost = ignore }, nil},
-		"the wish just came":       {need, time.Hour, func(k *supervisor) { k.hold.(*fakeHold).notice <- client.Notice{Revoked: true} }, nil},
+		"the wish just came":       {need, time.Hour, func(k *supervisor) { k.hold.(*fakeHold).revocations <- client.Revocation{} }, nil},
 		"lost":                     {time.Hour, 0, func(k *supervisor) { k.hold.(*fakeHold).lose(client.ErrForced) }, client.ErrForced},
 		"lost, it goes on":         {time.Hour, 0, func(k *supervisor) { k.onLost = ignore; k.hold.(*fakeHold).lose(client.ErrForced) }, client.ErrForced},
 		"lost, it has ended":       {time.Hour, 0, func(k *supervisor) { k.status = &exited; k.hold.(*fakeHold).lose(client.ErrForced) }, client.ErrForced},
@@ -73,28 +75,27 @@ func TestReasonToStop(t *testing.T) {
 // it is to be ignored.
 func TestWishesOfOperators(t *testing.T) {
 	for name, test := range map[string]struct {
-		notice   client.Notice
+		asks     client.Revocation
 		change   func(k *supervisor)
 		asked    bool
 		says     string
 		no, more bool // it is passed on; more may follow
 	}{
-		"a wish":          {notice: client.Notice{Revoked: true, Reason: "deploy"}, asked: true, says: "an operator wants orders/42 back: deploy", more: true},
-		"with a grace":    {notice: client.Notice{Revoked: true, Grace: time.Minute, Reason: "a\nb"}, asked: true, says: `back within 1m0s: a\nb`, more: true},
-		"somebody waits":  {notice: client.Notice{Wanted: true}, no: true, more: true},
+		"a wish":          {asks: client.Revocation{Reason: "deploy"}, asked: true, says: "an operator wants orders/42 back: deploy", more: true},
+		"with a grace":    {asks: client.Revocation{Grace: time.Minute, Reason: "a\nb"}, asked: true, says: `back within 1m0s: a\nb`, more: true},
 		"the last word":   {no: true},
-		"it ends already": {notice: client.Notice{Revoked: true}, change: func(k *supervisor) { k.ended = true }, no: true, more: true},
-		"lost already":    {notice: client.Notice{Revoked: true}, change: func(k *supervisor) { k.lost = client.ErrForced }, no: true, more: true},
-		"it is not heeded": {notice: client.Notice{Revoked: true}, change: func(k *supervisor) { k.onLost = ignore },
+		"it ends already": {change: func(k *supervisor) { k.ended = true }, no: true, more: true},
+		"lost already":    {change: func(k *supervisor) { k.lost = client.ErrForced }, no: true, more: true},
+		"it is not heeded": {change: func(k *supervisor) { k.onLost = ignore },
 			says: "an operator wants", more: true},
-		"asked before": {notice: client.Notice{Revoked: true}, change: func(k *supervisor) { k.asked = true }, asked: true, says: "wants", more: true},
+		"asked before": {change: func(k *supervisor) { k.asked = true }, asked: true, says: "wants", more: true},
 	} {
 		k, said := watched(time.Hour, time.Hour)
 		if test.change != nil {
 			test.change(k)
 		}
-		k.wanted(test.notice, test.more)
-		if k.revoked == test.no || k.asked != test.asked || (k.notices != nil) != test.more {
+		k.onRevocation(test.asks, test.more)
+		if k.revoked == test.no || k.asked != test.asked || (k.revocations != nil) != test.more {
 			t.Errorf("%s: passed on %v, asked %v", name, k.revoked, k.asked)
 		}
 		if text := strings.Join(*said, "\n"); (text == "") != (test.says == "") || !strings.Contains(text, test.says) {
@@ -111,8 +112,8 @@ func TestLastMoment(t *testing.T) {
 		lost             error
 		want             time.Duration
 	}{
-		"the grace is over":    {10 * time.Second, 20 * time.Second, term, nil, 10 * time.Second},
-		"the deadline is near": {10 * time.Second, 5 * time.Second, term, client.ErrExpired, 4500 * time.Millisecond},
+		"the grace is over":    {10 * time.Second, 20 * time.Second, terminate, nil, 10 * time.Second},
+		"the deadline is near": {10 * time.Second, 5 * time.Second, terminate, client.ErrExpired, 4500 * time.Millisecond},
 		"without the lock":     {10 * time.Second, 5 * time.Second, ignore, client.ErrExpired, 10 * time.Second},
 		"it is held still":     {10 * time.Second, 5 * time.Second, ignore, nil, 4500 * time.Millisecond},
 	} {

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -18,7 +20,7 @@ const byTTL time.Duration = -1
 func (s *scene) task(grace time.Duration, body string) <-chan execution {
 	argv := s.script(body)
 	return s.taskOf(runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever},
-		path: argv[0], argv: argv, grace: grace, onLost: term, open: bound})
+		path: argv[0], argv: argv, grace: grace, onLost: terminate, open: bound})
 }
 
 // jobOf starts a run with options.

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 import (
@@ -19,13 +21,15 @@ type task struct {
 	svc   service
 	sig   *signals
 	wrap  func(error) error
-	grace time.Duration // settled once the TTL is known
+	watch func(context.Context) (context.Context, func()) // checks the endpoints while the session is opened
+	grace time.Duration                                   // settled once the TTL is known
 
 	background sync.WaitGroup
 }
 
 func newTask(opts runOptions, std console, svc service, wrap func(error) error) *task {
-	return &task{opts: opts, std: std, svc: svc, wrap: wrap}
+	unwatched := func(ctx context.Context) (context.Context, func()) { return ctx, func() {} }
+	return &task{opts: opts, std: std, svc: svc, wrap: wrap, watch: unwatched}
 }
 
 // run waits for the lock, runs the command and releases the lock. Its error carries the exit code; it is
@@ -37,6 +41,12 @@ func (j *task) run() error {
 	h, err := j.acquire()
 	if err != nil {
 		return err
+	}
+	if j.opts.keep > 0 {
+		if done, err := j.isDone(); done || err != nil {
+			j.discard(h)
+			return j.wrap(err)
+		}
 	}
 	k, err := j.start(h)
 	if err != nil {
@@ -82,6 +92,10 @@ func (j *task) finish(h held, k *supervisor) error {
 		return failf(exitLost, "%s was lost and process group %d still runs: end it yourself", j.opts.claim.what(), k.group)
 	}
 	k.child.guard.dismiss()
+	unrecorded := error(nil)
+	if j.opts.keep > 0 && k.lost == nil && code(*k.status) == exitOK {
+		unrecorded = j.record(h)
+	}
 	released := j.release(h)
 	if k.lost == nil && lostUnseen(released) {
 		k.lost = released
@@ -94,6 +108,9 @@ func (j *task) finish(h held, k *supervisor) error {
 	}
 	if exit := code(*k.status); exit != 0 {
 		return &failure{code: exit}
+	}
+	if unrecorded != nil {
+		return failf(exitInternal, "%s was done, and that is not recorded, so the next one runs it again: %w", j.opts.claim.what(), unrecorded)
 	}
 	return nil
 }

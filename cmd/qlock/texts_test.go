@@ -27,6 +27,8 @@ var badTexts = map[string][]string{
 	"force-release":       {"force-release BAD --token 1", "force-release a --token 1 --reason BAD"},
 	"skip-delay":          {"skip-delay BAD", "skip-delay a --reason BAD"},
 	"resize":              {"resize BAD 3", "resize a 3 --reason BAD"},
+	"once":                {"once BAD --keep 1h -- true", "once a --keep 1h --label k=BAD -- true", "once a --keep 1h --session-name BAD -- true"},
+	"session close":       {"session close 7 --reason BAD", "session close 7 --operator BAD"},
 	"cluster add":         {"cluster add BAD h:1", "cluster add n4 BAD"},
 	"cluster remove":      {"cluster remove BAD"},
 	"cluster transfer":    {"cluster transfer BAD"},
@@ -38,6 +40,7 @@ var badTexts = map[string][]string{
 var noTexts = []string{"extend", "release", "sessions", "deadlocks", "status", "audit", "cluster members",
 	"bench hot", "bench readers", "bench idle", "bench held", "bench failover", // like bench pairs
 	"snapshot save", "snapshot inspect", "snapshot verify", "snapshot restore",
+	"context save", "context use", "context list", "context delete",
 	"tls init", "tls add", "version", "completion", "complete"}
 
 // TestBadTextIsRefusedBeforeConnecting tries all of badTexts with several bad texts: the program exits with

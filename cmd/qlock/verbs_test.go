@@ -1,8 +1,11 @@
+//go:build unix
+
 package main
 
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -18,6 +21,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -40,6 +44,7 @@ func failing(t *testing.T, err error) *fakeService {
 		revoke:     func(*wire.Revoke) (*wire.OperatorResponse, error) { return nil, err },
 		skipDelay:  func(*wire.SkipDelay) (*wire.OperatorResponse, error) { return nil, err },
 		resize:     func(*wire.Resize) (*wire.OperatorResponse, error) { return nil, err },
+		forceClose: func(*wire.ForceClose) (*wire.OperatorResponse, error) { return nil, err },
 		restore:    func(*wire.RestoreRequest) (*wire.RestoreResponse, error) { return nil, err },
 		save:       func(string, io.Writer) error { return err },
 		metrics:    func(string, io.Writer) error { return err },
@@ -53,8 +58,8 @@ func failing(t *testing.T, err error) *fakeService {
 
 type deadWatcher struct{ err error }
 
-func (w deadWatcher) Next(context.Context) (client.Batch, error) { return client.Batch{}, w.err }
-func (deadWatcher) Close()                                       {}
+func (w deadWatcher) Next(context.Context) (wirecall.Batch, error) { return wirecall.Batch{}, w.err }
+func (deadWatcher) Close()                                         {}
 
 // TestNoVerbHidesAFailure checks that every verb reports a failure of the cluster, with the exit code of
 // the error.
@@ -67,7 +72,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 	why := []string{"--reason", "r"}
 	lines := map[string][]string{
 		"locks": nil, "show a": nil, "why a": nil, "watch a": nil, "verify a 7": nil, "sessions": nil, "deadlocks": nil, "status": nil, "audit": nil,
-		"elect a --leader": nil, "elect a --observe": nil, "elect a -- true": nil, "run a -- true": nil, "acquire a": nil,
+		"elect a --leader": nil, "elect a --observe": nil, "elect a -- true": nil, "run a -- true": nil, "once a --keep 1h -- true": nil, "session close 7": why, "acquire a": nil,
 		"extend --lease " + word: nil, "release --lease " + word: nil,
 		"force-release a --token 7": why, "revoke a --token 7": why, "skip-delay a": why, "resize a 7": why,
 		"cluster add n4 a:1": why, "cluster members": nil, "cluster acknowledge": why, "cluster remove n4": why, "cluster transfer n2": why,
@@ -82,7 +87,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 		}
 	}
 	// The verbs that do not contact a cluster. All others must be in lines.
-	known := " version completion complete tls init tls add snapshot inspect snapshot verify "
+	known := " context save context use context list context delete version completion complete tls init tls add snapshot inspect snapshot verify "
 	for line := range lines {
 		known += line + " "
 	}
@@ -342,7 +347,9 @@ func TestRecordEnd(t *testing.T) {
 
 // TestShownLines checks that lines for people are escaped once more as a whole.
 func TestShownLines(t *testing.T) {
-	if got := shownLines("a\x1b[2J\nb\u202e\n"); got != "a\\x1b[2J\nb\\u202e\n" {
+	p := newPage(io.Discard, false)
+	fmt.Fprint(p, "a\x1b[2J\nb\u202e\n")
+	if got := p.lines(); got != "a\\x1b[2J\nb\\u202e\n" {
 		t.Errorf("%q", got)
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -9,10 +10,12 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -22,10 +25,10 @@ func watchVerb(std console, dial dialer) *cli.Command {
 		Name:      "watch",
 		Usage:     "print lock events as they happen, until interrupted",
 		ArgsUsage: "[NAME]",
-		Description: "Prints one line per event, in order and without gaps, even across leader changes; with\n" +
-			"-o json one object per line. Each line has its revision, and stderr reports where the\n" +
-			"watch started. To resume a watch, set --after to the lineage and the last revision that\n" +
-			"it printed, as in --after 5e0f…:1234.\n\n" +
+		Description: "Prints one line per event with the time of its arrival, in order and without gaps, even\n" +
+			"across leader changes; with -o json one object per line. Each line has its revision, and\n" +
+			"stderr reports where the watch started. To resume a watch, set --after to the lineage\n" +
+			"and the last revision that it printed, as in --after 5e0f…:1234.\n\n" +
 			"Exit codes: 128+signal when interrupted, 66 the requested events are no longer in\n" +
 			"memory, 69 no serving leader, 64 usage.",
 		Flags: []cli.Flag{
@@ -82,17 +85,22 @@ func watchOptions(c *cli.Context) (client.WatchOptions, error) {
 
 // watch prints events until a signal or a final error.
 func watch(c *cli.Context, svc service, what client.WatchOptions, std console) error {
-	if err := leads(c.Context, svc, timeout(c, defaultTimeout)); err != nil {
+	leading, stop := watchEndpoints(c.Context, c, svc)
+	err := leads(leading, svc, timeout(c, defaultTimeout))
+	stop()
+	if err != nil {
 		return withEndpoints(c, err)
 	}
-	started := false
-	return follow(c, svc, what, func(b client.Batch) error {
+	started, names := false, &sessionNames{svc: svc}
+	return follow(c, svc, what, func(b wirecall.Batch) error {
 		if !started && what.After.Revision == 0 {
-			printError(std.err, fmt.Errorf("watching from %s:%d on", printable(b.Position.Lineage), b.Position.Revision))
+			printError(std.err, fmt.Errorf("watching from %s:%d on", printable(b.Lineage), b.Revision))
 		}
 		started = true
 		for _, e := range b.Events {
-			if err := showLine(c, with{e, map[string]any{"lineage": b.Position.Lineage}}, eventLine(e)); err != nil {
+			if err := showLine(c, with{e, map[string]any{"lineage": b.Lineage}}, func() string {
+				return time.Now().Format(time.TimeOnly) + "  " + eventLine(e, names.of(c.Context, e.GetSessionId()))
+			}); err != nil {
 				return err
 			}
 		}
@@ -101,7 +109,7 @@ func watch(c *cli.Context, svc service, what client.WatchOptions, std console) e
 }
 
 // follow calls each for every batch of a watch, until each fails, a signal arrives or the watch ends.
-func follow(c *cli.Context, svc service, what client.WatchOptions, each func(client.Batch) error) error {
+func follow(c *cli.Context, svc service, what client.WatchOptions, each func(wirecall.Batch) error) error {
 	caught := make(chan os.Signal, 1)
 	notify(caught, ending)
 	defer signal.Stop(caught)
@@ -144,8 +152,37 @@ func watchError(c *cli.Context, err error) error {
 	return withEndpoints(c, err)
 }
 
+// sessionNames are the owners of sessions by id, as far as they are known. Events have only the ids.
+type sessionNames struct {
+	svc   service
+	known map[uint64]string
+	asked time.Time
+}
+
+const (
+	// namesInterval is the shortest time between two reads of the sessions.
+	namesInterval = 2 * time.Second
+	namesTimeout  = 500 * time.Millisecond
+)
+
+// of returns the owner of a session, or its id.
+func (n *sessionNames) of(ctx context.Context, id uint64) string {
+	if n.known[id] == "" && id != 0 && time.Since(n.asked) > namesInterval {
+		ctx, cancel := context.WithTimeout(ctx, namesTimeout)
+		defer cancel()
+		n.asked = time.Now()
+		if sessions, err := allSessions(ctx, n.svc); err == nil {
+			n.known = make(map[uint64]string, len(sessions))
+			for _, s := range sessions {
+				n.known[s.GetSessionId()] = owner(s.GetClient(), s.GetSessionId())
+			}
+		}
+	}
+	return cmp.Or(n.known[id], fmt.Sprintf("session %d", id))
+}
+
 // eventLine describes an event for people.
-func eventLine(e *wire.Event) string {
+func eventLine(e *wire.Event, owner string) string {
 	lock := printable(e.GetLock())
 	if len(e.GetLocks()) > 1 {
 		lock = nameList(e.GetLocks())
@@ -163,7 +200,7 @@ func eventLine(e *wire.Event) string {
 	add(e.GetStatus() != 0, "%s", strings.ToLower(e.GetStatus().String()))
 	add(e.GetToken() != 0, "token %d", e.GetToken())
 	add(e.GetHoldId() != 0, "hold %d", e.GetHoldId())
-	add(e.GetSessionId() != 0, "session %d", e.GetSessionId())
+	add(e.GetSessionId() != 0, "%s", owner)
 	add(e.GetMaxHoldMs() > 0, "for %s", ttl(e.GetMaxHoldMs()))
 	add(e.GetLockDelayMs() > 0, "for %s", ttl(e.GetLockDelayMs()))
 	add(e.GetTtlMs() > 0, "ttl %s", ttl(e.GetTtlMs()))

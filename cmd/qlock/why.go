@@ -172,7 +172,7 @@ func blockers(lock *wire.GetLockResponse, q *wire.WaiterInfo) []string {
 	}
 	for _, h := range lock.GetHolders() {
 		if lock.GetLimit() == 0 && (q.GetMode() != wire.Mode_SHARED || h.GetMode() != wire.Mode_SHARED) {
-			why = append(why, fmt.Sprintf("waits for %s to release it, heartbeat %s", owner(h.GetClient(), h.GetSessionId()), ago(h.HeartbeatAgeMs)))
+			why = append(why, fmt.Sprintf("waits for %s to release it, %s", owner(h.GetClient(), h.GetSessionId()), liveness(h)))
 		}
 	}
 	for _, d := range lock.GetDelays() {

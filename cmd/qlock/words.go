@@ -47,6 +47,25 @@ func ago(ms *uint64) string {
 	return millis(*ms) + " ago"
 }
 
+// heartbeat formats the age of a holder's heartbeat, or for a lease, which needs none, the time that is left.
+func heartbeat(h *wire.HolderInfo) string {
+	switch {
+	case !h.GetLeased():
+		return ago(h.HeartbeatAgeMs)
+	case h.RemainingLeaseMs == nil:
+		return "lease"
+	}
+	return "lease for " + millis(h.GetRemainingLeaseMs())
+}
+
+// liveness is heartbeat within a sentence.
+func liveness(h *wire.HolderInfo) string {
+	if h.GetLeased() {
+		return "lease for another " + left(h.RemainingLeaseMs)
+	}
+	return "heartbeat " + ago(h.HeartbeatAgeMs)
+}
+
 // left formats a remaining time, which only the leader knows.
 func left(ms *uint64) string {
 	if ms == nil {

@@ -124,6 +124,7 @@ func (o *options) clusterFlags() []setting {
 	return []setting{
 		{"min-ttl", milliseconds{&s.MinTtlMs}, "shortest TTL of a session"},
 		{"max-ttl", milliseconds{&s.MaxTtlMs}, "longest TTL of a session"},
+		{"max-lease-ttl", milliseconds{&s.MaxLeaseTtlMs}, "longest TTL of a lease"},
 		{"default-ttl", milliseconds{&s.DefaultTtlMs}, "TTL of a session that does not request one"},
 		{"max-sessions", &s.MaxSessions, "maximum number of sessions"},
 		{"max-locks", &s.MaxLocks, "maximum number of locks that are held or waited for"},

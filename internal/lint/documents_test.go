@@ -20,6 +20,7 @@ const around = `package main
 
 import (
 	"context"
+	"log"
 
 	"` + module + `/client"
 )
@@ -28,10 +29,11 @@ var ledger interface {
 	Refund(ctx context.Context, order string, token uint64) error
 }
 
-var _ client.Config
+var _ = log.Println
 
-func excerpt(ctx context.Context) error {
+func excerpt(ctx context.Context, c *client.Client) error {
 %s
+	panic("an excerpt may end without return")
 }
 `
 

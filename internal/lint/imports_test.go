@@ -68,11 +68,15 @@ var layers = []struct {
 	{"server/httpapi", []string{"fsm", "transport", "transport/handshake", "transport/wire", "transport/wire/wireconnect", "server/internal/health", "server/eventlog", "server/replica", "server/status", "server/internal/read", "server/internal/lease", "server/internal/budget", "server/internal/fairqueue", "internal/ratelog", "server/httpapi/..."}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
-	{"client", []string{"transport", "transport/wire"}},
+	{"internal/wirecall", []string{"transport/wire"}},
+	{"internal/contexts", nil},
+	{"client", []string{"transport", "transport/wire", "internal/contexts", "internal/wirecall"}},
+	{"client/admin", []string{"client", "transport/wire", "internal/wirecall"}},
+	{"client/otelquorumlock", []string{"client"}},
 	{"client/fence", nil},
 
-	{"cmd/...", []string{"client", "server", "fsm", "transport/...", "cmd/..."}},
-	{"scripts/...", []string{"client", "transport/wire", "scripts/..."}},
+	{"cmd/...", []string{"client", "server", "fsm", "transport/...", "internal/contexts", "internal/wirecall", "cmd/..."}},
+	{"scripts/...", []string{"client", "transport/wire", "internal/wirecall", "scripts/..."}},
 	{"internal/lint", nil},
 	{"test/model", []string{"transport/wire"}},
 	{"test/bubble", nil},
@@ -205,6 +209,8 @@ func lowTests(t *tree) []string {
 // sdkNeeds is everything besides the standard library that a program with the SDK builds.
 var sdkNeeds = []string{
 	module + "/client",
+	module + "/internal/contexts",
+	module + "/internal/wirecall",
 	module + "/transport",
 	module + "/transport/wire",
 	"google.golang.org/protobuf/...",

@@ -22,6 +22,9 @@ const (
 	packageLines = 2_500
 )
 
+// typeMethods is the most methods that a type of the SDK may have.
+const typeMethods = 40
+
 // emptyNames are names that say nothing about the content.
 var emptyNames = []string{"util", "utils", "common", "helper", "helpers", "manager", "types", "misc", "base"}
 
@@ -42,6 +45,12 @@ var shapeRules = []rule{{
 	check: packageSize,
 	bad: []example{
 		{"server/big/a.go", "package big\n" + strings.Repeat("//\n", packageLines), "server/big has 2501 lines in 1 files"},
+	},
+}, {
+	name:  "types have few methods",
+	check: typeSize,
+	bad: []example{
+		{"client/big.go", "package client\n\ntype big int\n" + strings.Repeat("\nfunc (*big) m() {}\n", typeMethods+1), "client: big has 41 methods"},
 	},
 }, {
 	name:  "names say what is inside",
@@ -93,6 +102,36 @@ func packageSize(t *tree) []string {
 		}
 	}
 	return findings
+}
+
+func typeSize(t *tree) []string {
+	methods := map[string]int{}
+	for _, f := range t.files {
+		if f.test || f.generated || !match("client/...", f.dir()) {
+			continue
+		}
+		for _, decl := range f.ast.Decls {
+			if fn, ok := decl.(*ast.FuncDecl); ok && fn.Recv != nil {
+				methods[f.dir()+": "+receiver(fn)]++
+			}
+		}
+	}
+	var findings []string
+	for _, name := range slices.Sorted(maps.Keys(methods)) {
+		if n := methods[name]; n > typeMethods {
+			findings = append(findings, fmt.Sprintf("%s has %d methods, more than %d: split it by what it is about", name, n, typeMethods))
+		}
+	}
+	return findings
+}
+
+// receiver returns the name of a method's type.
+func receiver(fn *ast.FuncDecl) string {
+	typ := fn.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	return fmt.Sprint(typ)
 }
 
 func functionSize(t *tree) []string {

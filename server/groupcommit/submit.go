@@ -57,7 +57,8 @@ func (p *Proposer) enqueue(it Item) {
 // isOperators reports whether a command is an operator's action on locks.
 func isOperators(cmd *wire.Command) bool {
 	switch cmd.GetOp().(type) {
-	case *wire.Command_ForceRelease, *wire.Command_Revoke, *wire.Command_SkipDelay, *wire.Command_Resize:
+	case *wire.Command_ForceRelease, *wire.Command_Revoke, *wire.Command_SkipDelay, *wire.Command_Resize,
+		*wire.Command_ForceClose:
 		return true
 	}
 	return false

@@ -206,7 +206,7 @@ func (s *Server) certified(r *http.Request) bool {
 // notFound answers an unknown path with a list of the existing ones.
 func (s *Server) notFound(a *response.Writer, r *http.Request) {
 	s.respond(a, r, http.StatusNotFound, connect.CodeUnimplemented, problem{
-		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /healthz, /readyz or /metrics", r.URL.Path),
+		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /openapi.json, which describes them, /healthz, /readyz or /metrics", r.URL.Path),
 		Procedures: procedures,
 	})
 }

@@ -32,6 +32,11 @@ func (s operatorService) Resize(ctx context.Context, req *connect.Request[wire.R
 	return s.operate(ctx, &wire.Command{Op: &wire.Command_Resize{Resize: req.Msg}})
 }
 
+// ForceClose ends a session on behalf of its client.
+func (s operatorService) ForceClose(ctx context.Context, req *connect.Request[wire.ForceClose]) (*connect.Response[wire.OperatorResponse], error) {
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceClose{ForceClose: req.Msg}})
+}
+
 func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Response[wire.OperatorResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errNotLeader

@@ -31,6 +31,8 @@ func TestOperators(t *testing.T) {
 		{"SkipDelay", `{"name":"a","reason":"checked","operator":"eve"}`, "NOT_FOUND"},
 		{"Resize", `{"name":"pool","limit":5,"reason":"more","operator":"eve"}`, "OK"},
 		{"Resize", `{"name":"a","limit":5,"reason":"more","operator":"eve"}`, "NOT_FOUND"},
+		{"ForceClose", `{"sessionId":"9","reason":"gone","operator":"eve"}`, "NOT_FOUND"},
+		{"ForceClose", fmt.Sprintf(`{"sessionId":%q,"reason":"gone","operator":"eve"}`, ann.id), "OK"},
 	} {
 		if got := p.post("OperatorService/"+step.procedure, step.body).ok(); got["status"] != step.status {
 			t.Errorf("%s %s: %v", step.procedure, step.body, got)
@@ -39,7 +41,7 @@ func TestOperators(t *testing.T) {
 	p.post("OperatorService/ForceRelease", hold+`"operator":"eve"}`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
 	audit := p.post("OperatorService/ListAudit", `{"pageSize":2}`).ok()
 	records := audit["records"].([]any)
-	if len(records) != 2 || records[0].(map[string]any)["action"] != "RESIZE" || audit["nextPageToken"] == "" {
+	if len(records) != 2 || records[1].(map[string]any)["action"] != "RESIZE" || records[0].(map[string]any)["action"] != "FORCE_CLOSE" || audit["nextPageToken"] == "" {
 		t.Errorf("audit: %v", audit)
 	}
 	if n := p.log.String(); strings.Contains(n, "panicked") {

@@ -118,6 +118,8 @@ func (s *Server) newRoutes() map[string]route {
 	metrics := promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 	routes["/metrics"] = route{name: "/metrics", method: http.MethodGet, handler: metrics, streams: true}
 
+	routes[openAPIPath] = route{name: openAPIPath, method: http.MethodGet, handler: http.HandlerFunc(serveOpenAPI), streams: true}
+
 	reflector := grpcreflect.NewStaticReflector(append(slices.Clone(services), grpchealth.HealthV1ServiceName)...)
 	reflection := http.NewServeMux()
 	reflection.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes)))

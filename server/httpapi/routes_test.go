@@ -71,6 +71,7 @@ var probes = map[string]probe{
 	"OperatorService/Revoke":       {body: `"reason":"r"`, repeats: onceOnly, first: "Revoke", good: operated},
 	"OperatorService/SkipDelay":    {body: `"reason":"r"`, repeats: onceOnly, first: "SkipDelay", good: operated},
 	"OperatorService/Resize":       {body: `"reason":"r"`, repeats: onceOnly, first: "Resize", good: operated},
+	"OperatorService/ForceClose":   {body: `"reason":"r"`, repeats: onceOnly, first: "ForceClose", good: operated},
 	"OperatorService/ListAudit":    {repeats: changesNothing, first: "Prove"},
 	"OperatorService/SaveSnapshot": {body: `"reason":"r"`, repeats: changesNothing, first: "SaveSnapshot", method: true},
 	"OperatorService/Restore":      {body: `"reason":"r"`, repeats: onceOnly, first: "Restore", method: true},
@@ -92,6 +93,7 @@ var others = map[string]struct {
 	"/healthz":       {http.MethodGet, true},
 	"/readyz":        {http.MethodGet, true},
 	"/metrics":       {http.MethodGet, false},
+	openAPIPath:      {http.MethodGet, false},
 	reflectionPrefix: {http.MethodPost, false},
 }
 

@@ -20,6 +20,8 @@ func (c *conn) operate(req *wire.Request) {
 		cmd.Op = &wire.Command_SkipDelay{SkipDelay: body.SkipDelay}
 	case *wire.Request_Resize:
 		cmd.Op = &wire.Command_Resize{Resize: body.Resize}
+	case *wire.Request_ForceClose:
+		cmd.Op = &wire.Command_ForceClose{ForceClose: body.ForceClose}
 	}
 	c.submit(c.srv.queues.Commands, req, func(context.Context) {
 		answered := make(chan struct{})

@@ -33,7 +33,8 @@ func (c *conn) dispatch(req *wire.Request) {
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
 		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
 		c.administer(req)
-	case *wire.Request_ForceRelease, *wire.Request_Revoke, *wire.Request_SkipDelay, *wire.Request_Resize:
+	case *wire.Request_ForceRelease, *wire.Request_Revoke, *wire.Request_SkipDelay, *wire.Request_Resize,
+		*wire.Request_ForceClose:
 		c.operate(req)
 	case nil:
 		c.respond(req, failure(wire.Status_UNSUPPORTED, "this node does not know that request: upgrade it, or send one of those in frame.proto"))

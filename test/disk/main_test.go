@@ -13,6 +13,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -123,7 +124,7 @@ func (s *safe) lost() (n int) {
 	for name, token := range s.tokens {
 		var holders []*wire.HolderInfo
 		s.c.Await("a look at "+name, process.WaitTimeout, func(ctx context.Context) error {
-			lock, err := s.c.Client().GetLock(ctx, &wire.GetLockRequest{Name: name})
+			lock, err := wirecall.Of(s.c.Client()).GetLock(ctx, &wire.GetLockRequest{Name: name})
 			holders = lock.GetHolders()
 			if errors.Is(err, client.ErrNotFound) {
 				return nil

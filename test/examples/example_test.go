@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -56,7 +57,7 @@ func Example_tryLock() {
 	defer second.close(ctx)
 
 	for _, p := range []*process{first, second} {
-		hold, err := p.TryLock(ctx, "cron/nightly")
+		hold, err := p.Lock(ctx, "cron/nightly", client.WithTry())
 		if errors.Is(err, client.ErrNotAcquired) {
 			fmt.Println("somebody else is at it")
 			continue
@@ -90,11 +91,11 @@ func Example_lockTimeout() {
 		return
 	}
 
-	_, err = second.LockTimeout(ctx, "printer", 20*time.Millisecond)
+	_, err = second.Lock(ctx, "printer", client.WithWait(20*time.Millisecond))
 	fmt.Println("waited in vain:", errors.Is(err, client.ErrTimeout))
 
 	fmt.Println(hold.Unlock(ctx))
-	hold, err = second.LockTimeout(ctx, "printer", time.Minute)
+	hold, err = second.Lock(ctx, "printer", client.WithWait(time.Minute))
 	fmt.Println(hold.Name(), err)
 	// Output:
 	// waited in vain: true
@@ -163,7 +164,7 @@ func Example_lost() {
 	// Unordered output:
 	// stop: quorumlock: session closed true
 	// <nil>
-	// true lost
+	// true closed
 	// the next one leads: true
 }
 
@@ -192,7 +193,7 @@ func Example_queue() {
 
 	lock := &wire.GetLockResponse{}
 	for lock.GetQueueLength() == 0 { // until the other request has arrived
-		if lock, err = first.client.GetLock(ctx, &wire.GetLockRequest{Name: "build/main"}); err != nil {
+		if lock, err = wirecall.Of(first.client).GetLock(ctx, &wire.GetLockRequest{Name: "build/main"}); err != nil {
 			fmt.Println(err)
 			return
 		}

@@ -12,7 +12,7 @@ import (
 
 // Readers share a lock, a writer has it alone. A reader becomes a writer without releasing the lock, and vice
 // versa.
-func Example_rwLock() {
+func Example_shared() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
 	if err != nil {
@@ -22,14 +22,14 @@ func Example_rwLock() {
 	defer first.close(ctx)
 	defer second.close(ctx)
 
-	reader, err := first.RWLock("catalogue").RLock(ctx)
+	reader, err := first.Lock(ctx, "catalogue", client.WithShared())
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
-	other, err := second.RWLock("catalogue").RLock(ctx)
+	other, err := second.Lock(ctx, "catalogue", client.WithShared())
 	fmt.Println("two readers:", reader.Mode(), other.Mode(), err)
-	_, err = second.RWLock("catalogue").TryLock(ctx)
+	_, err = second.Lock(ctx, "catalogue", client.WithTry())
 	fmt.Println("a writer beside them:", err)
 	fmt.Println(other.Unlock(ctx))
 
@@ -37,7 +37,7 @@ func Example_rwLock() {
 	fmt.Println(reader.Upgrade(ctx))
 	fmt.Println(reader.Mode(), "with a new token:", reader.Token() > before)
 	fmt.Println(reader.Downgrade(ctx))
-	_, err = second.RWLock("catalogue").TryRLock(ctx)
+	_, err = second.Lock(ctx, "catalogue", client.WithShared(), client.WithTry())
 	fmt.Println("a reader again:", reader.Mode(), err)
 	// Output:
 	// two readers: shared shared <nil>
@@ -62,11 +62,11 @@ func Example_semaphore() {
 
 	hold, err := first.Semaphore("converters", 3).Acquire(ctx, 2)
 	fmt.Println("two of three:", err)
-	_, err = second.Semaphore("converters", 3).TryAcquire(ctx, 2)
+	_, err = second.Semaphore("converters", 3).Acquire(ctx, 2, client.WithTry())
 	fmt.Println("two more:", errors.Is(err, client.ErrNotAcquired))
-	_, err = second.Semaphore("converters", 4).TryAcquire(ctx, 1)
+	_, err = second.Semaphore("converters", 4).Acquire(ctx, 1, client.WithTry())
 	fmt.Println("another idea of how many there are:", errors.Is(err, client.ErrMismatch))
-	_, err = second.Semaphore("converters", 3).TryAcquire(ctx, 1)
+	_, err = second.Semaphore("converters", 3).Acquire(ctx, 1, client.WithTry())
 	fmt.Println("the third:", err)
 	fmt.Println(hold.Unlock(ctx))
 	// Output:
@@ -79,7 +79,7 @@ func Example_semaphore() {
 
 // A transfer locks both accounts, in whatever order they are named. Two transfers that took one lock after
 // the other could wait for each other forever.
-func Example_multiLock() {
+func Example_several() {
 	ctx := context.Background()
 	first, second, err := startTwo(ctx)
 	if err != nil {
@@ -92,12 +92,14 @@ func Example_multiLock() {
 	var wg sync.WaitGroup
 	balance := map[string]int{"a": 100, "b": 100} // guarded by the two locks
 	transfer := func(p *process, from, to string) {
-		err := p.MultiLock(client.Names("accounts/"+from, "accounts/"+to)).Do(ctx, func(context.Context, uint64) error {
-			balance[from]--
-			balance[to]++
-			return nil
-		})
+		hold, err := p.LockAll(ctx, client.Names("accounts/"+from, "accounts/"+to))
 		if err != nil {
+			fmt.Println(err)
+			return
+		}
+		balance[from]--
+		balance[to]++
+		if err := hold.Unlock(ctx); err != nil {
 			fmt.Println(err)
 		}
 	}
@@ -181,7 +183,7 @@ func Example_once() {
 	defer late.close(ctx)
 	fmt.Println(job(late).Done(ctx))
 	fmt.Println(job(late).Do(ctx, func(context.Context, uint64) error { return errors.New("the bills are sent twice") }))
-	_, err = late.Once("cron/backup", time.Hour).Do(ctx, nil)
+	_, err = late.Once("cron/backup", 1_000*time.Hour).Do(ctx, nil)
 	fmt.Println("longer than the cluster can keep it:", errors.Is(err, client.ErrInvalidArgument))
 	// Output:
 	// a machine has sent the bills, with a token: true
@@ -212,7 +214,7 @@ func Example_election() {
 		}
 	}
 	next()
-	leadership, err := first.Election("scheduler").Campaign(ctx, []byte("10.0.0.1:9000"))
+	leadership, err := first.Election("scheduler").Campaign(ctx, client.WithValue([]byte("10.0.0.1:9000")))
 	if err != nil {
 		fmt.Println(err)
 		return
@@ -223,7 +225,7 @@ func Example_election() {
 
 	elected := make(chan *client.Leadership, 1)
 	go func() {
-		l, err := second.Election("scheduler").Campaign(ctx, []byte("10.0.0.2:9000"))
+		l, err := second.Election("scheduler").Campaign(ctx, client.WithValue([]byte("10.0.0.2:9000")))
 		if err != nil {
 			fmt.Println(err)
 		}

@@ -12,7 +12,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // seedCount is the number of conversations that are searched for every kind of request. corpus is how many of
 // them seed the fuzzing.
-const seedCount, corpus = 160, 48
+const seedCount, corpus = 320, 48
 
 // seeds are random bytes: the generator determines their meaning.
 func seeds() (all [][]byte) {

@@ -208,7 +208,7 @@ func (s *site) populate(t *testing.T) {
 		failed := make(chan error, locks)
 		for k := range locks {
 			go func() {
-				_, err := session.TryLock(ctx, fmt.Sprintf("standing/%d/%d/%d", s.populated, i, k), client.WithValue(value))
+				_, err := session.Lock(ctx, fmt.Sprintf("standing/%d/%d/%d", s.populated, i, k), client.WithTry(), client.WithValue(value))
 				failed <- err
 			}()
 		}

@@ -17,6 +17,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -348,7 +349,7 @@ func (h *callers) connect(i int) {
 		if s, err = cl.NewSession(ctx, sessionOptions); err != nil {
 			return err
 		}
-		_, err = s.TryLock(ctx, fmt.Sprintf("newcomer/%d", i))
+		_, err = s.Lock(ctx, fmt.Sprintf("newcomer/%d", i), client.WithTry())
 		return err
 	})
 	if s != nil {
@@ -406,7 +407,7 @@ func (h *callers) post(ctx context.Context, n *node, procedure string, body, ans
 // operate does what an operator does: read the cluster's status, and force a hold away.
 func (h *callers) operate(victim *client.Session, i int) {
 	name := fmt.Sprintf("forced/%d", i)
-	hold, err := victim.TryLock(h.ctx, name)
+	hold, err := victim.Lock(h.ctx, name, client.WithTry())
 	if err != nil {
 		if h.ctx.Err() == nil {
 			h.fail(opOperator, err)
@@ -420,14 +421,14 @@ func (h *callers) operate(victim *client.Session, i int) {
 	}
 	defer cl.Close()
 	h.measure(opOperator, operatorTimeout, func(ctx context.Context) error {
-		status, err := cl.Status(ctx, &wire.StatusRequest{})
+		status, err := wirecall.Of(cl).Status(ctx, &wire.StatusRequest{})
 		if err == nil && status.GetLeaderId() == "" {
 			err = errors.New("no leader")
 		}
 		return err
 	})
 	h.measure(opOperator, operatorTimeout, func(ctx context.Context) error {
-		_, err := cl.ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "a test of overload", Operator: "test"})
+		_, err := wirecall.Of(cl).ForceRelease(ctx, &wire.ForceRelease{HoldId: hold.ID(), Token: hold.Token(), Reason: "a test of overload", Operator: "test"})
 		return err
 	})
 }

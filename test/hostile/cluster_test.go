@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	free "github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
@@ -123,7 +124,7 @@ func (c *cluster) awaitLeader() {
 	c.t.Helper()
 	cl := c.client()
 	await(c.t, "a leader that reaches all", timeout, func(ctx context.Context) error {
-		status, err := cl.Status(ctx, &wire.StatusRequest{})
+		status, err := wirecall.Of(cl).Status(ctx, &wire.StatusRequest{})
 		if err != nil {
 			return err
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/go-msgpack/v2/codec"
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -177,7 +178,7 @@ func TestRemovedNodeIsRefused(t *testing.T) {
 	gone, insider := c.nodes[at], c.member(c.nodes[at])
 	cl := c.client()
 	await(t, "the removal", timeout, func(ctx context.Context) error {
-		_, err := cl.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})
+		_, err := wirecall.Of(cl).RemoveMember(ctx, &wire.RemoveMemberRequest{Id: gone.id, Reason: "test"})
 		return err
 	})
 	await(t, "the node to be told", timeout, func(context.Context) error {

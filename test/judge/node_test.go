@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/test/history"
 	"github.com/quorumlock/quorumlock/test/judge"
@@ -74,7 +75,7 @@ func takeTurns(ctx context.Context, log *history.Log, c *client.Client, rounds i
 		})
 		held.Follow(h.Context())
 		if i%5 == 0 {
-			if _, err := c.GetLock(ctx, &wire.GetLockRequest{Name: "turns"}); err != nil {
+			if _, err := wirecall.Of(c).GetLock(ctx, &wire.GetLockRequest{Name: "turns"}); err != nil {
 				return err
 			}
 		}

@@ -74,6 +74,7 @@ func compareLock(d *model.Model, got *wire.LockInfo) error {
 	for i, h := range want.Holders {
 		clock := got.Holders[i]
 		h.HeldForMs, h.HeartbeatAgeMs, h.RemainingHoldMs = clock.HeldForMs, clock.HeartbeatAgeMs, clock.RemainingHoldMs
+		h.RemainingLeaseMs = clock.RemainingLeaseMs
 	}
 	for i, w := range want.Queue {
 		w.WaitingMs, w.HeartbeatAgeMs = got.Queue[i].WaitingMs, got.Queue[i].HeartbeatAgeMs

@@ -120,7 +120,7 @@ func (r *replay) toldOther(op *history.Op) error {
 func ownRevision(op *history.Op) bool {
 	switch op.Kind {
 	case "open_session", "attach", "close_session", "acknowledge", "extend_lease", "release_lease",
-		"force_release", "revoke", "skip_delay", "resize":
+		"force_release", "revoke", "skip_delay", "resize", "force_close":
 		return op.Outcome == history.OK && fromTheLog(op.Result())
 	}
 	return false
@@ -149,6 +149,8 @@ func isOf(cmd *wire.Command, op *history.Op) bool {
 		return proto.Equal(body.SkipDelay, op.Request.GetSkipDelay())
 	case *wire.Command_Resize:
 		return proto.Equal(body.Resize, op.Request.GetResize())
+	case *wire.Command_ForceClose:
+		return proto.Equal(body.ForceClose, op.Request.GetForceClose())
 	}
 	return false
 }

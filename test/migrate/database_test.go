@@ -45,7 +45,7 @@ func nightly(ctx context.Context) error { return ctx.Err() }
 
 func runNightly(ctx context.Context, session *client.Session) error {
 	// begin
-	hold, err := session.TryLock(ctx, "jobs/nightly")
+	hold, err := session.Lock(ctx, "jobs/nightly", client.WithTry())
 	if errors.Is(err, client.ErrNotAcquired) {
 		return nil // it runs elsewhere
 	}

@@ -25,7 +25,7 @@ func refundUnderLock(ctx context.Context, session *client.Session) error {
 func electAndFollow(ctx context.Context, session *client.Session) error {
 	// begin
 	election := session.Election("scheduler")
-	leadership, err := election.Campaign(ctx, []byte("10.0.0.7:8080"))
+	leadership, err := election.Campaign(ctx, client.WithValue([]byte("10.0.0.7:8080")))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ func ship(ctx context.Context, _ string, _ uint64) error { return ctx.Err() }
 
 func tryToShip(ctx context.Context, session *client.Session) (string, error) {
 	// begin
-	hold, err := session.TryLock(ctx, "order:42")
+	hold, err := session.Lock(ctx, "order:42", client.WithTry())
 	if errors.Is(err, client.ErrNotAcquired) {
 		return "somebody else is at it", nil
 	}
@@ -27,7 +27,7 @@ func tryToShip(ctx context.Context, session *client.Session) (string, error) {
 
 func waitToShip(ctx context.Context, session *client.Session) (*client.Hold, error) {
 	// begin
-	hold, err := session.LockTimeout(ctx, "order:42", 2*time.Second)
+	hold, err := session.Lock(ctx, "order:42", client.WithWait(2*time.Second))
 	// end
 	return hold, err
 }
@@ -35,7 +35,7 @@ func waitToShip(ctx context.Context, session *client.Session) (*client.Hold, err
 func leaseToShip(ctx context.Context, c *client.Client) error {
 	// begin
 	order := []client.LockSpec{{Name: "order:42"}}
-	lease, err := c.AcquireLease(ctx, order, client.LeaseOptions{TTL: 30 * time.Second})
+	lease, err := c.AcquireLease(ctx, order, client.WithTTL(30*time.Second))
 	if err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ func send(ctx context.Context, _ uint64) error { return ctx.Err() }
 
 func sendInvoices(ctx context.Context, session *client.Session) (string, error) {
 	// begin
-	hold, err := session.LockTimeout(ctx, "invoices/2026-11", 10*time.Second)
+	hold, err := session.Lock(ctx, "invoices/2026-11", client.WithWait(10*time.Second))
 	if errors.Is(err, client.ErrTimeout) {
 		return "busy", nil
 	}

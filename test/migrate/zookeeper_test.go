@@ -19,8 +19,7 @@ func lead(ctx context.Context, token uint64) {
 
 func readAndWrite(ctx context.Context, session *client.Session) error {
 	// begin
-	catalogue := session.RWLock("catalogue")
-	read, err := catalogue.RLock(ctx)
+	read, err := session.Lock(ctx, "catalogue", client.WithShared())
 	if err != nil {
 		return err
 	}
@@ -38,12 +37,11 @@ func readAndWrite(ctx context.Context, session *client.Session) error {
 
 func lockBoth(ctx context.Context, session *client.Session) (*client.Hold, error) {
 	// begin
-	transfer := session.MultiLock([]client.LockSpec{
+	hold, err := session.LockAll(ctx, []client.LockSpec{
 		{Name: "accounts/7"},
 		{Name: "accounts/9"},
 		{Name: "rates", Mode: client.Shared},
 	})
-	hold, err := transfer.Lock(ctx)
 	// end
 	return hold, err
 }
@@ -51,7 +49,7 @@ func lockBoth(ctx context.Context, session *client.Session) (*client.Hold, error
 func leadAWhile(ctx context.Context, session *client.Session) error {
 	// begin
 	election := session.Election("scheduler")
-	leadership, err := election.Campaign(ctx, []byte("10.0.0.7:8080"))
+	leadership, err := election.Campaign(ctx, client.WithValue([]byte("10.0.0.7:8080")))
 	if err != nil {
 		return err
 	}

@@ -16,20 +16,20 @@ func DefaultLimits() *wire.Settings {
 		MinTtlMs: 5_000, MaxTtlMs: 600_000, DefaultTtlMs: 15_000,
 		MaxSessions: 100_000, MaxLocks: 1_000_000, MaxWaitersPerLock: 100_000,
 		MaxClaimsPerSession: 1_024, MaxWindow: 1_024, MaxValueBytes: 1_024, MaxClientInfoBytes: 4_096,
-		MaxStateBytes: 1 << 30, MaxSessionBytes: 8 << 20,
+		MaxStateBytes: 1 << 30, MaxSessionBytes: 8 << 20, MaxLeaseTtlMs: 604_800_000,
 	}
 }
 
 // Smallest are the documented minima of the limits. Tests of small limits lower them.
 var Smallest = &wire.Settings{
-	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100,
+	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100, MaxLeaseTtlMs: 100,
 	MaxSessions: 16, MaxLocks: 64, MaxWaitersPerLock: 16,
 	MaxClaimsPerSession: 64, MaxWindow: 64, MaxValueBytes: 64, MaxClientInfoBytes: 256,
 	MaxStateBytes: 5 << 20, MaxSessionBytes: 256 << 10,
 }
 
 var largest = &wire.Settings{
-	MinTtlMs: 1 << 31, MaxTtlMs: 1 << 31, DefaultTtlMs: 1 << 31,
+	MinTtlMs: 1 << 31, MaxTtlMs: 1 << 31, DefaultTtlMs: 1 << 31, MaxLeaseTtlMs: 1 << 31,
 	MaxSessions: 1 << 24, MaxLocks: 1 << 28, MaxWaitersPerLock: 1 << 24,
 	MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21, MaxValueBytes: 1 << 16, MaxClientInfoBytes: 1 << 16,
 	MaxStateBytes: 1 << 50, MaxSessionBytes: 1 << 50,
@@ -41,8 +41,9 @@ func limitsFrom(given *wire.Settings) *wire.Settings {
 	if most := given.GetMaxStateBytes(); most > 0 && most < limits.MaxSessionBytes {
 		limits.MaxSessionBytes = most
 	}
+	limits.MaxLeaseTtlMs = max(limits.MaxLeaseTtlMs, given.GetMaxTtlMs())
 	proto.Merge(limits, given)
-	if limits.MinTtlMs > limits.DefaultTtlMs || limits.DefaultTtlMs > limits.MaxTtlMs || limits.MaxSessionBytes > limits.MaxStateBytes {
+	if limits.MinTtlMs > limits.DefaultTtlMs || limits.DefaultTtlMs > limits.MaxTtlMs || limits.DefaultTtlMs > limits.MaxLeaseTtlMs || limits.MaxSessionBytes > limits.MaxStateBytes {
 		return nil
 	}
 	fields, get := limits.ProtoReflect().Descriptor().Fields(), limits.ProtoReflect().Get
@@ -227,7 +228,7 @@ func (d *Model) endAll() {
 		for _, c := range d.Of(s.ID) {
 			c.Delay = 0
 		}
-		d.finish(s, wire.Event_SESSION_EXPIRED)
+		d.finish(s, wire.Event_SESSION_EXPIRED, "")
 	}
 	for _, c := range slices.Clone(d.Claims) {
 		d.reopen(c)

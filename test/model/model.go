@@ -212,6 +212,8 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 		return d.skipDelay(op.SkipDelay)
 	case *wire.Command_Resize:
 		return d.resize(op.Resize)
+	case *wire.Command_ForceClose:
+		return d.forceClose(op.ForceClose)
 	case *wire.Command_RestoreBackup:
 		return d.restoreBackup(op.RestoreBackup)
 	case *wire.Command_RecordAct:
@@ -238,7 +240,7 @@ func (d *Model) ofSession(cmd *wire.Command) *wire.Result {
 	case *wire.Command_Acknowledge:
 		return says(wire.Status_OK)
 	case *wire.Command_CloseSession:
-		d.end(s, wire.Event_SESSION_CLOSED)
+		d.end(s, wire.Event_SESSION_CLOSED, "")
 		return says(wire.Status_OK)
 	}
 	return d.echo(cmd, d.request(s, cmd))

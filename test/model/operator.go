@@ -103,6 +103,16 @@ func (d *Model) reopenOne(c *Claim, name string) {
 	d.left = append(d.left, name)
 }
 
+func (d *Model) forceClose(op *wire.ForceClose) *wire.Result {
+	s := d.Session(op.GetSessionId())
+	if s == nil {
+		return says(wire.Status_NOT_FOUND)
+	}
+	d.record(wire.AuditRecord_FORCE_CLOSE, op.Operator, op.Reason, &wire.AuditRecord{SessionId: s.ID, ClientName: inBrief(s.Client.GetName())})
+	d.end(s, wire.Event_SESSION_CLOSED, op.Reason)
+	return says(wire.Status_OK)
+}
+
 func (d *Model) resize(op *wire.Resize) *wire.Result {
 	l := d.Locks[op.Name]
 	if l == nil || l.Limit == 0 {

@@ -120,17 +120,18 @@ func (d *Model) expire(op *wire.ExpireSession) *wire.Result {
 	if op.Term != d.Term || op.Generation != s.Generation {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
-	d.end(s, wire.Event_SESSION_EXPIRED)
+	d.end(s, wire.Event_SESSION_EXPIRED, "")
 	return says(wire.Status_OK)
 }
 
-// end ends all claims of a session, in the order of their requests, and only then grants others.
-func (d *Model) end(s *Session, what wire.Event_Type) {
-	d.finish(s, what)
+// end ends all claims of a session, in the order of their requests, and only then grants others. The reason is
+// that of an operator who closes it.
+func (d *Model) end(s *Session, what wire.Event_Type, reason string) {
+	d.finish(s, what, reason)
 	d.grantReady()
 }
 
-func (d *Model) finish(s *Session, what wire.Event_Type) {
+func (d *Model) finish(s *Session, what wire.Event_Type, reason string) {
 	for _, c := range d.Of(s.ID) {
 		switch {
 		case c.Token == 0:
@@ -140,6 +141,10 @@ func (d *Model) finish(s *Session, what wire.Event_Type) {
 			d.endUpgrade(c, wire.Status_SESSION_LOST)
 			d.tellHold(wire.Event_EXPIRED, c).Status = wire.Status_SESSION_LOST
 			d.bury(c)
+		case reason != "":
+			d.endUpgrade(c, wire.Status_SESSION_LOST)
+			d.tellHold(wire.Event_FORCED, c).Reason = reason
+			d.bury(c)
 		default:
 			d.endUpgrade(c, wire.Status_SESSION_LOST)
 			d.drop(c)
@@ -147,5 +152,5 @@ func (d *Model) finish(s *Session, what wire.Event_Type) {
 		}
 	}
 	d.leave(s)
-	d.tell(&wire.Event{Type: what, SessionId: s.ID, Generation: s.Generation, Leased: s.Leased})
+	d.tell(&wire.Event{Type: what, SessionId: s.ID, Generation: s.Generation, Leased: s.Leased, Reason: reason})
 }

@@ -57,13 +57,13 @@ func (d *Model) wellFormed(cmd *wire.Command) bool {
 	case *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue, *wire.Command_Upgrade, *wire.Command_Downgrade:
 		return cmd.Seq > 0
 	case *wire.Command_OpenSession:
-		return d.validOpen(op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), op.OpenSession.GetClient())
+		return d.validOpen(op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), d.Limits.GetMaxTtlMs(), op.OpenSession.GetClient())
 	case *wire.Command_AttachSession:
 		return validHash(op.AttachSession.GetSecretHash()) && readable(op.AttachSession.GetAddress(), 256)
 	case *wire.Command_OpenLease:
-		return d.validOpen(op.OpenLease.GetSecretHash(), op.OpenLease.GetTtlMs(), op.OpenLease.GetClient()) && validAcquire(op.OpenLease.GetAcquire())
+		return d.validOpen(op.OpenLease.GetSecretHash(), op.OpenLease.GetTtlMs(), d.Limits.GetMaxLeaseTtlMs(), op.OpenLease.GetClient()) && validAcquire(op.OpenLease.GetAcquire())
 	case *wire.Command_ExtendLease:
-		return validHash(op.ExtendLease.GetSecretHash()) && d.validTTL(op.ExtendLease.GetTtlMs())
+		return validHash(op.ExtendLease.GetSecretHash()) && d.validTTL(op.ExtendLease.GetTtlMs(), d.Limits.GetMaxLeaseTtlMs())
 	case *wire.Command_ReleaseLease:
 		return validHash(op.ReleaseLease.GetSecretHash())
 	}
@@ -90,6 +90,8 @@ func governed(cmd *wire.Command) bool {
 	case *wire.Command_Resize:
 		limit := op.Resize.GetLimit()
 		return limit > 0 && limit <= 1<<31 && validName(op.Resize.GetName()) && wellPut(op.Resize.GetReason(), op.Resize.GetOperator())
+	case *wire.Command_ForceClose:
+		return wellPut(op.ForceClose.GetReason(), op.ForceClose.GetOperator())
 	case *wire.Command_RestoreBackup:
 		r := op.RestoreBackup
 		return r.GetLineage() != "" && readable(r.GetLineage(), 64) && readable(r.GetClusterId(), 512) && validBackup(r.GetBackup()) &&
@@ -108,18 +110,18 @@ func readable(text string, most int) bool {
 
 func validHash(hash []byte) bool { return len(hash) == sha256.Size }
 
-func (d *Model) validTTL(ttl uint32) bool {
-	return ttl == 0 || ttl >= d.Limits.GetMinTtlMs() && ttl <= d.Limits.GetMaxTtlMs()
+func (d *Model) validTTL(ttl, longest uint32) bool {
+	return ttl == 0 || ttl >= d.Limits.GetMinTtlMs() && ttl <= longest
 }
 
-func (d *Model) validOpen(hash []byte, ttl uint32, client *wire.ClientInfo) bool {
+func (d *Model) validOpen(hash []byte, ttl, longest uint32, client *wire.ClientInfo) bool {
 	const any = 1 << 20
 	for _, l := range client.GetLabels() {
 		if !readable(l.GetKey(), any) || !readable(l.GetValue(), any) {
 			return false
 		}
 	}
-	return validHash(hash) && d.validTTL(ttl) && readable(client.GetAddress(), 256) &&
+	return validHash(hash) && d.validTTL(ttl, longest) && readable(client.GetAddress(), 256) &&
 		readable(client.GetName()+client.GetHostName()+client.GetBootId(), any)
 }
 

@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -207,7 +208,7 @@ func TestMostDisksRolledBack(t *testing.T) {
 		}
 	}
 	c.Await("nobody leads", process.WaitTimeout, func(ctx context.Context) error {
-		status, err := c.Client().Status(ctx, &wire.StatusRequest{Stale: true})
+		status, err := wirecall.Of(c.Client()).Status(ctx, &wire.StatusRequest{Stale: true})
 		if err == nil && status.GetLeaderId() != "" {
 			err = errors.New(status.GetLeaderId() + " does")
 		}

@@ -163,7 +163,7 @@ func greed(s *strike) (refused uint64) {
 	const more = 1_500 // more than the 1,024 claims and requests that a session may have
 	var refusals atomic.Uint64
 	err = many(more, func(i int) error {
-		_, err := session.TryLock(ctx, fmt.Sprintf("greed/%d", i), client.WithValue(make([]byte, 1_000)))
+		_, err := session.Lock(ctx, fmt.Sprintf("greed/%d", i), client.WithTry(), client.WithValue(make([]byte, 1_000)))
 		if errors.Is(err, client.ErrResourceExhausted) {
 			refusals.Add(1)
 			return nil
@@ -173,7 +173,7 @@ func greed(s *strike) (refused uint64) {
 	if err != nil {
 		s.t.Error("greed for locks: ", err)
 	}
-	if _, err := session.TryLock(ctx, "greed/value", client.WithValue(make([]byte, 100_000))); err == nil {
+	if _, err := session.Lock(ctx, "greed/value", client.WithTry(), client.WithValue(make([]byte, 100_000))); err == nil {
 		s.t.Error("a value of 100,000 bytes was taken")
 	} else {
 		refusals.Add(1)

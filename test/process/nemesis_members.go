@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -60,7 +61,7 @@ func addAndRemove(s *strike) uint64 {
 	s.enter(id, s.Add(id))
 	if s.random.IntN(2) == 0 {
 		s.Await("transfer to "+id, WaitTimeout, func(ctx context.Context) error {
-			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
+			_, err := wirecall.Of(s.client).TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
 			return err
 		})
 	}
@@ -74,7 +75,7 @@ func addAndRemove(s *strike) uint64 {
 func (s *strike) enter(id, peer string) {
 	s.t.Helper()
 	s.Await("adding "+id, WaitTimeout, func(ctx context.Context) error {
-		_, err := s.client.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peer, Reason: "test"})
+		_, err := wirecall.Of(s.client).AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peer, Reason: "test"})
 		return err
 	})
 	s.AwaitStatus(id+" votes", func(st *wire.StatusResponse) error {
@@ -91,13 +92,13 @@ func (s *strike) enter(id, peer string) {
 func (s *strike) leave(id string) {
 	s.t.Helper()
 	s.Await("removing "+id, WaitTimeout, func(ctx context.Context) error {
-		st, err := s.client.Status(ctx, &wire.StatusRequest{})
+		st, err := wirecall.Of(s.client).Status(ctx, &wire.StatusRequest{})
 		if err != nil {
 			return err
 		}
 		for _, n := range st.GetNodes() {
 			if n.GetId() == id {
-				_, err := s.client.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id, Reason: "test"})
+				_, err := wirecall.Of(s.client).RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id, Reason: "test"})
 				if err == nil {
 					err = fmt.Errorf("%s is to be gone", id)
 				}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -153,7 +154,7 @@ func transfer(s *strike) uint64 {
 		old := s.Leader()
 		to := s.one(s.Others(old))
 		s.Await(fmt.Sprintf("transfer from %s to %s", old, to), WaitTimeout, func(ctx context.Context) error {
-			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: to, Reason: "test"})
+			_, err := wirecall.Of(s.client).TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: to, Reason: "test"})
 			return err
 		})
 		s.AwaitLeader(old)

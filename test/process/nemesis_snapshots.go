@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -64,7 +65,7 @@ func (s *strike) forgetful() string {
 	s.t.Helper()
 	if s.Leader() == Chronicler {
 		s.Await("a leader that forgets", WaitTimeout, func(ctx context.Context) error {
-			_, err := s.client.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: s.one(s.Others(Chronicler)), Reason: "test"})
+			_, err := wirecall.Of(s.client).TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: s.one(s.Others(Chronicler)), Reason: "test"})
 			return err
 		})
 		return s.AwaitLeader(Chronicler)

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -139,7 +140,7 @@ func (c *Cluster) AwaitLeaderIndex() (committed float64) {
 func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) error) (status *wire.StatusResponse) {
 	c.t.Helper()
 	c.Await(what, WaitTimeout, func(ctx context.Context) (err error) {
-		if status, err = c.client.Status(ctx, &wire.StatusRequest{}); err != nil {
+		if status, err = wirecall.Of(c.client).Status(ctx, &wire.StatusRequest{}); err != nil {
 			return err
 		}
 		return wanted(status)
@@ -151,7 +152,7 @@ func (c *Cluster) AwaitStatus(what string, wanted func(*wire.StatusResponse) err
 func (c *Cluster) Lock(name string) (lock *wire.GetLockResponse) {
 	c.t.Helper()
 	c.Await("a look at lock "+name, WaitTimeout, func(ctx context.Context) (err error) {
-		lock, err = c.client.GetLock(ctx, &wire.GetLockRequest{Name: name})
+		lock, err = wirecall.Of(c.client).GetLock(ctx, &wire.GetLockRequest{Name: name})
 		return err
 	})
 	return lock

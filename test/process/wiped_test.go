@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -117,7 +118,7 @@ func TestTwoOfThreeWiped(t *testing.T) {
 		}
 		return nil
 	})
-	status, err := c.Client().Status(t.Context(), &wire.StatusRequest{Stale: true})
+	status, err := wirecall.Of(c.Client()).Status(t.Context(), &wire.StatusRequest{Stale: true})
 	if err != nil || status.GetLeaderId() != "" || status.GetTerm() < term {
 		t.Errorf("the last node says %v, %v", status, err)
 	}

@@ -153,7 +153,7 @@ func (r *race) all(s *client.Session, random *rand.Rand) {
 func (r *race) probe(s *client.Session, _ *rand.Rand) {
 	for r.c.now() < r.end {
 		asked := r.c.now()
-		hold, err := s.TryLock(r.c.t.Context(), "probe")
+		hold, err := s.Lock(r.c.t.Context(), "probe", client.WithTry())
 		if err != nil {
 			r.c.t.Error(err)
 			return

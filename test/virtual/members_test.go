@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -56,7 +57,7 @@ func (c *cluster) join(operator *client.Client) *node {
 	c.mu.Unlock()
 	n.start()
 	c.change("add "+n.id, func(ctx context.Context) error {
-		_, err := operator.AddMember(ctx, &wire.AddMemberRequest{Id: p.ID, PeerAddr: p.Addr, Reason: "test"})
+		_, err := wirecall.Of(operator).AddMember(ctx, &wire.AddMemberRequest{Id: p.ID, PeerAddr: p.Addr, Reason: "test"})
 		return err
 	})
 	c.member(operator, n, func(s *wire.NodeStatus) bool { return s.GetVoter() })
@@ -67,7 +68,7 @@ func (c *cluster) join(operator *client.Client) *node {
 func (c *cluster) leave(operator *client.Client, n *node) {
 	c.t.Helper()
 	c.change("remove "+n.id, func(ctx context.Context) error {
-		_, err := operator.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: n.id, Reason: "test"})
+		_, err := wirecall.Of(operator).RemoveMember(ctx, &wire.RemoveMemberRequest{Id: n.id, Reason: "test"})
 		return err
 	})
 	c.member(operator, n, func(s *wire.NodeStatus) bool { return s == nil })
@@ -95,7 +96,7 @@ func (c *cluster) change(what string, try func(context.Context) error) {
 func (c *cluster) member(operator *client.Client, n *node, ok func(*wire.NodeStatus) bool) {
 	c.t.Helper()
 	c.eventually("the members are as they should be", func() bool {
-		status, err := operator.Status(context.Background(), &wire.StatusRequest{})
+		status, err := wirecall.Of(operator).Status(context.Background(), &wire.StatusRequest{})
 		if err != nil {
 			return false
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -100,7 +101,7 @@ func (r *register) read(until context.Context, t *testing.T, through *client.Cli
 	for until.Err() == nil {
 		floor := r.acked.Load()
 		ctx, cancel := context.WithTimeout(context.Background(), 300*time.Millisecond)
-		lock, err := through.GetLock(ctx, &wire.GetLockRequest{Name: "register"})
+		lock, err := wirecall.Of(through).GetLock(ctx, &wire.GetLockRequest{Name: "register"})
 		cancel()
 		switch {
 		case err == nil && len(lock.GetHolders()) == 1:

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/server"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -248,7 +249,7 @@ func (c *cluster) acknowledged(nodes ...*node) {
 	c.t.Helper()
 	cl := c.client("operator")
 	defer cl.Close()
-	answer, err := cl.AcknowledgeAlarms(c.t.Context(), &wire.AcknowledgeAlarmsRequest{Operator: "ann", Reason: "n3 is known"})
+	answer, err := wirecall.Of(cl).AcknowledgeAlarms(c.t.Context(), &wire.AcknowledgeAlarmsRequest{Operator: "ann", Reason: "n3 is known"})
 	if err != nil || answer.GetRevision() == 0 {
 		c.t.Fatalf("acknowledged: %v, %v", answer, err)
 	}

@@ -205,7 +205,7 @@ func (h *shopper) survived(what string) {
 	if err := h.hold.Context().Err(); err != nil {
 		h.c.t.Errorf("the hold did not survive %s: %v", what, err)
 	}
-	if other, err := h.session.TryLock(h.c.t.Context(), "more/"+h.machine); err != nil {
+	if other, err := h.session.Lock(h.c.t.Context(), "more/"+h.machine, client.WithTry()); err != nil {
 		h.c.t.Errorf("the session is of no use after %s: %v", what, err)
 	} else if err := other.Unlock(h.c.t.Context()); err != nil {
 		h.c.t.Error(err)

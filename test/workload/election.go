@@ -30,7 +30,7 @@ var Elections = Part{elections, func(r *Run) {
 // campaign campaigns, leads and resigns.
 func (a *actor) campaign(s *client.Session, b *ballot) error {
 	asked := a.env.Log.Now()
-	won, err := s.Election(b.name).Campaign(a.ctx, []byte(a.name))
+	won, err := s.Election(b.name).Campaign(a.ctx, client.WithValue([]byte(a.name)))
 	if err != nil {
 		return fmt.Errorf("campaign: %w", err)
 	}

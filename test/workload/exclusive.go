@@ -45,7 +45,7 @@ var Hot = steadily("hot", 4, func(a *actor, s *client.Session) error {
 
 // try acquires a lock if it is free.
 func (a *actor) try(s *client.Session, name string) error {
-	err := a.briefly(a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.TryLock(a.ctx, name) }))
+	err := a.briefly(a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.Lock(a.ctx, name, client.WithTry()) }))
 	if errors.Is(err, client.ErrNotAcquired) {
 		return nil
 	}

@@ -3,12 +3,13 @@ package workload
 import (
 	"context"
 	"fmt"
+	"iter"
 	"maps"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/quorumlock/quorumlock/transport/wire"
+	"github.com/quorumlock/quorumlock/client/admin"
 )
 
 // Check verifies, during the load, that no actor of a line has lost its hold or place. The cluster has to
@@ -111,13 +112,13 @@ func (r *Run) nothingBut(known []string) {
 
 // held returns all holds and waits of the load.
 func (r *Run) held() (found []string) {
-	all := ask(r, "list locks", r.reader.ListLocks, &wire.ListLocksRequest{Prefix: Prefix})
-	for _, l := range all.GetLocks() {
-		for _, h := range l.GetHolders() {
-			found = append(found, held(l.GetName(), h.GetHoldId(), h.GetToken()))
+	list := func(ctx context.Context) iter.Seq2[admin.Lock, error] { return admin.New(r.reader).Locks(ctx, Prefix) }
+	for _, l := range ask(r, "list locks", list) {
+		for _, h := range l.Holders {
+			found = append(found, held(l.Name, h.HoldID, h.Token))
 		}
-		for _, w := range l.GetQueue() {
-			found = append(found, fmt.Sprintf("%s awaited by %d", l.GetName(), w.GetWaitId()))
+		for _, w := range l.Queue {
+			found = append(found, fmt.Sprintf("%s awaited by %d", l.Name, w.WaitID))
 		}
 	}
 	return found
@@ -132,22 +133,25 @@ func (r *Run) nobodyLeft() {
 }
 
 func (r *Run) sessions() (left []string) {
-	all := ask(r, "list sessions", r.reader.ListSessions, &wire.ListSessionsRequest{PageSize: 1000})
-	for _, s := range all.GetSessions() {
-		if name := s.GetClient().GetName(); strings.HasPrefix(name, Prefix) {
-			left = append(left, fmt.Sprintf("%d (%s)", s.GetSessionId(), name))
+	list := func(ctx context.Context) iter.Seq2[admin.Session, error] { return admin.New(r.reader).Sessions(ctx) }
+	for _, s := range ask(r, "list sessions", list) {
+		if strings.HasPrefix(s.Client.Name, Prefix) {
+			left = append(left, fmt.Sprintf("%d (%s)", s.SessionID, s.Client.Name))
 		}
 	}
 	return left
 }
 
-// ask makes a read for the checks.
-func ask[Q, A any](r *Run, what string, read func(context.Context, Q) (A, error), q Q) A {
+// ask reads a list for the checks.
+func ask[T any](r *Run, what string, list func(context.Context) iter.Seq2[T, error]) (all []T) {
 	ctx, cancel := context.WithTimeout(context.Background(), 2*r.opts.TTL)
 	defer cancel()
-	answer, err := read(ctx, q)
-	if err != nil {
-		r.fault("%s: %v", what, err)
+	for item, err := range list(ctx) {
+		if err != nil {
+			r.fault("%s: %v", what, err)
+			break
+		}
+		all = append(all, item)
 	}
-	return answer
+	return all
 }

@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/history"
 	"github.com/quorumlock/quorumlock/test/judge"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -61,7 +62,7 @@ func TestFinishFinds(t *testing.T) {
 			places[1], places[2] = places[2], places[1]
 		}},
 		"a leader whom nobody elected": {"has it won: false", Elections, func(w *world) {
-			won, err := w.stranger("stray").Election(lock(elections, 0)).Campaign(w.t.Context(), nil)
+			won, err := w.stranger("stray").Election(lock(elections, 0)).Campaign(w.t.Context())
 			if err == nil {
 				w.pass(time.Second)
 				err = won.Resign(w.t.Context())
@@ -146,6 +147,6 @@ func (w *world) must(err error) {
 // force forces a hold away, as an operator.
 func (w *world) force(h *hold) {
 	w.t.Helper()
-	_, err := w.run.reader.ForceRelease(w.t.Context(), &wire.ForceRelease{HoldId: h.ID(), Token: h.Token(), Reason: "test"})
+	_, err := wirecall.Of(w.run.reader).ForceRelease(w.t.Context(), &wire.ForceRelease{HoldId: h.ID(), Token: h.Token(), Reason: "test"})
 	w.must(err)
 }

@@ -87,7 +87,7 @@ func (l *httpLessee) acquire(ctx context.Context) (history.Hold, error) {
 		return history.Hold{}, err
 	}
 	if answer.Status != wire.Status_GRANTED {
-		return history.Hold{}, &client.StatusError{Status: answer.Status, Message: answer.Message}
+		return history.Hold{}, &client.StatusError{Status: client.Status(answer.Status), Message: answer.Message}
 	}
 	l.hold = answer.HoldId
 	l.until = sent + time.Duration(answer.RemainingTtlMs)*time.Millisecond - httpMargin
@@ -127,7 +127,7 @@ func (l *httpLessee) release(ctx context.Context) error {
 
 func (l *httpLessee) answered(status wire.Status_Code, err error) error {
 	if err == nil && status != wire.Status_OK {
-		return &client.StatusError{Status: status}
+		return &client.StatusError{Status: client.Status(status)}
 	}
 	return err
 }

@@ -95,7 +95,7 @@ type sdkLessee struct {
 }
 
 func (l *sdkLessee) acquire(ctx context.Context) (history.Hold, error) {
-	lease, err := l.client.AcquireLease(ctx, client.Names(l.name), client.LeaseOptions{TTL: l.ttl, Name: Prefix + leases})
+	lease, err := l.client.AcquireLease(ctx, client.Names(l.name), client.WithTTL(l.ttl), client.WithDescription(Prefix+leases, nil))
 	if err != nil {
 		return history.Hold{}, err
 	}

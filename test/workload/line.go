@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -80,7 +81,7 @@ func (l *line) wait(a *actor, s *client.Session) error {
 func (l *line) queue() (ids []uint64) {
 	ctx, cancel := context.WithTimeout(l.ctx, 2*l.opts.TTL)
 	defer cancel()
-	found, err := l.reader.GetLock(ctx, &wire.GetLockRequest{Name: lock(lineName, 0)})
+	found, err := wirecall.Of(l.reader).GetLock(ctx, &wire.GetLockRequest{Name: lock(lineName, 0)})
 	l.must("read the line", err)
 	for _, w := range found.GetQueue() {
 		ids = append(ids, w.GetWaitId())

@@ -11,24 +11,24 @@ import (
 
 // Readers are readers and writers of one lock, with upgrades and downgrades.
 var Readers = steadily("readers", 4, func(a *actor, s *client.Session) error {
-	l := s.RWLock(lock("readers", 0))
+	name := lock("readers", 0)
 	switch a.rand.IntN(6) {
 	case 0:
-		return a.briefly(a.write(s, l))
+		return a.briefly(a.write(s, name))
 	case 1:
-		return a.downgraded(a.write(s, l))
+		return a.downgraded(a.write(s, name))
 	case 2:
-		return a.upgraded(a.read(s, l))
+		return a.upgraded(a.read(s, name))
 	}
-	return a.briefly(a.read(s, l))
+	return a.briefly(a.read(s, name))
 })
 
-func (a *actor) read(s *client.Session, l *client.RWLock) (*hold, error) {
-	return a.acquire(s, history.Shared(l.Name()), func() (*client.Hold, error) { return l.RLock(a.ctx) })
+func (a *actor) read(s *client.Session, name string) (*hold, error) {
+	return a.acquire(s, history.Shared(name), func() (*client.Hold, error) { return s.Lock(a.ctx, name, client.WithShared()) })
 }
 
-func (a *actor) write(s *client.Session, l *client.RWLock) (*hold, error) {
-	return a.acquire(s, history.Exclusive(l.Name()), func() (*client.Hold, error) { return l.Lock(a.ctx) })
+func (a *actor) write(s *client.Session, name string) (*hold, error) {
+	return a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.Lock(a.ctx, name) })
 }
 
 // downgraded downgrades a writer to a reader.
@@ -57,7 +57,7 @@ func (a *actor) upgraded(h *hold, err error) error {
 	if a.rand.IntN(2) == 0 {
 		err = h.Upgrade(a.ctx)
 	} else {
-		err = h.UpgradeTimeout(a.ctx, a.some(4))
+		err = h.Upgrade(a.ctx, client.WithWait(a.some(4)))
 	}
 	switch {
 	case errors.Is(err, client.ErrUpgradeConflict), errors.Is(err, client.ErrTimeout):
@@ -80,7 +80,7 @@ var Permits = steadily("permits", 4, func(a *actor, s *client.Session) error {
 	sem, n := s.Semaphore(lock("permits", 0), permits), 1+a.rand.Uint64N(permits)
 	call := func() (*client.Hold, error) { return sem.Acquire(a.ctx, n) }
 	if a.rand.IntN(4) == 0 {
-		call = func() (*client.Hold, error) { return sem.TryAcquire(a.ctx, n) }
+		call = func() (*client.Hold, error) { return sem.Acquire(a.ctx, n, client.WithTry()) }
 	}
 	err := a.briefly(a.acquire(s, history.Permits(sem.Name(), n, permits), call))
 	if errors.Is(err, client.ErrNotAcquired) {

@@ -18,7 +18,7 @@ var Waits = steadily("waits", 4, func(a *actor, s *client.Session) error {
 		return a.cancelling(s, name)
 	}
 	wait := a.some(2)
-	err := a.briefly(a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.LockTimeout(a.ctx, name, wait) }))
+	err := a.briefly(a.acquire(s, history.Exclusive(name), func() (*client.Hold, error) { return s.Lock(a.ctx, name, client.WithWait(wait)) }))
 	if errors.Is(err, client.ErrTimeout) {
 		return nil
 	}

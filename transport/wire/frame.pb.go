@@ -728,6 +728,7 @@ type Request struct {
 	//	*Request_Resize
 	//	*Request_Restore
 	//	*Request_AcknowledgeAlarms
+	//	*Request_ForceClose
 	Body          isRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1102,6 +1103,15 @@ func (x *Request) GetAcknowledgeAlarms() *AcknowledgeAlarmsRequest {
 	return nil
 }
 
+func (x *Request) GetForceClose() *ForceClose {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ForceClose); ok {
+			return x.ForceClose
+		}
+	}
+	return nil
+}
+
 type isRequest_Body interface {
 	isRequest_Body()
 }
@@ -1241,6 +1251,10 @@ type Request_AcknowledgeAlarms struct {
 	AcknowledgeAlarms *AcknowledgeAlarmsRequest `protobuf:"bytes,72,opt,name=acknowledge_alarms,json=acknowledgeAlarms,proto3,oneof"`
 }
 
+type Request_ForceClose struct {
+	ForceClose *ForceClose `protobuf:"bytes,73,opt,name=force_close,json=forceClose,proto3,oneof"`
+}
+
 func (*Request_OpenSession) isRequest_Body() {}
 
 func (*Request_Attach) isRequest_Body() {}
@@ -1306,6 +1320,8 @@ func (*Request_Resize) isRequest_Body() {}
 func (*Request_Restore) isRequest_Body() {}
 
 func (*Request_AcknowledgeAlarms) isRequest_Body() {}
+
+func (*Request_ForceClose) isRequest_Body() {}
 
 // EndWatch ends a watch of this connection.
 type EndWatch struct {
@@ -2171,7 +2187,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xb4\x11\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xf2\x11\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2216,7 +2232,9 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"skip_delay\x18E \x01(\v2\x18.quorumlock.v1.SkipDelayH\x00R\tskipDelay\x12/\n" +
 	"\x06resize\x18F \x01(\v2\x15.quorumlock.v1.ResizeH\x00R\x06resize\x129\n" +
 	"\arestore\x18G \x01(\v2\x1d.quorumlock.v1.RestoreRequestH\x00R\arestore\x12X\n" +
-	"\x12acknowledge_alarms\x18H \x01(\v2'.quorumlock.v1.AcknowledgeAlarmsRequestH\x00R\x11acknowledgeAlarmsB\x06\n" +
+	"\x12acknowledge_alarms\x18H \x01(\v2'.quorumlock.v1.AcknowledgeAlarmsRequestH\x00R\x11acknowledgeAlarms\x12<\n" +
+	"\vforce_close\x18I \x01(\v2\x19.quorumlock.v1.ForceCloseH\x00R\n" +
+	"forceCloseB\x06\n" +
 	"\x04body\")\n" +
 	"\bEndWatch\x12\x1d\n" +
 	"\n" +
@@ -2368,18 +2386,19 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*Resize)(nil),                    // 48: quorumlock.v1.Resize
 	(*RestoreRequest)(nil),            // 49: quorumlock.v1.RestoreRequest
 	(*AcknowledgeAlarmsRequest)(nil),  // 50: quorumlock.v1.AcknowledgeAlarmsRequest
-	(*Result)(nil),                    // 51: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 52: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 53: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 54: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 55: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 56: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 57: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 58: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 59: quorumlock.v1.ListAuditResponse
-	(*RestoreResponse)(nil),           // 60: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 61: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*Revocation)(nil),                // 62: quorumlock.v1.Revocation
+	(*ForceClose)(nil),                // 51: quorumlock.v1.ForceClose
+	(*Result)(nil),                    // 52: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 53: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 54: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 55: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 56: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 57: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 58: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 59: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 60: quorumlock.v1.ListAuditResponse
+	(*RestoreResponse)(nil),           // 61: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 62: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*Revocation)(nil),                // 63: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
@@ -2424,34 +2443,35 @@ var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	48, // 39: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
 	49, // 40: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
 	50, // 41: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
-	51, // 42: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 43: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	52, // 44: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	53, // 45: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	54, // 46: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	55, // 47: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	56, // 48: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	57, // 49: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	58, // 50: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	59, // 51: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	60, // 52: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	61, // 53: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	51, // 54: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 55: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 56: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 57: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 58: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 59: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 60: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	62, // 61: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	56, // 62: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 63: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 64: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	65, // [65:65] is the sub-list for method output_type
-	65, // [65:65] is the sub-list for method input_type
-	65, // [65:65] is the sub-list for extension type_name
-	65, // [65:65] is the sub-list for extension extendee
-	0,  // [0:65] is the sub-list for field type_name
+	51, // 42: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
+	52, // 43: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 44: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	53, // 45: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	54, // 46: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	55, // 47: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	56, // 48: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	57, // 49: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	58, // 50: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	59, // 51: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	60, // 52: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	61, // 53: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	62, // 54: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	52, // 55: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 56: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 57: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 58: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 59: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 60: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 61: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	63, // 62: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	57, // 63: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 64: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 65: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	66, // [66:66] is the sub-list for method output_type
+	66, // [66:66] is the sub-list for method input_type
+	66, // [66:66] is the sub-list for extension type_name
+	66, // [66:66] is the sub-list for extension extendee
+	0,  // [0:66] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -2508,6 +2528,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_Resize)(nil),
 		(*Request_Restore)(nil),
 		(*Request_AcknowledgeAlarms)(nil),
+		(*Request_ForceClose)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),

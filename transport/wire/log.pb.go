@@ -142,6 +142,7 @@ type Command struct {
 	//	*Command_Resize
 	//	*Command_RestoreBackup
 	//	*Command_RecordAct
+	//	*Command_ForceClose
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -491,6 +492,15 @@ func (x *Command) GetRecordAct() *RecordAct {
 	return nil
 }
 
+func (x *Command) GetForceClose() *ForceClose {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ForceClose); ok {
+			return x.ForceClose
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -619,6 +629,10 @@ type Command_RecordAct struct {
 	RecordAct *RecordAct `protobuf:"bytes,69,opt,name=record_act,json=recordAct,proto3,oneof"`
 }
 
+type Command_ForceClose struct {
+	ForceClose *ForceClose `protobuf:"bytes,70,opt,name=force_close,json=forceClose,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Op() {}
 
 func (*Command_BeginTerm) isCommand_Op() {}
@@ -680,6 +694,8 @@ func (*Command_Resize) isCommand_Op() {}
 func (*Command_RestoreBackup) isCommand_Op() {}
 
 func (*Command_RecordAct) isCommand_Op() {}
+
+func (*Command_ForceClose) isCommand_Op() {}
 
 // Bootstrap initializes a cluster. A second one is refused.
 type Bootstrap struct {
@@ -1964,7 +1980,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"wallUnixMs\x127\n" +
 	"\bcommands\x18\x03 \x03(\v2\x1b.quorumlock.node.v1.CommandR\bcommands\x12\x1d\n" +
 	"\n" +
-	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xa5\x10\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xe3\x10\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -2010,7 +2026,9 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x06resize\x18C \x01(\v2\x15.quorumlock.v1.ResizeH\x00R\x06resize\x12J\n" +
 	"\x0erestore_backup\x18D \x01(\v2!.quorumlock.node.v1.RestoreBackupH\x00R\rrestoreBackup\x12>\n" +
 	"\n" +
-	"record_act\x18E \x01(\v2\x1d.quorumlock.node.v1.RecordActH\x00R\trecordActB\x04\n" +
+	"record_act\x18E \x01(\v2\x1d.quorumlock.node.v1.RecordActH\x00R\trecordAct\x12<\n" +
+	"\vforce_close\x18F \x01(\v2\x19.quorumlock.v1.ForceCloseH\x00R\n" +
+	"forceCloseB\x04\n" +
 	"\x02op\"\xef\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
@@ -2165,12 +2183,13 @@ var file_quorumlock_node_v1_log_proto_goTypes = []any{
 	(*Revoke)(nil),          // 32: quorumlock.v1.Revoke
 	(*SkipDelay)(nil),       // 33: quorumlock.v1.SkipDelay
 	(*Resize)(nil),          // 34: quorumlock.v1.Resize
-	(*Settings)(nil),        // 35: quorumlock.v1.Settings
-	(*Member)(nil),          // 36: quorumlock.v1.Member
-	(*ClientInfo)(nil),      // 37: quorumlock.v1.ClientInfo
-	(*AuditRecord)(nil),     // 38: quorumlock.v1.AuditRecord
-	(*Backup)(nil),          // 39: quorumlock.v1.Backup
-	(AuditRecord_Action)(0), // 40: quorumlock.v1.AuditRecord.Action
+	(*ForceClose)(nil),      // 35: quorumlock.v1.ForceClose
+	(*Settings)(nil),        // 36: quorumlock.v1.Settings
+	(*Member)(nil),          // 37: quorumlock.v1.Member
+	(*ClientInfo)(nil),      // 38: quorumlock.v1.ClientInfo
+	(*AuditRecord)(nil),     // 39: quorumlock.v1.AuditRecord
+	(*Backup)(nil),          // 40: quorumlock.v1.Backup
+	(AuditRecord_Action)(0), // 41: quorumlock.v1.AuditRecord.Action
 }
 var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
@@ -2205,21 +2224,22 @@ var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	34, // 29: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
 	14, // 30: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
 	15, // 31: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
-	35, // 32: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	36, // 33: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	36, // 34: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	37, // 35: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	35, // 36: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	38, // 37: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	39, // 38: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
-	40, // 39: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
-	37, // 40: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	24, // 41: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	42, // [42:42] is the sub-list for method output_type
-	42, // [42:42] is the sub-list for method input_type
-	42, // [42:42] is the sub-list for extension type_name
-	42, // [42:42] is the sub-list for extension extendee
-	0,  // [0:42] is the sub-list for field type_name
+	35, // 32: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
+	36, // 33: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	37, // 34: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	37, // 35: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	38, // 36: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	36, // 37: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	39, // 38: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	40, // 39: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
+	41, // 40: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
+	38, // 41: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	24, // 42: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	43, // [43:43] is the sub-list for method output_type
+	43, // [43:43] is the sub-list for method input_type
+	43, // [43:43] is the sub-list for extension type_name
+	43, // [43:43] is the sub-list for extension extendee
+	0,  // [0:43] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_log_proto_init() }
@@ -2261,6 +2281,7 @@ func file_quorumlock_node_v1_log_proto_init() {
 		(*Command_Resize)(nil),
 		(*Command_RestoreBackup)(nil),
 		(*Command_RecordAct)(nil),
+		(*Command_ForceClose)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{

@@ -140,12 +140,13 @@ const (
 	AuditRecord_REVOKE              AuditRecord_Action = 2
 	AuditRecord_SKIP_DELAY          AuditRecord_Action = 3
 	AuditRecord_RESIZE              AuditRecord_Action = 4
-	AuditRecord_RESTORE             AuditRecord_Action = 5
-	AuditRecord_ADD_MEMBER          AuditRecord_Action = 6
-	AuditRecord_REMOVE_MEMBER       AuditRecord_Action = 7
-	AuditRecord_TRANSFER_LEADERSHIP AuditRecord_Action = 8
-	AuditRecord_SAVE_SNAPSHOT       AuditRecord_Action = 9
-	AuditRecord_ACKNOWLEDGE_ALARMS  AuditRecord_Action = 10
+	AuditRecord_FORCE_CLOSE         AuditRecord_Action = 5
+	AuditRecord_RESTORE             AuditRecord_Action = 6
+	AuditRecord_ADD_MEMBER          AuditRecord_Action = 7
+	AuditRecord_REMOVE_MEMBER       AuditRecord_Action = 8
+	AuditRecord_TRANSFER_LEADERSHIP AuditRecord_Action = 9
+	AuditRecord_SAVE_SNAPSHOT       AuditRecord_Action = 10
+	AuditRecord_ACKNOWLEDGE_ALARMS  AuditRecord_Action = 11
 )
 
 // Enum value maps for AuditRecord_Action.
@@ -156,12 +157,13 @@ var (
 		2:  "REVOKE",
 		3:  "SKIP_DELAY",
 		4:  "RESIZE",
-		5:  "RESTORE",
-		6:  "ADD_MEMBER",
-		7:  "REMOVE_MEMBER",
-		8:  "TRANSFER_LEADERSHIP",
-		9:  "SAVE_SNAPSHOT",
-		10: "ACKNOWLEDGE_ALARMS",
+		5:  "FORCE_CLOSE",
+		6:  "RESTORE",
+		7:  "ADD_MEMBER",
+		8:  "REMOVE_MEMBER",
+		9:  "TRANSFER_LEADERSHIP",
+		10: "SAVE_SNAPSHOT",
+		11: "ACKNOWLEDGE_ALARMS",
 	}
 	AuditRecord_Action_value = map[string]int32{
 		"UNSPECIFIED":         0,
@@ -169,12 +171,13 @@ var (
 		"REVOKE":              2,
 		"SKIP_DELAY":          3,
 		"RESIZE":              4,
-		"RESTORE":             5,
-		"ADD_MEMBER":          6,
-		"REMOVE_MEMBER":       7,
-		"TRANSFER_LEADERSHIP": 8,
-		"SAVE_SNAPSHOT":       9,
-		"ACKNOWLEDGE_ALARMS":  10,
+		"FORCE_CLOSE":         5,
+		"RESTORE":             6,
+		"ADD_MEMBER":          7,
+		"REMOVE_MEMBER":       8,
+		"TRANSFER_LEADERSHIP": 9,
+		"SAVE_SNAPSHOT":       10,
+		"ACKNOWLEDGE_ALARMS":  11,
 	}
 )
 
@@ -563,9 +566,13 @@ type HolderInfo struct {
 	// Set if an operator has revoked the hold.
 	Revocation *Revocation `protobuf:"bytes,17,opt,name=revocation,proto3" json:"revocation,omitempty"`
 	// The names of all its locks if it has several; empty otherwise.
-	Locks         []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Locks []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
+	// A lease: its client sends no heartbeats, but extends it.
+	Leased bool `protobuf:"varint,19,opt,name=leased,proto3" json:"leased,omitempty"`
+	// Time until the lease ends unless it is extended. Known only to the leader.
+	RemainingLeaseMs *uint64 `protobuf:"varint,20,opt,name=remaining_lease_ms,json=remainingLeaseMs,proto3,oneof" json:"remaining_lease_ms,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
 }
 
 func (x *HolderInfo) Reset() {
@@ -722,6 +729,20 @@ func (x *HolderInfo) GetLocks() []string {
 		return x.Locks
 	}
 	return nil
+}
+
+func (x *HolderInfo) GetLeased() bool {
+	if x != nil {
+		return x.Leased
+	}
+	return false
+}
+
+func (x *HolderInfo) GetRemainingLeaseMs() uint64 {
+	if x != nil && x.RemainingLeaseMs != nil {
+		return *x.RemainingLeaseMs
+	}
+	return 0
 }
 
 // DelayInfo is a hold that expired or was forced to end, and whose mode or permits remain
@@ -1792,8 +1813,11 @@ type Settings struct {
 	// SEMANTICS.md. A unit is at least one byte of a node's memory.
 	MaxStateBytes   uint64 `protobuf:"varint,11,opt,name=max_state_bytes,json=maxStateBytes,proto3" json:"max_state_bytes,omitempty"`
 	MaxSessionBytes uint64 `protobuf:"varint,12,opt,name=max_session_bytes,json=maxSessionBytes,proto3" json:"max_session_bytes,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The longest TTL of a lease, which may exceed that of a session: what a lease keeps is often
+	// a record, such as that a job is done.
+	MaxLeaseTtlMs uint32 `protobuf:"varint,13,opt,name=max_lease_ttl_ms,json=maxLeaseTtlMs,proto3" json:"max_lease_ttl_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Settings) Reset() {
@@ -1906,6 +1930,13 @@ func (x *Settings) GetMaxStateBytes() uint64 {
 func (x *Settings) GetMaxSessionBytes() uint64 {
 	if x != nil {
 		return x.MaxSessionBytes
+	}
+	return 0
+}
+
+func (x *Settings) GetMaxLeaseTtlMs() uint32 {
+	if x != nil {
+		return x.MaxLeaseTtlMs
 	}
 	return 0
 }
@@ -2198,7 +2229,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x121\n" +
 	"\x15process_start_unix_ms\x18\x05 \x01(\x03R\x12processStartUnixMs\x12,\n" +
 	"\x06labels\x18\x06 \x03(\v2\x14.quorumlock.v1.LabelR\x06labels\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\x96\x05\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\xf8\x05\n" +
 	"\n" +
 	"HolderInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2222,9 +2253,12 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"revocation\x18\x11 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
 	"revocation\x12\x14\n" +
-	"\x05locks\x18\x12 \x03(\tR\x05locksB\x13\n" +
+	"\x05locks\x18\x12 \x03(\tR\x05locks\x12\x16\n" +
+	"\x06leased\x18\x13 \x01(\bR\x06leased\x121\n" +
+	"\x12remaining_lease_ms\x18\x14 \x01(\x04H\x02R\x10remainingLeaseMs\x88\x01\x01B\x13\n" +
 	"\x11_heartbeat_age_msB\x14\n" +
-	"\x12_remaining_hold_ms\"\x9d\x02\n" +
+	"\x12_remaining_hold_msB\x15\n" +
+	"\x13_remaining_lease_ms\"\x9d\x02\n" +
 	"\tDelayInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1d\n" +
@@ -2276,7 +2310,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x05waits\x18\x06 \x01(\x04R\x05waits\x12-\n" +
 	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
 	"\x06leased\x18\b \x01(\bR\x06leasedB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xc7\x05\n" +
+	"\x11_heartbeat_age_ms\"\xd8\x05\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2297,7 +2331,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x06member\x18\r \x01(\tR\x06member\x12\x18\n" +
 	"\aaddress\x18\x0e \x01(\tR\aaddress\x12-\n" +
 	"\x06backup\x18\x0f \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x126\n" +
-	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\"\xc8\x01\n" +
+	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\"\xd9\x01\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2306,15 +2340,16 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"SKIP_DELAY\x10\x03\x12\n" +
 	"\n" +
-	"\x06RESIZE\x10\x04\x12\v\n" +
-	"\aRESTORE\x10\x05\x12\x0e\n" +
+	"\x06RESIZE\x10\x04\x12\x0f\n" +
+	"\vFORCE_CLOSE\x10\x05\x12\v\n" +
+	"\aRESTORE\x10\x06\x12\x0e\n" +
 	"\n" +
-	"ADD_MEMBER\x10\x06\x12\x11\n" +
-	"\rREMOVE_MEMBER\x10\a\x12\x17\n" +
-	"\x13TRANSFER_LEADERSHIP\x10\b\x12\x11\n" +
-	"\rSAVE_SNAPSHOT\x10\t\x12\x16\n" +
-	"\x12ACKNOWLEDGE_ALARMS\x10\n" +
-	"\"\x94\x01\n" +
+	"ADD_MEMBER\x10\a\x12\x11\n" +
+	"\rREMOVE_MEMBER\x10\b\x12\x17\n" +
+	"\x13TRANSFER_LEADERSHIP\x10\t\x12\x11\n" +
+	"\rSAVE_SNAPSHOT\x10\n" +
+	"\x12\x16\n" +
+	"\x12ACKNOWLEDGE_ALARMS\x10\v\"\x94\x01\n" +
 	"\x05Alarm\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
@@ -2349,7 +2384,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\vclient_addr\x18\x04 \x01(\tR\n" +
 	"clientAddr\x12\x1b\n" +
 	"\thttp_addr\x18\x05 \x01(\tR\bhttpAddr\x12\x14\n" +
-	"\x05level\x18\x06 \x01(\rR\x05level\"\xe0\x03\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\"\x89\x04\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +
@@ -2366,7 +2401,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x15max_client_info_bytes\x18\n" +
 	" \x01(\rR\x12maxClientInfoBytes\x12&\n" +
 	"\x0fmax_state_bytes\x18\v \x01(\x04R\rmaxStateBytes\x12*\n" +
-	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\"\xa9\b\n" +
+	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\x12'\n" +
+	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\"\xa9\b\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +

@@ -788,6 +788,68 @@ func (x *Resize) GetOperator() string {
 	return ""
 }
 
+// ForceClose ends a session on behalf of an operator: its holds are forced to end, and its
+// waits are cancelled.
+type ForceClose struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator      string                 `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ForceClose) Reset() {
+	*x = ForceClose{}
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ForceClose) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ForceClose) ProtoMessage() {}
+
+func (x *ForceClose) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ForceClose.ProtoReflect.Descriptor instead.
+func (*ForceClose) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ForceClose) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *ForceClose) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *ForceClose) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
 // Release ends a hold.
 type Release struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -799,7 +861,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -811,7 +873,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -824,7 +886,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Release) GetHoldId() uint64 {
@@ -852,7 +914,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -864,7 +926,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -877,7 +939,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Cancel) GetAcquireSeq() uint64 {
@@ -899,7 +961,7 @@ type SetValue struct {
 
 func (x *SetValue) Reset() {
 	*x = SetValue{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -911,7 +973,7 @@ func (x *SetValue) String() string {
 func (*SetValue) ProtoMessage() {}
 
 func (x *SetValue) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -924,7 +986,7 @@ func (x *SetValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValue.ProtoReflect.Descriptor instead.
 func (*SetValue) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *SetValue) GetHoldId() uint64 {
@@ -989,7 +1051,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1001,7 +1063,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1014,7 +1076,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Result) GetStatus() Status_Code {
@@ -1138,7 +1200,7 @@ type SessionState struct {
 
 func (x *SessionState) Reset() {
 	*x = SessionState{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1150,7 +1212,7 @@ func (x *SessionState) String() string {
 func (*SessionState) ProtoMessage() {}
 
 func (x *SessionState) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1163,7 +1225,7 @@ func (x *SessionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionState.ProtoReflect.Descriptor instead.
 func (*SessionState) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SessionState) GetSessionId() uint64 {
@@ -1218,7 +1280,7 @@ type HeldLock struct {
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1230,7 +1292,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1243,7 +1305,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *HeldLock) GetName() string {
@@ -1381,7 +1443,13 @@ const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator\"8\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\"_\n" +
+	"\n" +
+	"ForceClose\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
+	"\boperator\x18\x03 \x01(\tR\boperator\"8\n" +
 	"\aRelease\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\")\n" +
@@ -1446,7 +1514,7 @@ func file_quorumlock_v1_operation_proto_rawDescGZIP() []byte {
 	return file_quorumlock_v1_operation_proto_rawDescData
 }
 
-var file_quorumlock_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_quorumlock_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_quorumlock_v1_operation_proto_goTypes = []any{
 	(*CloseSession)(nil), // 0: quorumlock.v1.CloseSession
 	(*Acknowledge)(nil),  // 1: quorumlock.v1.Acknowledge
@@ -1459,31 +1527,32 @@ var file_quorumlock_v1_operation_proto_goTypes = []any{
 	(*Revoke)(nil),       // 8: quorumlock.v1.Revoke
 	(*SkipDelay)(nil),    // 9: quorumlock.v1.SkipDelay
 	(*Resize)(nil),       // 10: quorumlock.v1.Resize
-	(*Release)(nil),      // 11: quorumlock.v1.Release
-	(*Cancel)(nil),       // 12: quorumlock.v1.Cancel
-	(*SetValue)(nil),     // 13: quorumlock.v1.SetValue
-	(*Result)(nil),       // 14: quorumlock.v1.Result
-	(*SessionState)(nil), // 15: quorumlock.v1.SessionState
-	(*HeldLock)(nil),     // 16: quorumlock.v1.HeldLock
-	(Mode)(0),            // 17: quorumlock.v1.Mode
-	(Order)(0),           // 18: quorumlock.v1.Order
-	(Status_Code)(0),     // 19: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),   // 20: quorumlock.v1.HolderInfo
-	(*DeadlockStep)(nil), // 21: quorumlock.v1.DeadlockStep
-	(*Revocation)(nil),   // 22: quorumlock.v1.Revocation
+	(*ForceClose)(nil),   // 11: quorumlock.v1.ForceClose
+	(*Release)(nil),      // 12: quorumlock.v1.Release
+	(*Cancel)(nil),       // 13: quorumlock.v1.Cancel
+	(*SetValue)(nil),     // 14: quorumlock.v1.SetValue
+	(*Result)(nil),       // 15: quorumlock.v1.Result
+	(*SessionState)(nil), // 16: quorumlock.v1.SessionState
+	(*HeldLock)(nil),     // 17: quorumlock.v1.HeldLock
+	(Mode)(0),            // 18: quorumlock.v1.Mode
+	(Order)(0),           // 19: quorumlock.v1.Order
+	(Status_Code)(0),     // 20: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),   // 21: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil), // 22: quorumlock.v1.DeadlockStep
+	(*Revocation)(nil),   // 23: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_operation_proto_depIdxs = []int32{
-	17, // 0: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
+	18, // 0: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
 	2,  // 1: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
-	18, // 2: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
-	19, // 3: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
-	20, // 4: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
-	15, // 5: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
-	21, // 6: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
-	14, // 7: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
-	16, // 8: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
+	19, // 2: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
+	20, // 3: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
+	21, // 4: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
+	16, // 5: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
+	22, // 6: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
+	15, // 7: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
+	17, // 8: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
 	2,  // 9: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
-	22, // 10: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
+	23, // 10: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
 	11, // [11:11] is the sub-list for method output_type
 	11, // [11:11] is the sub-list for method input_type
 	11, // [11:11] is the sub-list for extension type_name
@@ -1504,7 +1573,7 @@ func file_quorumlock_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_operation_proto_rawDesc), len(file_quorumlock_v1_operation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

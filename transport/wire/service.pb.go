@@ -2667,12 +2667,14 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\fLeaseService\x12M\n" +
 	"\aAcquire\x12\".quorumlock.v1.AcquireLeaseRequest\x1a\x1e.quorumlock.v1.AcquireResponse\x12O\n" +
 	"\x06Extend\x12!.quorumlock.v1.ExtendLeaseRequest\x1a\".quorumlock.v1.ExtendLeaseResponse\x12M\n" +
-	"\aRelease\x12\".quorumlock.v1.ReleaseLeaseRequest\x1a\x1e.quorumlock.v1.ReleaseResponse2\xa0\x04\n" +
+	"\aRelease\x12\".quorumlock.v1.ReleaseLeaseRequest\x1a\x1e.quorumlock.v1.ReleaseResponse2\xea\x04\n" +
 	"\x0fOperatorService\x12L\n" +
 	"\fForceRelease\x12\x1b.quorumlock.v1.ForceRelease\x1a\x1f.quorumlock.v1.OperatorResponse\x12@\n" +
 	"\x06Revoke\x12\x15.quorumlock.v1.Revoke\x1a\x1f.quorumlock.v1.OperatorResponse\x12F\n" +
 	"\tSkipDelay\x12\x18.quorumlock.v1.SkipDelay\x1a\x1f.quorumlock.v1.OperatorResponse\x12@\n" +
-	"\x06Resize\x12\x15.quorumlock.v1.Resize\x1a\x1f.quorumlock.v1.OperatorResponse\x12N\n" +
+	"\x06Resize\x12\x15.quorumlock.v1.Resize\x1a\x1f.quorumlock.v1.OperatorResponse\x12H\n" +
+	"\n" +
+	"ForceClose\x12\x19.quorumlock.v1.ForceClose\x1a\x1f.quorumlock.v1.OperatorResponse\x12N\n" +
 	"\tListAudit\x12\x1f.quorumlock.v1.ListAuditRequest\x1a .quorumlock.v1.ListAuditResponse\x12Y\n" +
 	"\fSaveSnapshot\x12\".quorumlock.v1.SaveSnapshotRequest\x1a#.quorumlock.v1.SaveSnapshotResponse0\x01\x12H\n" +
 	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xd3\x03\n" +
@@ -2756,16 +2758,17 @@ var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*Revoke)(nil),                     // 56: quorumlock.v1.Revoke
 	(*SkipDelay)(nil),                  // 57: quorumlock.v1.SkipDelay
 	(*Resize)(nil),                     // 58: quorumlock.v1.Resize
-	(*ListAuditRequest)(nil),           // 59: quorumlock.v1.ListAuditRequest
-	(*StatusRequest)(nil),              // 60: quorumlock.v1.StatusRequest
-	(*ListSessionsResponse)(nil),       // 61: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 62: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 63: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 64: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 65: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 66: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 67: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 68: quorumlock.v1.StatusResponse
+	(*ForceClose)(nil),                 // 59: quorumlock.v1.ForceClose
+	(*ListAuditRequest)(nil),           // 60: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 61: quorumlock.v1.StatusRequest
+	(*ListSessionsResponse)(nil),       // 62: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 63: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 64: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 65: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 66: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 67: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 68: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 69: quorumlock.v1.StatusResponse
 }
 var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
@@ -2819,46 +2822,48 @@ var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	56, // 48: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
 	57, // 49: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
 	58, // 50: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
-	59, // 51: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
-	19, // 52: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
-	22, // 53: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
-	60, // 54: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
-	28, // 55: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
-	30, // 56: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
-	32, // 57: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	34, // 58: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
-	2,  // 59: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 60: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 61: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	61, // 62: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 63: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 64: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 65: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	62, // 66: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	63, // 67: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 68: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 69: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 70: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	64, // 71: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	65, // 72: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	66, // 73: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 74: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 75: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 76: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 77: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 78: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 79: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 80: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	67, // 81: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 82: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 83: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	68, // 84: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 85: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 86: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 87: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	35, // 88: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
-	59, // [59:89] is the sub-list for method output_type
-	29, // [29:59] is the sub-list for method input_type
+	59, // 51: quorumlock.v1.OperatorService.ForceClose:input_type -> quorumlock.v1.ForceClose
+	60, // 52: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	19, // 53: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
+	22, // 54: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
+	61, // 55: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	28, // 56: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
+	30, // 57: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
+	32, // 58: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
+	34, // 59: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
+	2,  // 60: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 61: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 62: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	62, // 63: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 64: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 65: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 66: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	63, // 67: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	64, // 68: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 69: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 70: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 71: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	65, // 72: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	66, // 73: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	67, // 74: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 75: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 76: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 77: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 78: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 79: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 80: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 81: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	18, // 82: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
+	68, // 83: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 84: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 85: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	69, // 86: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 87: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 88: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 89: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 90: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	60, // [60:91] is the sub-list for method output_type
+	29, // [29:60] is the sub-list for method input_type
 	29, // [29:29] is the sub-list for extension type_name
 	29, // [29:29] is the sub-list for extension extendee
 	0,  // [0:29] is the sub-list for field type_name

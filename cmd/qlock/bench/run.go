@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 )
 
@@ -183,13 +182,4 @@ func parallel(ctx context.Context, n, width int, do func(ctx context.Context, i 
 	}
 	wg.Wait()
 	return context.Cause(ctx)
-}
-
-// ownCPU returns the CPU time used by this program.
-func ownCPU() time.Duration {
-	var usage syscall.Rusage
-	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &usage); err != nil {
-		return 0
-	}
-	return time.Duration(usage.Utime.Nano() + usage.Stime.Nano())
 }

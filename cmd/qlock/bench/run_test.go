@@ -13,7 +13,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/bubble"
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 func TestClosedLoops(t *testing.T) {
@@ -107,7 +106,7 @@ func TestLostSessionsAndErrors(t *testing.T) {
 			case n == 4000:
 				return client.ErrExpired
 			case n%100 == 0:
-				return &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "locks"}
+				return &client.StatusError{Status: client.StatusResourceExhausted, Message: "locks"}
 			case n%333 == 0:
 				return errors.New("no status")
 			}
@@ -267,7 +266,7 @@ func (h *standing) Unlock(context.Context) error { return nil }
 // TestErrorsBeforeTheWindow checks that a session that cannot be opened or a lock that cannot be acquired
 // ends the run with the cluster's error.
 func TestErrorsBeforeTheWindow(t *testing.T) {
-	limit := &client.StatusError{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "locks"}
+	limit := &client.StatusError{Status: client.StatusResourceExhausted, Message: "locks"}
 	bubble.Test(t, func(t *testing.T) {
 		f := newFake(t)
 		f.refuse = func(_ int, name string) error {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -122,7 +123,7 @@ func quorumlockReady(ctx context.Context, cfg client.Config) error {
 		return err
 	}
 	defer c.Close()
-	status, err := c.Status(ctx, &wire.StatusRequest{})
+	status, err := wirecall.Of(c).Status(ctx, &wire.StatusRequest{})
 	if err != nil {
 		return err
 	}

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -127,7 +128,7 @@ func (c *cluster) await(ctx context.Context, wanted func(*wire.StatusResponse) b
 	defer cancel()
 	for {
 		attempt, cancel := context.WithTimeout(ctx, 2*time.Second)
-		status, err := c.client.Status(attempt, &wire.StatusRequest{})
+		status, err := wirecall.Of(c.client).Status(attempt, &wire.StatusRequest{})
 		cancel()
 		if err == nil && wanted(status) {
 			return status, nil

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/scripts/demo"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -187,7 +188,7 @@ func (c *cluster) watch(ctx context.Context) <-chan leadership {
 		var last leadership
 		for ctx.Err() == nil {
 			attempt, cancel := context.WithTimeout(ctx, time.Second)
-			status, err := c.client.Status(attempt, &wire.StatusRequest{Stale: true})
+			status, err := wirecall.Of(c.client).Status(attempt, &wire.StatusRequest{Stale: true})
 			cancel()
 			now := leadership{status.GetLeaderId(), status.GetTerm()}
 			if err == nil && now.id != "" && now != last {

@@ -11,6 +11,7 @@ var once = map[string]bool{
 	wireconnect.OperatorServiceRevokeProcedure:            true,
 	wireconnect.OperatorServiceSkipDelayProcedure:         true,
 	wireconnect.OperatorServiceResizeProcedure:            true,
+	wireconnect.OperatorServiceForceCloseProcedure:        true,
 	wireconnect.OperatorServiceRestoreProcedure:           true,
 	wireconnect.ClusterServiceAddMemberProcedure:          true,
 	wireconnect.ClusterServiceRemoveMemberProcedure:       true,

@@ -144,7 +144,7 @@ func (n *Notifier) Publish(events []*wire.Event) {
 		case wire.Event_SESSION_EXPIRED:
 			n.lost(e.SessionId, endOf(e))
 		case wire.Event_SESSION_CLOSED:
-			n.lost(e.SessionId, wire.SessionLost_CLOSED)
+			n.lost(e.SessionId, closeOf(e))
 		}
 	}
 }
@@ -155,6 +155,14 @@ func endOf(e *wire.Event) wire.SessionLost_Reason {
 		return wire.SessionLost_RESTORED
 	}
 	return wire.SessionLost_EXPIRED
+}
+
+// closeOf returns whether the client or an operator closed a session.
+func closeOf(e *wire.Event) wire.SessionLost_Reason {
+	if e.Reason != "" {
+		return wire.SessionLost_FORCED
+	}
+	return wire.SessionLost_CLOSED
 }
 
 // outcome delivers the final outcome of a request that has waited. If the wait ended with its session,

@@ -67,6 +67,7 @@ func TestEventsReachTheirSession(t *testing.T) {
 		"revoked":                {&wire.Event{Type: wire.Event_REVOKED, Token: 9, Reason: "r", MaxHoldMs: 7}, `1: notice 5 9 wanted false revoked "r" 7`, ""},
 		"session expired":        {&wire.Event{Type: wire.Event_SESSION_EXPIRED}, "1: lost EXPIRED", ""},
 		"restored":               {&wire.Event{Type: wire.Event_SESSION_EXPIRED, Restored: true}, "1: lost RESTORED", ""},
+		"session forced":         {&wire.Event{Type: wire.Event_SESSION_CLOSED, Reason: "gone"}, "1: lost FORCED", ""},
 		"session closed":         {&wire.Event{Type: wire.Event_SESSION_CLOSED}, "1: lost CLOSED", ""},
 		"released":               {&wire.Event{Type: wire.Event_RELEASED}, "", ""},
 		"queued":                 {&wire.Event{Type: wire.Event_QUEUED}, "", ""},

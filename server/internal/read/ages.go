@@ -35,6 +35,9 @@ func (r *Reader) FillHolders(holders []*wire.HolderInfo) {
 	for _, h := range holders {
 		h.HeldForMs = since(now, h.GetGrantedUnixMs())
 		h.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(h.GetSessionId()))
+		if h.GetLeased() {
+			h.RemainingLeaseMs = milliseconds(r.source.Remaining(h.GetSessionId()))
+		}
 		h.RemainingHoldMs = milliseconds(r.source.HoldRemaining(h.GetHoldId()))
 	}
 }

@@ -19,6 +19,8 @@ type Source interface {
 	Fork() *fsm.Machine
 	// HeartbeatAge returns the age of the session's last sign of life; false on a node that does not lead.
 	HeartbeatAge(session uint64) (time.Duration, bool)
+	// Remaining returns the time until the session's deadline; false on a node that does not lead.
+	Remaining(session uint64) (time.Duration, bool)
 	// HoldRemaining returns the time until the hold's own deadline; false if it has none, and on a node that
 	// does not lead.
 	HoldRemaining(hold uint64) (time.Duration, bool)

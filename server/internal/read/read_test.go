@@ -18,11 +18,12 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // source is a node with its own machine. Its proof of leadership is proof; without one, Prove never answers.
 type source struct {
-	machine *fsm.Machine
-	proof   *wire.Result
-	ages    map[uint64]time.Duration
-	holds   map[uint64]time.Duration
-	delays  map[uint64]time.Duration
+	machine  *fsm.Machine
+	proof    *wire.Result
+	ages     map[uint64]time.Duration
+	sessions map[uint64]time.Duration
+	holds    map[uint64]time.Duration
+	delays   map[uint64]time.Duration
 }
 
 func (s *source) Fork() *fsm.Machine { return s.machine.Fork() }
@@ -36,6 +37,11 @@ func (s *source) Prove(done func(*wire.Result)) {
 func (s *source) HeartbeatAge(session uint64) (time.Duration, bool) {
 	age, known := s.ages[session]
 	return age, known
+}
+
+func (s *source) Remaining(session uint64) (time.Duration, bool) {
+	left, known := s.sessions[session]
+	return left, known
 }
 
 func (s *source) HoldRemaining(hold uint64) (time.Duration, bool) {

@@ -89,6 +89,9 @@ const (
 	OperatorServiceSkipDelayProcedure = "/quorumlock.v1.OperatorService/SkipDelay"
 	// OperatorServiceResizeProcedure is the fully-qualified name of the OperatorService's Resize RPC.
 	OperatorServiceResizeProcedure = "/quorumlock.v1.OperatorService/Resize"
+	// OperatorServiceForceCloseProcedure is the fully-qualified name of the OperatorService's
+	// ForceClose RPC.
+	OperatorServiceForceCloseProcedure = "/quorumlock.v1.OperatorService/ForceClose"
 	// OperatorServiceListAuditProcedure is the fully-qualified name of the OperatorService's ListAudit
 	// RPC.
 	OperatorServiceListAuditProcedure = "/quorumlock.v1.OperatorService/ListAudit"
@@ -727,6 +730,7 @@ type OperatorServiceClient interface {
 	Revoke(context.Context, *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error)
 	SkipDelay(context.Context, *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error)
 	Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error)
+	ForceClose(context.Context, *connect.Request[wire.ForceClose]) (*connect.Response[wire.OperatorResponse], error)
 	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
 	// Streams a snapshot of the whole state. The chunks, concatenated, are the file.
 	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest]) (*connect.ServerStreamForClient[wire.SaveSnapshotResponse], error)
@@ -769,6 +773,12 @@ func NewOperatorServiceClient(httpClient connect.HTTPClient, baseURL string, opt
 			connect.WithSchema(operatorServiceMethods.ByName("Resize")),
 			connect.WithClientOptions(opts...),
 		),
+		forceClose: connect.NewClient[wire.ForceClose, wire.OperatorResponse](
+			httpClient,
+			baseURL+OperatorServiceForceCloseProcedure,
+			connect.WithSchema(operatorServiceMethods.ByName("ForceClose")),
+			connect.WithClientOptions(opts...),
+		),
 		listAudit: connect.NewClient[wire.ListAuditRequest, wire.ListAuditResponse](
 			httpClient,
 			baseURL+OperatorServiceListAuditProcedure,
@@ -796,6 +806,7 @@ type operatorServiceClient struct {
 	revoke       *connect.Client[wire.Revoke, wire.OperatorResponse]
 	skipDelay    *connect.Client[wire.SkipDelay, wire.OperatorResponse]
 	resize       *connect.Client[wire.Resize, wire.OperatorResponse]
+	forceClose   *connect.Client[wire.ForceClose, wire.OperatorResponse]
 	listAudit    *connect.Client[wire.ListAuditRequest, wire.ListAuditResponse]
 	saveSnapshot *connect.Client[wire.SaveSnapshotRequest, wire.SaveSnapshotResponse]
 	restore      *connect.Client[wire.RestoreRequest, wire.RestoreResponse]
@@ -821,6 +832,11 @@ func (c *operatorServiceClient) Resize(ctx context.Context, req *connect.Request
 	return c.resize.CallUnary(ctx, req)
 }
 
+// ForceClose calls quorumlock.v1.OperatorService.ForceClose.
+func (c *operatorServiceClient) ForceClose(ctx context.Context, req *connect.Request[wire.ForceClose]) (*connect.Response[wire.OperatorResponse], error) {
+	return c.forceClose.CallUnary(ctx, req)
+}
+
 // ListAudit calls quorumlock.v1.OperatorService.ListAudit.
 func (c *operatorServiceClient) ListAudit(ctx context.Context, req *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {
 	return c.listAudit.CallUnary(ctx, req)
@@ -842,6 +858,7 @@ type OperatorServiceHandler interface {
 	Revoke(context.Context, *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error)
 	SkipDelay(context.Context, *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error)
 	Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error)
+	ForceClose(context.Context, *connect.Request[wire.ForceClose]) (*connect.Response[wire.OperatorResponse], error)
 	ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error)
 	// Streams a snapshot of the whole state. The chunks, concatenated, are the file.
 	SaveSnapshot(context.Context, *connect.Request[wire.SaveSnapshotRequest], *connect.ServerStream[wire.SaveSnapshotResponse]) error
@@ -880,6 +897,12 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 		connect.WithSchema(operatorServiceMethods.ByName("Resize")),
 		connect.WithHandlerOptions(opts...),
 	)
+	operatorServiceForceCloseHandler := connect.NewUnaryHandler(
+		OperatorServiceForceCloseProcedure,
+		svc.ForceClose,
+		connect.WithSchema(operatorServiceMethods.ByName("ForceClose")),
+		connect.WithHandlerOptions(opts...),
+	)
 	operatorServiceListAuditHandler := connect.NewUnaryHandler(
 		OperatorServiceListAuditProcedure,
 		svc.ListAudit,
@@ -908,6 +931,8 @@ func NewOperatorServiceHandler(svc OperatorServiceHandler, opts ...connect.Handl
 			operatorServiceSkipDelayHandler.ServeHTTP(w, r)
 		case OperatorServiceResizeProcedure:
 			operatorServiceResizeHandler.ServeHTTP(w, r)
+		case OperatorServiceForceCloseProcedure:
+			operatorServiceForceCloseHandler.ServeHTTP(w, r)
 		case OperatorServiceListAuditProcedure:
 			operatorServiceListAuditHandler.ServeHTTP(w, r)
 		case OperatorServiceSaveSnapshotProcedure:
@@ -937,6 +962,10 @@ func (UnimplementedOperatorServiceHandler) SkipDelay(context.Context, *connect.R
 
 func (UnimplementedOperatorServiceHandler) Resize(context.Context, *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.Resize is not implemented"))
+}
+
+func (UnimplementedOperatorServiceHandler) ForceClose(context.Context, *connect.Request[wire.ForceClose]) (*connect.Response[wire.OperatorResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.OperatorService.ForceClose is not implemented"))
 }
 
 func (UnimplementedOperatorServiceHandler) ListAudit(context.Context, *connect.Request[wire.ListAuditRequest]) (*connect.Response[wire.ListAuditResponse], error) {

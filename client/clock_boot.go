@@ -1,3 +1,5 @@
+//go:build linux || darwin
+
 package client
 
 import (
@@ -22,7 +24,7 @@ const (
 // that. All clients share it.
 var systemClock = sync.OnceValue(func() Clock {
 	var ts unix.Timespec
-	if unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts) != nil {
+	if unix.ClockGettime(suspendClock, &ts) != nil {
 		return RuntimeClock()
 	}
 	start := time.Now()
@@ -36,7 +38,7 @@ var systemClock = sync.OnceValue(func() Clock {
 func sinceBoot() time.Duration {
 	var ts unix.Timespec
 	// This cannot fail: systemClock has tried it.
-	_ = unix.ClockGettime(unix.CLOCK_BOOTTIME, &ts)
+	_ = unix.ClockGettime(suspendClock, &ts)
 	return time.Duration(ts.Nano())
 }
 

@@ -1,0 +1,66 @@
+package admin
+
+import (
+	"time"
+)
+
+// Action is what an operator has done.
+type Action int32
+
+// The actions.
+const (
+	ForceRelease       Action = 1
+	Revoke             Action = 2
+	SkipDelay          Action = 3
+	Resize             Action = 4
+	ForceClose         Action = 5
+	Restore            Action = 6
+	AddMember          Action = 7
+	RemoveMember       Action = 8
+	TransferLeadership Action = 9
+	SaveSnapshot       Action = 10
+	AcknowledgeAlarms  Action = 11
+)
+
+// AuditRecord is one action in the audit log.
+type AuditRecord struct {
+	// ID increases in the order of the log.
+	ID       uint64
+	Action   Action
+	Operator string
+	Reason   string
+	Revision uint64
+	// Time is according to the leader's clock.
+	Time time.Time `field:"wall_unix_ms"`
+	// Lock, HoldID, Token, SessionID and ClientName are those affected.
+	Lock       string
+	HoldID     uint64
+	Token      uint64
+	SessionID  uint64
+	ClientName string
+	// Limit is the new limit of a semaphore.
+	Limit uint64
+	// Member and Address are the node that was added or removed, or the next leader.
+	Member  string
+	Address string
+	// Backup is the one that was restored.
+	Backup *Backup
+	// Imported is set if a restore imported the record, which is then as reliable as the backup.
+	Imported *Import
+}
+
+// Backup identifies a backup.
+type Backup struct {
+	ClusterID string
+	Lineage   string
+	Revision  uint64
+	Token     uint64
+	SHA256    []byte
+}
+
+// Import is the origin of an imported audit record.
+type Import struct {
+	ClusterID string
+	ID        uint64
+	RestoreID uint64
+}

@@ -1,0 +1,15 @@
+// Package admin reads the state of a Quorumlock cluster and changes it on behalf of an operator: locks with
+// their holders and queues, sessions, deadlocks, the audit log, the members and their alarms.
+//
+//	a := admin.New(c) // c is a *client.Client
+//	lock, err := a.Lock(ctx, "orders/42")
+//	for _, h := range lock.Holders {
+//		fmt.Println(h.Client.HostName, h.Token, h.HeldFor)
+//	}
+//
+// Reads are linearizable unless [Stale] is given. Every action has a reason and the name of an operator, which
+// the audit log keeps. Errors are those of package client.
+//
+// convert.go copies answers into the types of this package by the names of their fields; a test checks that
+// no field of an answer is left out.
+package admin

@@ -1,0 +1,79 @@
+package admin
+
+import (
+	"time"
+)
+
+// Status is the state of the cluster.
+type Status struct {
+	ClusterID string
+	// LeaderID is empty if the leader is unknown. NodeID is the answering node.
+	LeaderID string
+	NodeID   string
+	Term     uint64
+	Nodes    []Node
+	// Level is the cluster's feature level.
+	Level        uint32
+	Revision     uint64
+	Lineage      string
+	CommitIndex  uint64
+	AppliedIndex uint64
+	// Token is the last fencing token.
+	Token    uint64
+	Sessions uint64
+	Locks    uint64
+	Waiters  uint64
+	Holds    uint64
+	Settings Settings
+	// GrantsSuspended means that the states of the nodes differ and no majority agrees.
+	GrantsSuspended bool
+	// AgreedIndex is the last log entry after which the answering node's state matched a majority, and
+	// DifferingIndex the last one after which states differed without a majority.
+	AgreedIndex    uint64
+	DifferingIndex uint64
+}
+
+// Node is a member of the cluster.
+type Node struct {
+	ID         string
+	PeerAddr   string
+	ClientAddr string
+	HTTPAddr   string
+	Level      uint32
+	Voter      bool
+	Leader     bool
+	// Reachable means that the answering node reached this node in time.
+	Reachable    bool
+	Incarnation  string
+	AppliedIndex uint64
+	Version      string
+	// Alarms are those that no operator has acknowledged.
+	Alarms []Alarm
+}
+
+// Alarm is a problem that one node has detected.
+type Alarm struct {
+	NodeID   string
+	Message  string
+	Revision uint64
+	Raised   time.Time
+	// Advice says what to do.
+	Advice string
+}
+
+// Settings are the limits of the cluster.
+type Settings struct {
+	MinTTL              time.Duration
+	MaxTTL              time.Duration
+	DefaultTTL          time.Duration
+	MaxSessions         uint64
+	MaxLocks            uint64
+	MaxWaitersPerLock   uint64
+	MaxClaimsPerSession uint64
+	MaxWindow           uint64
+	MaxValueBytes       uint32
+	MaxClientInfoBytes  uint32
+	MaxStateBytes       uint64
+	MaxSessionBytes     uint64
+	MaxLeaseTTL         time.Duration
+}

@@ -1,0 +1,66 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"strconv"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// sessionVerb has the commands on one session.
+func sessionVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:        "session",
+		Usage:       "end a session without its client's consent",
+		Subcommands: []*cli.Command{sessionCloseVerb(dial)},
+	}
+}
+
+// sessionCloseVerb ends a session.
+func sessionCloseVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:      "close",
+		Usage:     "end a session with all its holds and waits",
+		ArgsUsage: "SESSION",
+		Description: "SESSION is the number that qlock sessions shows. The next waiters are granted its locks\n" +
+			"immediately, unless its holds have a lock-delay. Its client is notified but may continue\n" +
+			"for a while: only fencing tokens protect the resource.\n\n" +
+			"Exit codes: 0 done, 66 there is no such session, 69 no serving leader, 64 usage.",
+		Flags: reasonFlags(),
+		Action: func(c *cli.Context) error {
+			id, err := sessionID(c)
+			if err != nil {
+				return err
+			}
+			reason, operator, err := reasonOf(c)
+			if err != nil {
+				return err
+			}
+			return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.ForceClose(ctx, &wire.ForceClose{SessionId: id, Reason: reason, Operator: operator})
+				if errors.Is(err, client.ErrNotFound) {
+					return failf(exitNoSuch, "there is no session %d; see qlock sessions", id)
+				}
+				return done(c, one{answer}, err, "closed session %d", id)
+			})
+		},
+	}
+}
+
+// sessionID returns the argument of session close.
+func sessionID(c *cli.Context) (uint64, error) {
+	const example = "as in qlock session close 4611686018427387921 --reason \"host is off\""
+	args := arguments(c)
+	if len(args) != 1 {
+		return 0, usagef("session close takes one session's number, %s", example)
+	}
+	id, err := strconv.ParseUint(args[0], 10, 64)
+	if err != nil || id == 0 {
+		return 0, usagef("%q is no session's number: give the one that qlock sessions shows, %s", args[0], example)
+	}
+	return id, nil
+}
