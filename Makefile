@@ -9,6 +9,12 @@ STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS     := -X main.version=$(VERSION)
 
+# PORTABLE packages also compile on SYSTEMS, NESTED directories are modules of their own, whose libraries the
+# product does not depend on.
+PORTABLE    := ./client/... ./cmd/qlock/...
+SYSTEMS     := darwin windows
+NESTED      := client/otelquorumlock scripts/openapi
+
 # FUZZTIME is how long each fuzz target runs in "make fuzz" and "make check".
 FUZZTIME    ?= 30s
 # BENCH selects benchmarks. ROUNDS and BENCHTIME are how often and how long each of them runs. BASE is the
@@ -101,6 +107,7 @@ test: ## format, vet, staticcheck and all tests, with the race detector where an
 .PHONY: beside
 beside: lint
 	@$(MAKE) --no-print-directory norace
+	@$(MAKE) --no-print-directory portable nested
 
 .PHONY: lint
 lint: packages ## gofmt, go vet and staticcheck
@@ -108,6 +115,21 @@ lint: packages ## gofmt, go vet and staticcheck
 	if [ -n "$$unformatted" ]; then echo "gofmt would change:"; echo "$$unformatted"; exit 1; fi
 	$(NICE) $(GO) vet ./...
 	$(NICE) $(STATICCHECK) ./...
+
+.PHONY: portable
+portable: ## build and vet the SDK and qlock for other systems
+	@for system in $(SYSTEMS); do \
+		echo "go build and go vet for $$system"; \
+		GOOS=$$system CGO_ENABLED=0 $(NICE) $(GO) build -o /dev/null $(PORTABLE) && \
+			GOOS=$$system CGO_ENABLED=0 $(NICE) $(GO) vet $(PORTABLE) || exit 1; \
+	done
+
+.PHONY: nested
+nested: ## go vet, staticcheck and tests of the nested modules
+	@for module in $(NESTED); do \
+		(cd $$module && $(NICE) $(GO) vet ./... && $(NICE) $(STATICCHECK) ./... && \
+			$(NICE) $(GO) test -vet=off -timeout 5m ./...) || exit 1; \
+	done
 
 .PHONY: packages
 packages:
@@ -178,6 +200,7 @@ check: lint ## the long versions of everything: between one and two hours
 	$(GO) test -vet=off -timeout 15m -short -run '^$$' -bench . -benchtime 1x ./...
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
+	@$(MAKE) --no-print-directory portable nested
 	cd scripts/compare && $(GO) vet ./... && $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...
 
 # The long tests of processes take half an hour and a fifth of a core. What only computes runs beside them, with

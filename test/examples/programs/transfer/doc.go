@@ -1,0 +1,2 @@
+// Command transfer holds the locks of two accounts at once.
+package main
