@@ -156,29 +156,33 @@ func watchError(c *cli.Context, err error) error {
 type sessionNames struct {
 	svc   service
 	known map[uint64]string
-	asked time.Time
+	ended map[uint64]string // what was known before the last read: events of ended sessions may follow
+	again time.Time         // when they may be read again
 }
 
 const (
-	// namesInterval is the shortest time between two reads of the sessions.
-	namesInterval = 2 * time.Second
+	// namesInterval is the shortest time between two reads of the sessions, namesRest how many times as long as
+	// the last read it is at least, since a cluster may have very many sessions.
+	namesInterval = 50 * time.Millisecond
+	namesRest     = 20
 	namesTimeout  = 500 * time.Millisecond
 )
 
 // of returns the owner of a session, or its id.
 func (n *sessionNames) of(ctx context.Context, id uint64) string {
-	if n.known[id] == "" && id != 0 && time.Since(n.asked) > namesInterval {
+	if cmp.Or(n.known[id], n.ended[id]) == "" && id != 0 && !time.Now().Before(n.again) {
 		ctx, cancel := context.WithTimeout(ctx, namesTimeout)
 		defer cancel()
-		n.asked = time.Now()
+		began := time.Now()
 		if sessions, err := allSessions(ctx, n.svc); err == nil {
-			n.known = make(map[uint64]string, len(sessions))
+			n.known, n.ended = make(map[uint64]string, len(sessions)), n.known
 			for _, s := range sessions {
 				n.known[s.GetSessionId()] = owner(s.GetClient(), s.GetSessionId())
 			}
 		}
+		n.again = time.Now().Add(max(namesInterval, namesRest*time.Since(began)))
 	}
-	return cmp.Or(n.known[id], fmt.Sprintf("session %d", id))
+	return cmp.Or(n.known[id], n.ended[id], fmt.Sprintf("session %d", id))
 }
 
 // eventLine describes an event for people.
