@@ -19,8 +19,9 @@ type extras struct {
 	graceEnd  time.Duration // when the hold is forced away, if graced
 	expires   bool          // the leader reported that the bound ends before the grace
 	extends   []pendingExtend
-	upgrades  int     // in flight
-	undecided []*call // calls refused with NOT_HELD while an upgrade may have changed the token
+	upgrades  int                     // in flight
+	undecided []*call                 // calls refused with NOT_HELD while an upgrade may have changed the token
+	grantedAt map[*Hold]time.Duration // by handle, for [Hooks]
 
 	notices
 }

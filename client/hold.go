@@ -21,7 +21,6 @@ type Hold struct {
 
 	// Guarded by the client's mutex.
 	asked    context.Context // the ctx of the acquire
-	since    time.Duration   // when the grant arrived; only set for [Hooks]
 	ctx      holdContext     // created on first use
 	cancel   context.CancelCauseFunc
 	next     *Hold         // the next handle of the same held

@@ -58,6 +58,8 @@ func (c *Client) observeEnd(h *Hold, reason error) {
 	if hook == nil || h.asked == nil {
 		return
 	}
-	end := HoldEnd{context.WithoutCancel(h.asked), h.held.allNames(), h.held.token.Load(), c.mu.now() - h.since, reason}
+	granted := h.held.extra().grantedAt[h]
+	delete(h.held.extra().grantedAt, h)
+	end := HoldEnd{context.WithoutCancel(h.asked), h.held.allNames(), h.held.token.Load(), c.mu.now() - granted, reason}
 	c.notes = append(c.notes, note{call: func() { hook(end) }})
 }

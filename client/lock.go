@@ -312,7 +312,11 @@ func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 	}
 	h.asked = a.ctx
 	if s.client.cfg.Hooks.HoldEnded != nil {
-		h.since = s.client.mu.now()
+		r := h.held.extra()
+		if r.grantedAt == nil {
+			r.grantedAt = map[*Hold]time.Duration{}
+		}
+		r.grantedAt[h] = s.client.mu.now()
 	}
 	return h
 }
