@@ -59,9 +59,9 @@ type Holder struct {
 	// HeartbeatAge is the time since the session's last heartbeat. Only the leader knows it; nil elsewhere.
 	HeartbeatAge *time.Duration
 	// Leased is set for a lease, whose client sends no heartbeats but extends it. RemainingLease is the time until
-	// it ends unless it is extended; nil if not known.
+	// it ends unless it is extended; 0 if not known.
 	Leased         bool
-	RemainingLease *time.Duration
+	RemainingLease time.Duration
 	// Count is how many acquires of a reentrant owner the hold represents.
 	Count uint32
 	// MaxHold is the maximum duration of the hold; 0 means unlimited. RemainingHold is the time until the

@@ -52,16 +52,19 @@ func heartbeat(h *wire.HolderInfo) string {
 	switch {
 	case !h.GetLeased():
 		return ago(h.HeartbeatAgeMs)
-	case h.RemainingLeaseMs == nil:
+	case h.GetRemainingLeaseMs() == 0:
 		return "lease"
 	}
-	return "lease for " + millis(h.GetRemainingLeaseMs())
+	return "lease for " + millis(uint64(h.GetRemainingLeaseMs()))
 }
 
 // liveness is heartbeat within a sentence.
 func liveness(h *wire.HolderInfo) string {
 	if h.GetLeased() {
-		return "lease for another " + left(h.RemainingLeaseMs)
+		if h.GetRemainingLeaseMs() == 0 {
+			return "lease"
+		}
+		return "lease for another " + millis(uint64(h.GetRemainingLeaseMs()))
 	}
 	return "heartbeat " + ago(h.HeartbeatAgeMs)
 }

@@ -541,8 +541,10 @@ type HolderInfo struct {
 	Token     uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
 	SessionId uint64                 `protobuf:"varint,3,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	// The owner key within the session; 0 means the session itself.
-	Owner         uint64      `protobuf:"varint,4,opt,name=owner,proto3" json:"owner,omitempty"`
-	Mode          Mode        `protobuf:"varint,5,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
+	Owner uint64 `protobuf:"varint,4,opt,name=owner,proto3" json:"owner,omitempty"`
+	Mode  Mode   `protobuf:"varint,5,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
+	// A lease: its client sends no heartbeats, but extends it.
+	Leased        bool        `protobuf:"varint,19,opt,name=leased,proto3" json:"leased,omitempty"`
 	Value         []byte      `protobuf:"bytes,6,opt,name=value,proto3" json:"value,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,7,opt,name=client,proto3" json:"client,omitempty"`
 	GrantedUnixMs int64       `protobuf:"varint,8,opt,name=granted_unix_ms,json=grantedUnixMs,proto3" json:"granted_unix_ms,omitempty"`
@@ -563,16 +565,14 @@ type HolderInfo struct {
 	// Absent if there is none. Known only to the leader.
 	RemainingHoldMs *uint64 `protobuf:"varint,15,opt,name=remaining_hold_ms,json=remainingHoldMs,proto3,oneof" json:"remaining_hold_ms,omitempty"`
 	LockDelayMs     uint32  `protobuf:"varint,16,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
+	// Time until the lease ends unless it is extended; 0 if that is not known, which only the leader knows.
+	RemainingLeaseMs uint32 `protobuf:"varint,20,opt,name=remaining_lease_ms,json=remainingLeaseMs,proto3" json:"remaining_lease_ms,omitempty"`
 	// Set if an operator has revoked the hold.
 	Revocation *Revocation `protobuf:"bytes,17,opt,name=revocation,proto3" json:"revocation,omitempty"`
 	// The names of all its locks if it has several; empty otherwise.
-	Locks []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
-	// A lease: its client sends no heartbeats, but extends it.
-	Leased bool `protobuf:"varint,19,opt,name=leased,proto3" json:"leased,omitempty"`
-	// Time until the lease ends unless it is extended. Known only to the leader.
-	RemainingLeaseMs *uint64 `protobuf:"varint,20,opt,name=remaining_lease_ms,json=remainingLeaseMs,proto3,oneof" json:"remaining_lease_ms,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	Locks         []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HolderInfo) Reset() {
@@ -638,6 +638,13 @@ func (x *HolderInfo) GetMode() Mode {
 		return x.Mode
 	}
 	return Mode_MODE_UNSPECIFIED
+}
+
+func (x *HolderInfo) GetLeased() bool {
+	if x != nil {
+		return x.Leased
+	}
+	return false
 }
 
 func (x *HolderInfo) GetValue() []byte {
@@ -717,6 +724,13 @@ func (x *HolderInfo) GetLockDelayMs() uint32 {
 	return 0
 }
 
+func (x *HolderInfo) GetRemainingLeaseMs() uint32 {
+	if x != nil {
+		return x.RemainingLeaseMs
+	}
+	return 0
+}
+
 func (x *HolderInfo) GetRevocation() *Revocation {
 	if x != nil {
 		return x.Revocation
@@ -729,20 +743,6 @@ func (x *HolderInfo) GetLocks() []string {
 		return x.Locks
 	}
 	return nil
-}
-
-func (x *HolderInfo) GetLeased() bool {
-	if x != nil {
-		return x.Leased
-	}
-	return false
-}
-
-func (x *HolderInfo) GetRemainingLeaseMs() uint64 {
-	if x != nil && x.RemainingLeaseMs != nil {
-		return *x.RemainingLeaseMs
-	}
-	return 0
 }
 
 // DelayInfo is a hold that expired or was forced to end, and whose mode or permits remain
@@ -2229,7 +2229,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x121\n" +
 	"\x15process_start_unix_ms\x18\x05 \x01(\x03R\x12processStartUnixMs\x12,\n" +
 	"\x06labels\x18\x06 \x03(\v2\x14.quorumlock.v1.LabelR\x06labels\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\xf8\x05\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\xdc\x05\n" +
 	"\n" +
 	"HolderInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2237,7 +2237,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"session_id\x18\x03 \x01(\x04R\tsessionId\x12\x14\n" +
 	"\x05owner\x18\x04 \x01(\x04R\x05owner\x12'\n" +
-	"\x04mode\x18\x05 \x01(\x0e2\x13.quorumlock.v1.ModeR\x04mode\x12\x14\n" +
+	"\x04mode\x18\x05 \x01(\x0e2\x13.quorumlock.v1.ModeR\x04mode\x12\x16\n" +
+	"\x06leased\x18\x13 \x01(\bR\x06leased\x12\x14\n" +
 	"\x05value\x18\x06 \x01(\fR\x05value\x121\n" +
 	"\x06client\x18\a \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x12&\n" +
 	"\x0fgranted_unix_ms\x18\b \x01(\x03R\rgrantedUnixMs\x12\x1e\n" +
@@ -2249,16 +2250,14 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x05count\x18\r \x01(\rR\x05count\x12\x1e\n" +
 	"\vmax_hold_ms\x18\x0e \x01(\rR\tmaxHoldMs\x12/\n" +
 	"\x11remaining_hold_ms\x18\x0f \x01(\x04H\x01R\x0fremainingHoldMs\x88\x01\x01\x12\"\n" +
-	"\rlock_delay_ms\x18\x10 \x01(\rR\vlockDelayMs\x129\n" +
+	"\rlock_delay_ms\x18\x10 \x01(\rR\vlockDelayMs\x12,\n" +
+	"\x12remaining_lease_ms\x18\x14 \x01(\rR\x10remainingLeaseMs\x129\n" +
 	"\n" +
 	"revocation\x18\x11 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
 	"revocation\x12\x14\n" +
-	"\x05locks\x18\x12 \x03(\tR\x05locks\x12\x16\n" +
-	"\x06leased\x18\x13 \x01(\bR\x06leased\x121\n" +
-	"\x12remaining_lease_ms\x18\x14 \x01(\x04H\x02R\x10remainingLeaseMs\x88\x01\x01B\x13\n" +
+	"\x05locks\x18\x12 \x03(\tR\x05locksB\x13\n" +
 	"\x11_heartbeat_age_msB\x14\n" +
-	"\x12_remaining_hold_msB\x15\n" +
-	"\x13_remaining_lease_ms\"\x9d\x02\n" +
+	"\x12_remaining_hold_ms\"\x9d\x02\n" +
 	"\tDelayInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1d\n" +

@@ -36,7 +36,9 @@ func (r *Reader) FillHolders(holders []*wire.HolderInfo) {
 		h.HeldForMs = since(now, h.GetGrantedUnixMs())
 		h.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(h.GetSessionId()))
 		if h.GetLeased() {
-			h.RemainingLeaseMs = milliseconds(r.source.Remaining(h.GetSessionId()))
+			if left, known := r.source.Remaining(h.GetSessionId()); known {
+				h.RemainingLeaseMs = uint32(max(left, time.Millisecond).Milliseconds())
+			}
 		}
 		h.RemainingHoldMs = milliseconds(r.source.HoldRemaining(h.GetHoldId()))
 	}
