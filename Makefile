@@ -32,6 +32,9 @@ CLOCKED     := ./server/httpapi ./cmd/qlock ./cmd/qlockd ./server
 # holds for EXAMPLES, whose database takes longer to compile than everything else.
 FAULTS      := ./test/process ./test/hostile ./test/disk
 EXAMPLES    := ./test/migrate ./test/examples/...
+# Tests of CLOCKED, FAULTS and EXAMPLES build and run programs. The test cache does not see changes of those, so it
+# would report passes of earlier programs: UNCACHED is part of every run of these packages.
+UNCACHED    := -count=1
 TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and the SERIAL_TESTS of SERIAL_IN compute in one goroutine and cannot have races. "make test"
@@ -128,7 +131,7 @@ portable: ## build and vet the SDK and qlock for other systems
 nested: ## go vet, staticcheck and tests of the nested modules
 	@for module in $(NESTED); do \
 		(cd $$module && $(NICE) $(GO) vet ./... && $(NICE) $(STATICCHECK) ./... && \
-			$(NICE) $(GO) test -vet=off -timeout 5m ./...) || exit 1; \
+			$(NICE) $(GO) test -vet=off $(UNCACHED) -timeout 5m ./...) || exit 1; \
 	done
 
 .PHONY: packages
@@ -147,13 +150,13 @@ norace: ## the state machine, two hundred clusters, allocations and whatever has
 
 .PHONY: faults
 faults: packages ## tests that hurt processes, and the examples
-	$(GO) test -vet=off -timeout 5m -p 2 $(FAULTS)
-	$(GO) test -vet=off -timeout 5m -p 1 $(EXAMPLES)
+	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 2 $(FAULTS)
+	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 1 $(EXAMPLES)
 
 # clocked takes about as long with one package at a time as faults takes with two.
 .PHONY: clocked
 clocked: race-packages
-	$(RACE_ONLY) -timeout 5m -p 1 $(CLOCKED)
+	$(RACE_ONLY) $(UNCACHED) -timeout 5m -p 1 $(CLOCKED)
 
 .PHONY: race
 race: faults clocked ## all other tests, with the race detector
@@ -193,10 +196,10 @@ generate: ## regenerate the schema's code and the demo's data
 .PHONY: check
 check: lint ## the long versions of everything: between one and two hours
 	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' check-processes check-computed
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 15m -run '^TestFailover$$' ./test/process
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
-	$(RACE) -timeout 5m -p 1 $(FAULTS)
-	QUORUMLOCK_CHECK=1 $(RACE) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -run '^TestFailover$$' ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
+	$(RACE) $(UNCACHED) -timeout 5m -p 1 $(FAULTS)
+	QUORUMLOCK_CHECK=1 $(RACE) $(UNCACHED) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
 	$(GO) test -vet=off -timeout 15m -short -run '^$$' -bench . -benchtime 1x ./...
 	scripts/fuzz.sh $(FUZZTIME)
 	scripts/generate.sh --check
@@ -207,7 +210,7 @@ check: lint ## the long versions of everything: between one and two hours
 # a lower priority. TestFailover bounds times and runs alone, after them.
 .PHONY: check-processes
 check-processes: packages
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off -timeout 60m -skip '^TestFailover$$' ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 60m -skip '^TestFailover$$' ./test/process
 
 .PHONY: check-computed
 check-computed: packages race-packages

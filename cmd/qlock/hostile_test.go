@@ -5,6 +5,8 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"io"
 	"maps"
 	"slices"
 	"strings"
@@ -14,6 +16,7 @@ import (
 	"github.com/urfave/cli/v2"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
+	"gopkg.in/yaml.v3"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/internal/wirecall"
@@ -143,6 +146,24 @@ func TestHostileTextsAreEscaped(t *testing.T) {
 	}
 }
 
+// checkYAMLEvents checks that the output is one document for each event, with its exact texts.
+func checkYAMLEvents(t *testing.T, text string, want int) {
+	t.Helper()
+	decoder, found := yaml.NewDecoder(strings.NewReader(text)), 0
+	for {
+		var event map[string]any
+		if err := decoder.Decode(&event); err != nil {
+			if !errors.Is(err, io.EOF) || found != want {
+				t.Errorf("%d documents for %d events, %v: %q", found, want, err, text)
+			}
+			return
+		}
+		if found++; event["lineage"] != hostile {
+			t.Errorf("not the exact text: %q", event["lineage"])
+		}
+	}
+}
+
 // TestHostileEventsAreEscaped checks watch, whose lines are events.
 func TestHostileEventsAreEscaped(t *testing.T) {
 	all := events()
@@ -153,10 +174,11 @@ func TestHostileEventsAreEscaped(t *testing.T) {
 		s := &scripted{batches: []wirecall.Batch{{Lineage: hostile, Revision: 300}, {Events: all, Lineage: hostile, Revision: 300}}, last: &client.CompactedError{Message: hostile}}
 		got := execTest(t, watching(t, s).dialer, "watch", "-o", format)
 		checkEscaped(t, "watch's stderr", got.err)
-		lines := strings.Split(strings.TrimSuffix(got.out, "\n"), "\n")
 		if format == "yaml" {
-			continue // TestYAMLIsTheJSON checks it
+			checkYAMLEvents(t, got.out, len(all))
+			continue
 		}
+		lines := strings.Split(strings.TrimSuffix(got.out, "\n"), "\n")
 		if len(lines) != len(all) {
 			t.Errorf("%d lines for %d events: %q", len(lines), len(all), got.out)
 		}
