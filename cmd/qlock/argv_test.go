@@ -205,7 +205,11 @@ func execTest(t *testing.T, dial dialer, words ...string) execution {
 
 func execInput(t *testing.T, dial dialer, input string, words ...string) execution {
 	t.Helper()
-	std := console{in: scratch(t, input), out: scratch(t, ""), err: scratch(t, "")}
+	return execConsole(t, console{in: scratch(t, input), out: scratch(t, ""), err: scratch(t, "")}, dial, words...)
+}
+
+func execConsole(t *testing.T, std console, dial dialer, words ...string) execution {
+	t.Helper()
 	code := execute(words, std, dial)
 	return execution{code, content(t, std.out), content(t, std.err)}
 }

@@ -3,7 +3,6 @@
 package main
 
 import (
-	"context"
 	"reflect"
 	"slices"
 	"strings"
@@ -81,20 +80,12 @@ func TestElectionSessionsNameTheLeader(t *testing.T) {
 
 func TestWaitingForSeveral(t *testing.T) {
 	s := newScene(t, 15*time.Second)
-	told := make(chan struct{})
 	s.service.getLock = func(req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
 		if req.GetName() == "a" {
 			return &wire.GetLockResponse{Name: "a"}, nil
 		}
-		defer close(told)
 		return &wire.GetLockResponse{Name: req.GetName(), QueueLength: 1, HolderCount: 3, Holders: []*wire.HolderInfo{
 			{SessionId: 9, HeldForMs: 65_000}, {SessionId: 10}, {SessionId: 11}}}, nil
 	}
-	lock := s.session.lock
-	s.session.lock = func(ctx context.Context, name string, wait time.Duration) (hold, error) {
-		<-told
-		return lock(ctx, name, wait)
-	}
-	got := execTest(t, s.service.dialer, "run", "a", "b", "--", "true")
-	wantCode(t, got, 0, "waiting for a, b: b is held by session 9 and 2 others for 1m5s, 1 waiter in the queue")
+	s.wantReport("waiting for a, b: b is held by session 9 and 2 others for 1m5s, 1 waiter in the queue", "run", "a", "b", "--", "true")
 }

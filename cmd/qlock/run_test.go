@@ -319,17 +319,23 @@ func TestGracePeriodFollowsFromTheTTL(t *testing.T) {
 
 func TestRunReportsWhatItWaitsFor(t *testing.T) {
 	s := newScene(t, 15*time.Second)
-	told := make(chan struct{})
 	s.service.getLock = func(req *wire.GetLockRequest) (*wire.GetLockResponse, error) {
-		defer close(told)
 		return &wire.GetLockResponse{Name: req.GetName(), QueueLength: 3, Holders: []*wire.HolderInfo{{
 			SessionId: 9, HeldForMs: 65_000, Client: &wire.ClientInfo{HostName: "web1", Pid: 42, Name: "refund"}}}}, nil
 	}
-	s.session.lock = func(context.Context, string, time.Duration) (hold, error) {
-		<-told
-		return s.hold, nil
+	s.wantReport("waiting for orders/42, held by web1/42 refund for 1m5s, 3 waiters in the queue", "run", "orders/42", "--", "true")
+}
+
+// wantReport runs a command whose lock is granted once the report is on stderr.
+func (s *scene) wantReport(report string, words ...string) {
+	s.t.Helper()
+	std := console{in: scratch(s.t, ""), out: scratch(s.t, ""), err: scratch(s.t, "")}
+	lock := s.session.lock
+	s.session.lock = func(ctx context.Context, name string, wait time.Duration) (hold, error) {
+		eventually(s.t, "it reports "+report, func() bool { return strings.Contains(content(s.t, std.err), report) })
+		return lock(ctx, name, wait)
 	}
-	wantCode(t, s.run(nil, "true"), 0, "waiting for orders/42, held by web1/42 refund for 1m5s, 3 waiters in the queue")
+	wantCode(s.t, execConsole(s.t, std, s.service.dialer, words...), 0, report)
 }
 
 func TestASignalEndsTheWait(t *testing.T) {
