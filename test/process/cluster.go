@@ -217,10 +217,18 @@ func (c *Cluster) Perish(ids ...string) {
 	}
 }
 
-// Stop freezes a node's process. Continue resumes it.
+// Stop stops a node's process. Continue resumes it. On a loaded machine, some of its threads may still run for
+// milliseconds, and even answer a request.
 func (c *Cluster) Stop(id string) { c.t.Helper(); c.Signal(syscall.SIGSTOP, id) }
 
-// Continue resumes a frozen process.
+// Freeze stops a node's process and waits until all of its threads have stopped.
+func (c *Cluster) Freeze(id string) {
+	c.t.Helper()
+	c.Stop(id)
+	c.Await(id+" is frozen", WaitTimeout, func(context.Context) error { return frozen(c.Pid(id)) })
+}
+
+// Continue resumes a stopped process.
 func (c *Cluster) Continue(id string) { c.t.Helper(); c.Signal(syscall.SIGCONT, id) }
 
 // Terminate sends SIGTERM to processes, to all of them before it waits for the first, and expects exit code

@@ -2,7 +2,6 @@ package process
 
 import (
 	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -37,8 +36,7 @@ func (c *Cluster) Copy(id string, of CopyOf) (dir string) {
 		c.t.Fatal(err)
 	}
 	if of == Frozen {
-		c.Stop(id)
-		c.Await(id+" is frozen", WaitTimeout, func(context.Context) error { return frozen(c.Pid(id)) })
+		c.Freeze(id)
 	}
 	err = copyTree(n.dir, dir)
 	if of == Frozen {

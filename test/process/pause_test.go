@@ -67,7 +67,7 @@ func TestPausedLeaderAnswersNoStaleRead(t *testing.T) {
 		t.Fatal(err)
 	}
 	old := c.Leader()
-	c.Stop(old)
+	c.Freeze(old)
 	answers := make(chan readAnswer, 1)
 	go func() { answers <- readFrom(ctx, c.HTTP(old), "read") }()
 
