@@ -16,7 +16,7 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite"
+	_ "github.com/mattn/go-sqlite3"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/client/admin"
@@ -169,7 +169,7 @@ func TestPrograms(t *testing.T) {
 
 func (p *programs) handler(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "accounts")
-	db, err := sql.Open("sqlite", path)
+	db, err := sql.Open("sqlite3", path)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 
-	_ "modernc.org/sqlite"
+	_ "github.com/mattn/go-sqlite3"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/client/fence"
@@ -60,7 +60,7 @@ func runNightly(ctx context.Context, session *client.Session) error {
 // A late write of an earlier holder is rejected by the row itself.
 func Example_database() {
 	ctx := context.Background()
-	db, err := sql.Open("sqlite", "file:orders?mode=memory&cache=shared")
+	db, err := sql.Open("sqlite3", "file:orders?mode=memory&cache=shared")
 	if err != nil {
 		fmt.Println(err)
 		return

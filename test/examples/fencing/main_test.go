@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	_ "modernc.org/sqlite"
+	_ "github.com/mattn/go-sqlite3"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/single"
@@ -39,7 +39,7 @@ func run(m *testing.M) int {
 
 // open opens a database file, each time with separate connections.
 func open(path string) (*sql.DB, error) {
-	return sql.Open("sqlite", "file:"+path+"?_pragma=busy_timeout(60000)&_pragma=synchronous(off)")
+	return sql.Open("sqlite3", "file:"+path+"?_busy_timeout=60000&_sync=OFF")
 }
 
 // machine runs a process that can be stopped as by SIGSTOP or by pausing its virtual machine: it sends and

@@ -8,7 +8,7 @@ import (
 	"os"
 	"time"
 
-	_ "modernc.org/sqlite"
+	_ "github.com/mattn/go-sqlite3"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/client/fence"
@@ -20,7 +20,7 @@ func main() {
 		log.Fatal(err)
 	}
 	s := c.Supervise(client.SupervisedOptions{FailFast: true})
-	db, err := sql.Open("sqlite", os.Getenv("DATABASE"))
+	db, err := sql.Open("sqlite3", os.Getenv("DATABASE"))
 	if err != nil {
 		log.Fatal(err)
 	}
