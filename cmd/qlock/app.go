@@ -11,8 +11,8 @@ import (
 )
 
 const (
-	// defaultTimeout bounds a read. It is longer than a failover takes, and a wrong endpoint is reported within 2 s.
-	defaultTimeout = 1500 * time.Millisecond
+	// defaultTimeout bounds a read.
+	defaultTimeout = 2 * time.Second
 	// openTimeout is how long run looks for a leader before it has joined a queue. It is longer than a failover
 	// takes, and short enough for a user who mistyped an endpoint.
 	openTimeout = 10 * time.Second
