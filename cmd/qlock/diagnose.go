@@ -9,6 +9,8 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
@@ -16,6 +18,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -25,6 +28,8 @@ const (
 	diagnoseAfter = 200 * time.Millisecond
 	// diagnoseTimeout bounds the check of one endpoint.
 	diagnoseTimeout = time.Second
+	// diagnosePart: a command without an answer checks the endpoints again in the last tenth of its time.
+	diagnosePart = 10
 )
 
 // finding is what the check of an endpoint has found.
@@ -35,7 +40,7 @@ type finding struct {
 	final bool
 }
 
-// misdialled is returned when every endpoint has a final finding.
+// misdialled is returned when no endpoint works.
 type misdialled struct{ findings []finding }
 
 // Error has one line for each endpoint.
@@ -47,44 +52,63 @@ func (m *misdialled) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// watchEndpoints returns a context that ends with a *misdialled as its cause if the command has no answer soon
-// and its endpoints can never work. stop must be called when the command has its answer. Only a real cluster has
-// endpoints.
+// code is the command's exit code: a wrong command line, or nodes that are not there.
+func (m *misdialled) code() int {
+	if hopeless(m.findings) {
+		return exitUsage
+	}
+	return exitNoLeader
+}
+
+// Is makes nodes that are not there count as an unavailable cluster, for which a command may keep waiting.
+func (m *misdialled) Is(target error) bool {
+	return target == client.ErrUnavailable && m.code() == exitNoLeader
+}
+
+// watchEndpoints returns a context that ends with a *misdialled as its cause if the command has no answer: soon
+// if no endpoint can ever work, and just before its deadline if none works then. stop must be called when the
+// command has its answer. Only a real cluster has endpoints.
 func watchEndpoints(parent context.Context, c *cli.Context, svc service) (ctx context.Context, stop func()) {
 	if _, real := svc.(cluster); !real {
 		return parent, func() {}
 	}
 	ctx, cancel := context.WithCancelCause(parent)
-	var check sync.WaitGroup
-	check.Go(func() {
-		soon := time.NewTimer(diagnoseAfter)
-		defer soon.Stop()
+	var checks sync.WaitGroup
+	check := func(after, bound time.Duration, wrong func([]finding) bool) {
+		at := time.NewTimer(after)
+		defer at.Stop()
 		select {
-		case <-soon.C:
+		case <-at.C:
 		case <-ctx.Done():
 			return
 		}
-		if findings := diagnose(ctx, c); hopeless(findings) && ctx.Err() == nil {
+		if findings := diagnose(ctx, c, bound); wrong(findings) && ctx.Err() == nil {
 			cancel(&misdialled{findings})
 		}
-	})
+	}
+	checks.Go(func() { check(diagnoseAfter, diagnoseTimeout, hopeless) })
+	if deadline, bounded := ctx.Deadline(); bounded {
+		part := min(time.Until(deadline)/diagnosePart, diagnoseTimeout)
+		checks.Go(func() { check(time.Until(deadline)-part, part/2, useless) })
+	}
 	return ctx, func() {
 		cancel(nil)
-		check.Wait()
+		checks.Wait()
 	}
 }
 
+// hopeless reports whether no endpoint can ever work.
 func hopeless(findings []finding) bool {
-	for _, f := range findings {
-		if !f.final {
-			return false
-		}
-	}
-	return len(findings) > 0
+	return len(findings) > 0 && !slices.ContainsFunc(findings, func(f finding) bool { return !f.final })
 }
 
-// diagnose checks all endpoints in parallel.
-func diagnose(ctx context.Context, c *cli.Context) []finding {
+// useless reports whether no endpoint works now.
+func useless(findings []finding) bool {
+	return len(findings) > 0 && !slices.ContainsFunc(findings, func(f finding) bool { return f.text == "" })
+}
+
+// diagnose checks all endpoints in parallel, each within bound.
+func diagnose(ctx context.Context, c *cli.Context, bound time.Duration) []finding {
 	secure, err := clientTLS(c)
 	if err != nil {
 		return nil // the command reports that itself
@@ -94,7 +118,7 @@ func diagnose(ctx context.Context, c *cli.Context) []finding {
 	var wg sync.WaitGroup
 	for i, addr := range addrs {
 		wg.Go(func() {
-			ctx, cancel := context.WithTimeout(ctx, diagnoseTimeout)
+			ctx, cancel := context.WithTimeout(ctx, bound)
 			defer cancel()
 			findings[i] = examine(ctx, addr, secure)
 			findings[i].addr = printable(addr)
@@ -150,6 +174,8 @@ func unreachable(err error) finding {
 		return finding{text: "has no address: check the name", final: true}
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return finding{text: "refuses connections: start qlockd there, or correct --endpoints"}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
+		return finding{text: "does not answer: check the network, or correct --endpoints"}
 	}
 	return finding{text: "cannot be reached: " + oneLine(err.Error())}
 }
@@ -208,7 +234,7 @@ func unanswered(ctx context.Context, addr string, secure bool, seen []byte, err 
 	case len(seen) > 0:
 		return finding{text: fmt.Sprintf("is not a Quorumlock client port (it answers %.20q): the client port is 7400 by default", seen), final: true}
 	case ctx.Err() != nil:
-		return finding{text: "does not answer"}
+		return finding{text: "does not answer: see qlockd's log there"}
 	}
 	return finding{text: "is not a client port: it closes the connection; the client port is 7400 by default"}
 }

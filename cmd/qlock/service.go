@@ -236,13 +236,16 @@ func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.
 	})
 }
 
-// withEndpoints adds the endpoints to an error if there was no leader. It does not do so for an unknown outcome:
-// then a leader had the request and the connection broke.
+// withEndpoints adds what the check of the endpoints has found, or else the endpoints, to an error if there was
+// no leader. It does not do so for an unknown outcome: then a leader had the request and the connection broke.
 func withEndpoints(c *cli.Context, err error) error {
-	if wrong := (*misdialled)(nil); errors.As(err, &wrong) {
-		return &failure{code: exitUsage, cause: wrong}
+	if errors.Is(err, client.ErrUncertain) {
+		return err
 	}
-	if exitCode(err) == exitNoLeader && !errors.Is(err, client.ErrUncertain) {
+	if wrong := (*misdialled)(nil); errors.As(err, &wrong) {
+		return &failure{code: wrong.code(), cause: wrong}
+	}
+	if exitCode(err) == exitNoLeader {
 		return fmt.Errorf("no serving leader at %s: %w", strings.Join(endpoints(c), ","), err)
 	}
 	return err
