@@ -69,7 +69,7 @@ func TestMistakes(t *testing.T) {
 	s := startNode(t, secure, "--id", "n1", "--peer-addr", free[5], "--data-dir", filepath.Join(dir, "s"), "--tls-ca", filepath.Join(certs, "ca.crt"),
 		"--tls-cert", filepath.Join(at, "server.crt"), "--tls-key", filepath.Join(at, "server.key"))
 	defer s.stop()
-	ssh, mute := banner(t, "SSH-2.0-OpenSSH_9.6\r\n"), silent(t)
+	ssh, idle := banner(t, "SSH-2.0-OpenSSH_9.6\r\n"), silent(t)
 	ca, cert, key := filepath.Join(certs, "ca.crt"), filepath.Join(certs, "clients/me/client.crt"), filepath.Join(certs, "clients/me/client.key")
 	await(t, plain)
 	awaitTLS(t, secure, ca, cert, key)
@@ -78,12 +78,12 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace := strings.NewReplacer(config, "CONFIG", plain, "PLAIN", http, "HTTP", secure, "SECURE", nobody, "NOBODY", ssh, "SSH", mute, "MUTE", dir, "DIR")
+	replace := strings.NewReplacer(config, "CONFIG", plain, "PLAIN", http, "HTTP", secure, "SECURE", nobody, "NOBODY", ssh, "SSH", idle, "IDLE", dir, "DIR")
 	var all strings.Builder
 	for _, words := range [][]string{
 		{"status", "--endpoints", nobody},
-		{"status", "--endpoints", mute},
-		{"status", "--endpoints", nobody + "," + mute},
+		{"status", "--endpoints", idle},
+		{"status", "--endpoints", nobody + "," + idle},
 		{"locks", "--endpoints", nobody},
 		{"status", "--endpoints", "no-such-host.invalid:7400"},
 		{"status", "--endpoints", http},
