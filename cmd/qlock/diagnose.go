@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -38,9 +37,11 @@ type finding struct {
 	text string // what is wrong and what to do; empty if the endpoint is a node's client port
 	// final is set if no retry can help: the command line does not fit what listens there.
 	final bool
+	// refused is set if nothing listens there.
+	refused bool
 }
 
-// misdialled is returned when no endpoint works.
+// misdialled is returned when no endpoint works. Endpoints that are only slow do not count.
 type misdialled struct{ findings []finding }
 
 // Error has one line for each endpoint.
@@ -102,9 +103,9 @@ func hopeless(findings []finding) bool {
 	return len(findings) > 0 && !slices.ContainsFunc(findings, func(f finding) bool { return !f.final })
 }
 
-// useless reports whether no endpoint works now.
+// useless reports whether no endpoint works now. One that does not answer in time may only be slow.
 func useless(findings []finding) bool {
-	return len(findings) > 0 && !slices.ContainsFunc(findings, func(f finding) bool { return f.text == "" })
+	return len(findings) > 0 && !slices.ContainsFunc(findings, func(f finding) bool { return !f.final && !f.refused })
 }
 
 // diagnose checks all endpoints in parallel, each within bound.
@@ -173,9 +174,7 @@ func unreachable(err error) finding {
 	case errors.As(err, &noName) && noName.IsNotFound:
 		return finding{text: "has no address: check the name", final: true}
 	case errors.Is(err, syscall.ECONNREFUSED):
-		return finding{text: "refuses connections: start qlockd there, or correct --endpoints"}
-	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded):
-		return finding{text: "does not answer: check the network, or correct --endpoints"}
+		return finding{text: "refuses connections: start qlockd there, or correct --endpoints", refused: true}
 	}
 	return finding{text: "cannot be reached: " + oneLine(err.Error())}
 }
@@ -234,7 +233,7 @@ func unanswered(ctx context.Context, addr string, secure bool, seen []byte, err 
 	case len(seen) > 0:
 		return finding{text: fmt.Sprintf("is not a Quorumlock client port (it answers %.20q): the client port is 7400 by default", seen), final: true}
 	case ctx.Err() != nil:
-		return finding{text: "does not answer: see qlockd's log there"}
+		return finding{text: "does not answer"}
 	}
 	return finding{text: "is not a client port: it closes the connection; the client port is 7400 by default"}
 }
