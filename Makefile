@@ -42,9 +42,10 @@ UNCACHED    := -count=1
 TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and the SERIAL_TESTS of SERIAL_IN compute in one goroutine and cannot have races. "make test"
-# runs them without the race detector, which would slow them down about tenfold.
+# runs them without the race detector, which would slow them down about tenfold. test/fuzzing is no such package,
+# but one client of one node is the least of what test/virtual runs with the detector; "make check" runs both so.
 SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/failover \
-               ./test/model ./test/mutants ./test/mutation ./transport/wire
+               ./test/fuzzing ./test/model ./test/mutants ./test/mutation ./transport/wire
 SERIAL_IN   := ./server/eventlog ./server/storage ./server/storage/segment ./server/storage/stable
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.

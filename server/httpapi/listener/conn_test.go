@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -137,6 +138,37 @@ func TestRequestsOfAConnection(t *testing.T) {
 	if got := ask(); got != None || c.connections.established != 0 {
 		t.Errorf("after its end: place %d, %d have places", got, c.connections.established)
 	}
+}
+
+// TestClosedConnectionIsNotKept verifies that a closed connection does not stay in memory until its idle timer
+// would have fired. The runtime keeps a stopped timer that stands between running ones.
+func TestClosedConnectionIsNotKept(t *testing.T) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
+	collected := make(chan struct{})
+	run := func(d time.Duration) {
+		running := time.AfterFunc(d, func() {})
+		t.Cleanup(func() { running.Stop() })
+	}
+	run(time.Minute)
+	func() {
+		c, _ := wiredConn(&wired{}, nil)
+		runtime.AddCleanup(c, func(collected chan struct{}) { close(collected) }, collected)
+		c.rest(time.Hour)
+		for range 1_000 {
+			run(2 * time.Hour)
+		}
+		_ = c.Close()
+	}()
+	for range 100 {
+		runtime.GC()
+		select {
+		case <-collected:
+			return
+		default:
+			runtime.Gosched()
+		}
+	}
+	t.Error("the connection is still in memory")
 }
 
 // TestStatesOfAConnection verifies that an HTTP/1 connection serves nothing between requests, while HTTP/2

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"time"
+	"weak"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -85,12 +86,24 @@ func (l *Connections) Listen(life context.Context, on net.Listener, config *tls.
 func (l *Connections) Begin(raw net.Conn) *Conn {
 	l.enter()
 	c := &Conn{Conn: raw, connections: l}
-	c.idle = time.AfterFunc(l.cfg.IdleTimeout, func() { _ = c.Close() })
-	c.idle.Stop()
+	c.idle = idleTimer(l.cfg.IdleTimeout, c)
 	c.mu.Lock() // the next new connection may already cut it
 	defer c.mu.Unlock()
 	c.handshake = l.handshakes.Begin(c)
 	return c
+}
+
+// idleTimer returns a stopped timer that closes the connection. The runtime may keep a stopped timer until it
+// would have fired, so the timer must not keep the connection in memory.
+func idleTimer(timeout time.Duration, c *Conn) *time.Timer {
+	conn := weak.Make(c)
+	t := time.AfterFunc(timeout, func() {
+		if c := conn.Value(); c != nil {
+			_ = c.Close()
+		}
+	})
+	t.Stop()
+	return t
 }
 
 // enter counts an open connection; leave is its counterpart.
