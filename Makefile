@@ -50,6 +50,8 @@ SERIAL_IN   := ./server/eventlog ./server/storage ./server/storage/segment ./ser
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
 REPEATED    := ^(FuzzRPC|FuzzHTTP)$$
+# BOUNDED tests of "make check" bound durations of milliseconds: nothing runs beside them.
+BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks)$$
 # DURATION is how long "make soak" runs, SEED the seed of its first episode.
 DURATION    ?= 10m
 SEED        ?= 1
@@ -211,7 +213,7 @@ generate: ## regenerate the schema's code and the demo's data
 .PHONY: check
 check: lint ## the long versions of everything: between one and two hours
 	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' check-processes check-computed
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -run '^TestFailover$$' ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -p 1 -run '$(BOUNDED)' ./test/process ./fsm
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
 	$(RACE) $(UNCACHED) -timeout 5m -p 1 $(FAULTS)
 	QUORUMLOCK_CHECK=1 $(RACE) $(UNCACHED) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
@@ -222,15 +224,15 @@ check: lint ## the long versions of everything: between one and two hours
 	cd scripts/compare && $(GO) vet ./... && $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...
 
 # The long tests of processes take half an hour and a fifth of a core. What only computes runs beside them, with
-# a lower priority. TestFailover bounds times and runs alone, after them.
+# a lower priority.
 .PHONY: check-processes
 check-processes: packages
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 60m -skip '^TestFailover$$' ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 60m -skip '$(BOUNDED)' ./test/process
 
 .PHONY: check-computed
 check-computed: packages race-packages
 	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 30m -v -run '^TestModel$$' ./fsm
-	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 30m -skip '^TestModel$$' ./fsm ./test/virtual
+	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 30m -skip '^TestModel$$|$(BOUNDED)' ./fsm ./test/virtual
 	$(NICE) $(RACE) -timeout 5m ./fsm
 	QUORUMLOCK_CHECK=1 $(NICE) $(RACE) -timeout 30m $(call TIMELESS)
 
