@@ -100,11 +100,11 @@ var scenarios = []scenario{
 	{plan: attacker.Plan{Attack: "unfinished-frames", Connections: 1_000, Rate: 400}, length: 25 * time.Second, short: 2 * time.Second, proof: sentBytes(20 << 20)},
 	{plan: attacker.Plan{Attack: "unfinished-bodies", Connections: 800, Rate: 1_000}, length: 25 * time.Second, proof: sentBytes(2 << 20)},
 	{plan: attacker.Plan{Attack: "flood-try", Connections: 16, Rate: 20_000}, length: 20 * time.Second, short: 2 * time.Second, proof: answered(2_000)},
-	{plan: attacker.Plan{Attack: "flood-list", Connections: 16, Rate: 2_000}, length: 20 * time.Second, short: 2 * time.Second, proof: answered(50)},
-	{plan: attacker.Plan{Attack: "flood-status", Connections: 16, Rate: 10_000}, length: 20 * time.Second, short: 2 * time.Second, proof: answered(200)},
+	{plan: attacker.Plan{Attack: "flood-list", Connections: 16, Rate: 2_000}, length: 20 * time.Second, proof: answered(50)},
+	{plan: attacker.Plan{Attack: "flood-status", Connections: 16, Rate: 10_000}, length: 20 * time.Second, proof: answered(200)},
 	{plan: attacker.Plan{Attack: "flood-deadlocks", Connections: 16, Rate: 5_000}, length: 20 * time.Second, proof: answered(200)},
 	{plan: attacker.Plan{Attack: "deadlock-search", Connections: 1, Rate: 4_000, Size: 10_000}, length: 20 * time.Second, proof: answered(20)},
-	{plan: attacker.Plan{Attack: "bad-names", Connections: 16, Rate: 2_000}, length: 20 * time.Second, short: 2 * time.Second, proof: answered(100)},
+	{plan: attacker.Plan{Attack: "bad-names", Connections: 16, Rate: 2_000}, length: 20 * time.Second, proof: answered(100)},
 	{plan: attacker.Plan{Attack: "handshakes", Connections: 5_000, Rate: 1_500}, secure: true, length: 30 * time.Second, short: 2 * time.Second, proof: opened(500)},
 }
 
