@@ -42,10 +42,12 @@ UNCACHED    := -count=1
 TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and the SERIAL_TESTS of SERIAL_IN compute in one goroutine and cannot have races. "make test"
-# runs them without the race detector, which would slow them down about tenfold. test/fuzzing is no such package,
-# but one client of one node is the least of what test/virtual runs with the detector; "make check" runs both so.
+# runs them without the race detector, which would slow them down about tenfold.
 SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/failover \
-               ./test/fuzzing ./test/model ./test/mutants ./test/mutation ./transport/wire
+               ./test/model ./test/mutants ./test/mutation ./transport/wire
+# NORACE packages run without the race detector in "make test". Besides SERIAL, that is test/fuzzing: it sends the
+# requests of one client at a time, and the ports' own tests have many clients and run with the detector.
+NORACE      := $(SERIAL) ./test/fuzzing
 SERIAL_IN   := ./server/eventlog ./server/storage ./server/storage/segment ./server/storage/stable
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
@@ -116,7 +118,7 @@ demo-programs:
 # The tests' only C code is SQLite, which takes forty seconds to compile with the usual flags.
 .PHONY: test
 test: export CGO_CFLAGS = -O0 -g0
-test: ## format, vet, staticcheck and all tests, with the race detector where anything is shared
+test: ## format, vet, staticcheck and all tests, most of them with the race detector
 	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' beside race
 
 # beside is what "make test" runs concurrently with the timed tests.
@@ -165,7 +167,7 @@ race-packages:
 
 .PHONY: norace
 norace: ## the state machine, two hundred clusters, allocations and whatever has one goroutine
-	$(NICE) env $(ROOMY) $(GO) test -vet=off -timeout 10m ./fsm ./test/virtual $(SERIAL)
+	$(NICE) env $(ROOMY) $(GO) test -vet=off -timeout 10m ./fsm ./test/virtual $(NORACE)
 	$(NICE) $(GO) test -vet=off -timeout 10m -run '$(SERIAL_TESTS)' $(SERIAL_IN)
 	$(NICE) $(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
 
@@ -182,7 +184,7 @@ clocked: race-packages
 .PHONY: race
 race: faults clocked ## all other tests, with the race detector
 	$(ROOMY) $(RACE_ONLY) -timeout 5m -run '$(SHARED)' ./fsm
-	$(ROOMY) $(RACE_ONLY) -timeout 5m -skip '$(SERIAL_TESTS)|$(REPEATED)|$(DISKS)' $(call TIMELESS,$(SERIAL))
+	$(ROOMY) $(RACE_ONLY) -timeout 5m -skip '$(SERIAL_TESTS)|$(REPEATED)|$(DISKS)' $(call TIMELESS,$(NORACE))
 
 .PHONY: soak
 soak: ## hurt clusters in every way for DURATION, from SEED on

@@ -57,6 +57,7 @@ func TestEndedConnectionsAreNotKept(t *testing.T) {
 		t.Error("the request was answered")
 	}
 	client.CloseIdleConnections()
+	// net/http's own timers take at most half a minute, and the runtime may keep them after they were stopped.
 	for deadline := time.After(time.Minute); ; {
 		runtime.GC()
 		select {
