@@ -9,8 +9,9 @@ STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
 VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS     := -X main.version=$(VERSION)
 
-# PORTABLE packages also compile on SYSTEMS; "make test" tries the one that differs most from Linux. NESTED directories are modules of their own, whose libraries the
-# product does not depend on. Only "make check" tests OPENAPI, which needs Node and takes minutes to compile.
+# PORTABLE packages also compile on SYSTEMS. "make test" compiles them only for the one that differs most from
+# Linux. NESTED directories are modules of their own, whose libraries the product does not depend on. Only "make
+# check" tests OPENAPI, which needs Node and takes minutes to compile.
 PORTABLE    := ./client/... ./cmd/qlock/...
 SYSTEMS     := darwin windows
 OPENAPI     := scripts/openapi
