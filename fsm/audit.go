@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -55,7 +56,8 @@ func validAudit(record *wire.AuditRecord) *wire.Result {
 			return invalid("audit record %d has a text that cannot be kept", record.Id)
 		}
 	}
-	return validBackupName(record.Backup)
+	return cmp.Or(validBackupName(record.Backup), validCaller(record.Caller),
+		validText("token_id", record.TokenId, tokenIDBytes), validText("the identity", record.Identity, rights.MaxIdentityBytes))
 }
 
 // validBackupName refuses a description of a backup that cannot be stored.
@@ -99,7 +101,7 @@ func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 // record records an operator action.
 func (m *Machine) record(act *wire.AuditRecord) {
 	m.state.lastAudit++
-	act.Id, act.Revision, act.WallUnixMs = m.state.lastAudit, m.state.revision, m.wall
+	act.Id, act.Revision, act.WallUnixMs, act.Caller = m.state.lastAudit, m.state.revision, m.wall, callerOf(m.caller)
 	keep(&m.audit, act, maxAudit)
 	switch act.Action {
 	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP:

@@ -42,6 +42,7 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	m.raiseSessionFloor()
 	m.state.lineage = op.Lineage
 	m.importAudit(op)
+	m.importAccess(op)
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason, Backup: op.Backup})
 	return &wire.Result{Status: wire.Status_OK, Token: m.state.token}
 }
@@ -82,7 +83,7 @@ func validBackup(op *wire.RestoreBackup) *wire.Result {
 		return refusal
 	}
 	return cmp.Or(validText("cluster_id", op.ClusterId, maxMemberText), validText("lineage", op.Lineage, maxLineageBytes),
-		validBackupName(op.Backup), validImport(op.Audit))
+		validBackupName(op.Backup), validImport(op.Audit), validAccess(op.Policy, op.Tokens))
 }
 
 // validImport refuses audit records that cannot come from a backup.

@@ -64,7 +64,9 @@ func clientUnits(client *wire.ClientInfo) uint64 {
 }
 
 // unitsAlone returns the units of a session without its claims and outcomes.
-func (s *session) unitsAlone() uint64 { return sessionUnits + clientUnits(s.client) }
+func (s *session) unitsAlone() uint64 {
+	return sessionUnits + clientUnits(s.client) + textUnits(len(s.identity))
+}
 
 // units returns all units of a session.
 func (s *session) units() uint64 {
@@ -239,9 +241,9 @@ func (m *Machine) SessionUnits(id uint64) uint64 {
 func GrowthUnits(cmd *wire.Command) uint64 {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_OpenSession:
-		return sessionUnits + clientUnits(op.OpenSession.GetClient())
+		return sessionUnits + clientUnits(op.OpenSession.GetClient()) + textUnits(len(cmd.Caller.GetIdentity()))
 	case *wire.Command_OpenLease:
-		return sessionUnits + clientUnits(op.OpenLease.GetClient()) + acquireUnits(op.OpenLease.GetAcquire()) + outcomeUnits
+		return sessionUnits + clientUnits(op.OpenLease.GetClient()) + textUnits(len(cmd.Caller.GetIdentity())) + acquireUnits(op.OpenLease.GetAcquire()) + outcomeUnits
 	case *wire.Command_Acquire:
 		return acquireUnits(op.Acquire) + outcomeUnits
 	case *wire.Command_Upgrade:

@@ -46,7 +46,7 @@ func (m *checking) run() error {
 	for _, check := range []func() error{
 		m.checkScalars, m.checkMembers, m.checkSessions, m.checkLocks,
 		m.checkClaims, m.checkOwners, m.checkQueue, m.checkHolders, m.checkOutcomes,
-		m.checkAudit, m.checkRemoved,
+		m.checkAudit, m.checkRemoved, m.checkAccess,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("broken invariant: %w", err)
@@ -117,6 +117,31 @@ func (m *checking) checkRemoved() error {
 			return fmt.Errorf("member %q of incarnation %q was removed at revision %d of %d", removed.Id, removed.Incarnation, removed.Revision, m.state.revision)
 		}
 		return validMember(&wire.Member{Id: removed.Id, Incarnation: removed.Incarnation})
+	})
+}
+
+// checkAccess checks the policy, the tokens and the identities that have sessions.
+func (m *checking) checkAccess() error {
+	a := m.Access()
+	if refusal := validAccess(a.policy, a.tokens); refusal != nil {
+		return errors.New(refusal.Message)
+	}
+	if a.revision > m.state.revision || (a.rights == nil) != (a.policy == nil) || a.policy != nil && a.revision == 0 {
+		return fmt.Errorf("a policy of revision %d of %d", a.revision, m.state.revision)
+	}
+	sessions := map[string]uint64{}
+	m.sessions.each(0, func(s *session) bool {
+		sessions[s.identity]++
+		return true
+	})
+	if len(sessions) != m.accounts.len() {
+		return fmt.Errorf("%d identities have sessions, %d have accounts", len(sessions), m.accounts.len())
+	}
+	return each(&m.accounts.table, func(a *account) error {
+		if a.sessions == 0 || a.sessions != sessions[a.name] {
+			return fmt.Errorf("identity %q has %d sessions, its account counts %d", a.name, sessions[a.name], a.sessions)
+		}
+		return nil
 	})
 }
 

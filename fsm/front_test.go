@@ -22,6 +22,8 @@ func TestSizesOfCommands(t *testing.T) {
 			most = 1 << 20
 		case "bootstrap":
 			most = 64<<10 + 64*5*512
+		case "set_policy":
+			most = 64<<10 + 256<<10
 		}
 		cmd := soundCommand(t, kind)
 		for _, size := range []int{0, 64 << 10, 64<<10 + 1, most} {

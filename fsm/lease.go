@@ -24,6 +24,9 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if m.state.suspended != 0 {
 		return suspended()
 	}
+	if refusal := mayLock(m.callerGrants(), m.caller.GetIdentity(), op.GetAcquire()); refusal != nil {
+		return refusal
+	}
 	events, last := len(m.events), m.state.lastSession
 	s, refusal := m.newSession(&wire.OpenSession{SecretHash: op.GetSecretHash(), TtlMs: op.GetTtlMs(), Client: op.GetClient()}, true)
 	if refusal != nil {
@@ -45,6 +48,9 @@ func (m *Machine) repeatLease(id, digest uint64) *wire.Result {
 	s, _ := m.editSession(id)
 	if !s.leased {
 		return invalid("the secret was used for a session: a lease needs its own")
+	}
+	if refusal := m.othersSession(s); refusal != nil {
+		return refusal
 	}
 	o, _ := s.outcome(leaseSeq)
 	if o.digest != digest {
@@ -82,7 +88,7 @@ func noRequest(s *session) *wire.Result {
 // prolong restarts a leased session's TTL.
 func (m *Machine) prolong(s *session) {
 	s.generation++
-	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: true})
+	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl, Leased: true})
 }
 
 // leaseOf returns the leased session of a secret and its claim, or nil.
@@ -108,6 +114,9 @@ func (m *Machine) extendLease(op *wire.ExtendLease) *wire.Result {
 	if s == nil || !c.held() || op.HoldId == 0 {
 		return notHeld()
 	}
+	if refusal := cmp.Or(m.othersSession(s), m.mayKeep(s, c)); refusal != nil {
+		return refusal
+	}
 	if op.TtlMs != 0 {
 		s.ttl = op.TtlMs
 	}
@@ -120,6 +129,9 @@ func (m *Machine) releaseLease(op *wire.ReleaseLease) *wire.Result {
 	s, c := m.leaseOf(op.GetSecretHash(), op.GetHoldId())
 	if s == nil {
 		return notHeld()
+	}
+	if refusal := m.othersSession(s); refusal != nil {
+		return refusal
 	}
 	if c.held() {
 		m.endHold(s, c, ending{what: wire.Event_RELEASED})

@@ -116,7 +116,7 @@ func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessions
 			reply.NextPageToken = strconv.FormatUint(reply.Sessions[len(reply.Sessions)-1].SessionId, 10)
 			return false
 		}
-		info := &wire.SessionInfo{SessionId: s.id, TtlMs: s.ttl, Client: s.client, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased}
+		info := &wire.SessionInfo{SessionId: s.id, TtlMs: s.ttl, Client: s.client, Identity: s.identity, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased}
 		size += proto.Size(info)
 		reply.Sessions = append(reply.Sessions, info)
 		return true
@@ -221,6 +221,7 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 		Revocation:    e.revocation,
 		Locks:         names(c.wants()),
 		Leased:        s.leased,
+		Identity:      s.identity,
 	}
 }
 
@@ -283,6 +284,7 @@ func (m *Machine) waiterInfo(c *claim, w want) *wire.WaiterInfo {
 		Client:    s.client,
 		Permits:   uint64(w.permits),
 		Locks:     names(c.wants()),
+		Identity:  s.identity,
 	}
 }
 

@@ -33,6 +33,7 @@ type Machine struct {
 
 	state    scalars
 	sessions editable[uint64, session, *session]
+	accounts editable[string, account, *account]
 	nonces   table[string, nonce]
 	locks    editable[string, lock, *lock]
 	claims   table[uint64, *claim]
@@ -49,7 +50,9 @@ type Machine struct {
 	decoder wire.EntryDecoder
 
 	// The fields of the entry being applied. left counts the running command and those after it.
-	wall   int64
+	wall int64
+	// caller is that of the running command.
+	caller *wire.Caller
 	left   int
 	events []*wire.Event
 	failed []Failure
@@ -102,6 +105,7 @@ func New(level uint32) *Machine {
 		level:    level,
 		searches: searchRates{first: firstSearchAllowance, perRequest: searchPerRequest},
 		sessions: newSessions(),
+		accounts: newAccounts(),
 		nonces:   newNonces(),
 		locks:    newLocks(),
 		claims:   newClaims(),
@@ -116,9 +120,9 @@ func New(level uint32) *Machine {
 }
 
 // tables returns all tables.
-func (m *Machine) tables() [12]journalled {
-	return [12]journalled{
-		&m.sessions, &m.nonces, &m.locks, &m.claims, &m.owners,
+func (m *Machine) tables() [13]journalled {
+	return [13]journalled{
+		&m.sessions, &m.accounts, &m.nonces, &m.locks, &m.claims, &m.owners,
 		&m.queue, &m.holders, &m.outcomes, &m.members, &m.audit,
 		&m.removed, &m.imported,
 	}
@@ -132,6 +136,7 @@ func (m *Machine) Fork() *Machine {
 		searches: m.searches,
 		state:    m.state,
 		sessions: m.sessions.fork(),
+		accounts: m.accounts.fork(),
 		nonces:   m.nonces.fork(),
 		locks:    m.locks.fork(),
 		claims:   m.claims.fork(),
@@ -208,6 +213,7 @@ func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 // step applies one command, or nothing of it if its handler panics.
 func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 	m.state.revision++
+	m.caller = cmd.Caller
 	saved, events := m.state, len(m.events)
 	defer func() {
 		if reason := recover(); reason != nil {
@@ -242,6 +248,7 @@ func (m *Machine) discard(saved scalars, events int) {
 
 func (m *Machine) commit() {
 	m.sessions.commit()
+	m.accounts.commit()
 	m.nonces.commit()
 	m.locks.commit()
 	m.claims.commit()
@@ -282,6 +289,9 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue,
 		*wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
 		return m.request(cmd)
+	}
+	if refusal := m.unauthorized(cmd); refusal != nil {
+		return refusal
 	}
 	return m.applySystem(cmd)
 }
@@ -326,6 +336,12 @@ func (m *Machine) applySystem(cmd *wire.Command) *wire.Result {
 		return m.restoreBackup(op.RestoreBackup)
 	case *wire.Command_RecordAct:
 		return m.recordAct(op.RecordAct)
+	case *wire.Command_SetPolicy:
+		return m.setPolicy(op.SetPolicy)
+	case *wire.Command_CreateToken:
+		return m.createToken(op.CreateToken)
+	case *wire.Command_RevokeToken:
+		return m.revokeToken(op.RevokeToken)
 	}
 	return unknownOperation()
 }

@@ -12,6 +12,9 @@ func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
 	if c == nil {
 		return notHeld()
 	}
+	if refusal := m.mayOperate(c); refusal != nil {
+		return refusal
+	}
 	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_FORCE_RELEASE, Operator: op.Operator, Reason: op.Reason})
 	m.takeHold(c, ending{what: wire.Event_FORCED, reason: op.Reason})
 	return answer(wire.Status_OK, "")
@@ -23,6 +26,9 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 	c := m.holdBy(op.GetHoldId(), op.GetToken())
 	if c == nil {
 		return notHeld()
+	}
+	if refusal := m.mayOperate(c); refusal != nil {
+		return refusal
 	}
 	if c.revocationUnits() == 0 {
 		if refusal := m.stateExhausted(revocationUnits, 0); refusal != nil {
@@ -47,6 +53,9 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 
 // skipDelay ends lock-delays of a lock early. Other locks that they close stay closed.
 func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
+	if refusal := m.mayOperateLock(op.GetName()); refusal != nil {
+		return refusal
+	}
 	delays := m.delaysOf(op.GetName(), op.GetHoldId())
 	if len(delays) == 0 {
 		return answer(wire.Status_NOT_FOUND, "no such lock-delay")
@@ -81,6 +90,9 @@ func (m *Machine) delaysOf(name string, hold uint64) (delays []*claim) {
 // resize changes the limit of a semaphore in use. Holds stay; after shrinking, nothing is granted until
 // enough permits have been released.
 func (m *Machine) resize(op *wire.Resize) *wire.Result {
+	if refusal := m.mayOperateLock(op.GetName()); refusal != nil {
+		return refusal
+	}
 	l, ok := m.locks.get(op.GetName())
 	if !ok || l.limit == 0 {
 		return answer(wire.Status_NOT_FOUND, "no such semaphore is in use")
@@ -101,6 +113,9 @@ func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
 	s, ok := m.editSession(op.GetSessionId())
 	if !ok {
 		return answer(wire.Status_NOT_FOUND, "no such session")
+	}
+	if refusal := m.mayEnd(s); refusal != nil {
+		return refusal
 	}
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, SessionId: s.id, ClientName: shortened(s.client.GetName())})
 	m.endSession(s, wire.Event_SESSION_CLOSED, ending{what: wire.Event_FORCED, reason: op.Reason})

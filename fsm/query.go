@@ -105,12 +105,14 @@ type Session struct {
 	Generation uint64
 	// SecretHash is the SHA-256 of the client's secret.
 	SecretHash []byte
+	// Identity is that of the caller who opened it.
+	Identity string
 	// Leased sessions belong to one leased hold; heartbeats do not extend them.
 	Leased bool
 }
 
 func viewSession(s *session) Session {
-	return Session{ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash), Leased: s.leased}
+	return Session{ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash), Identity: s.identity, Leased: s.leased}
 }
 
 // Session returns a live session.

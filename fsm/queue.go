@@ -130,14 +130,35 @@ func (m *Machine) grantWaiters(l *lock) {
 // version of the lock.
 func (m *Machine) handOver(l *lock) *lock {
 	if l.upgrader != 0 && l.used == 1 {
-		m.finishUpgrade(l)
+		if !m.withdrawn(l.upgrader) {
+			m.finishUpgrade(l)
+		}
 		l = m.live(l)
 	}
 	for c := m.next(l); c != nil; c = m.next(l) {
-		m.grantWaiting(c)
-		l = m.live(l)
+		if !m.withdrawn(c.id) {
+			m.grantWaiting(c)
+		}
+		if l = m.live(l); l == nil {
+			return nil
+		}
 	}
 	return l
+}
+
+// withdrawn cancels a wait whose turn has come if its identity has lost the right to one of its locks. It reports
+// whether it did.
+func (m *Machine) withdrawn(id uint64) bool {
+	if m.Access().rights == nil {
+		return false
+	}
+	c, _ := m.claims.get(id)
+	s, _ := m.editSession(c.session)
+	if m.mayKeep(s, c) == nil {
+		return false
+	}
+	m.endWait(s, c, wire.Status_PERMISSION_DENIED)
+	return true
 }
 
 // next returns the claim to be granted now because of this lock, or nil.

@@ -11,6 +11,7 @@ import (
 	"hash"
 	"io"
 
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -108,6 +109,11 @@ func (r *restoring) add(record *wire.SnapshotRecord) error {
 	case *wire.SnapshotRecord_RemovedMember:
 		r.m.removed.load(body.RemovedMember)
 		return r.ascend(9, recordKey{a: body.RemovedMember.Revision})
+	case *wire.SnapshotRecord_Token:
+		r.access().tokens = append(r.access().tokens, body.Token)
+		return r.ascend(10, recordKey{name: body.Token.GetInfo().GetId()})
+	case *wire.SnapshotRecord_Policy:
+		return r.policy(body.Policy)
 	}
 	return errors.New("of a kind that cannot stand here")
 }
@@ -151,6 +157,9 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 		sessionFloor: h.SessionFloor,
 		acknowledged: h.AlarmsAcknowledged,
 	}
+	if h.PolicyRevision != 0 {
+		r.access().revision = h.PolicyRevision
+	}
 	return validTermStarts(h)
 }
 
@@ -184,6 +193,7 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 		opened:     body.OpenedUnixMs,
 		ackedBelow: body.AckedBelow,
 		leased:     body.Leased,
+		identity:   r.m.enter(body.Identity),
 
 		searchAllowance: uint16(min(body.SearchAllowance, maxSearch+1)), // Check refuses maxSearch+1
 	}
@@ -191,6 +201,22 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 	r.m.charge(s, s.unitsAlone())
 	r.m.nonces.load(nonce{string(body.SecretHash), body.Id})
 	return r.ascend(3, recordKey{a: body.Id})
+}
+
+// access returns the access of the machine, for adding to it.
+func (r *restoring) access() *Access {
+	if r.m.state.access == nil {
+		r.m.state.access = &Access{}
+	}
+	return r.m.state.access
+}
+
+func (r *restoring) policy(policy *wire.Policy) (err error) {
+	r.access().policy = policy
+	if r.access().rights, err = rights.Compile(policy); err != nil {
+		return err
+	}
+	return r.ascend(11, recordKey{})
 }
 
 func (r *restoring) outcome(body *wire.OutcomeRecord) error {

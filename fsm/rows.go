@@ -78,6 +78,11 @@ func newSessions() editable[uint64, session, *session] {
 		func(id uint64, s *session) int { return cmp.Compare(id, s.id) })
 }
 
+func newAccounts() editable[string, account, *account] {
+	return newEditable[string, account](func(a *account) string { return a.name },
+		func(name string, a *account) int { return strings.Compare(name, a.name) })
+}
+
 func newNonces() table[string, nonce] {
 	return newTable(func(n nonce) string { return n.hash },
 		func(hash string, n nonce) int { return strings.Compare(hash, n.hash) })

@@ -48,7 +48,13 @@ func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 			o, _ := s.outcome(leaseSeq)
 			return m.reused(s, o, "the secret")
 		}
+		if refusal := m.othersSession(s); refusal != nil {
+			return refusal
+		}
 		return m.attach(s, op.Client.GetAddress())
+	}
+	if !m.callerGrants().OnSomeLock(wire.Verb_LOCK) {
+		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with LOCK on any lock", m.caller.GetIdentity()))
 	}
 	s, refusal := m.newSession(op, false)
 	if refusal != nil {
@@ -74,6 +80,7 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		generation: 1,
 		client:     op.Client,
 		opened:     m.wall,
+		identity:   m.caller.GetIdentity(),
 
 		searchAllowance: m.searches.first,
 	}
@@ -81,10 +88,11 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 		m.state.lastSession--
 		return nil, refusal
 	}
+	s.identity = m.enter(s.identity)
 	m.sessions.put(s)
 	m.charge(s, s.unitsAlone())
 	m.nonces.put(nonce{s.secretHash, s.id})
-	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})
+	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})
 	return s, nil
 }
 
@@ -131,7 +139,7 @@ func (m *Machine) attachSession(cmd *wire.Command, op *wire.AttachSession) *wire
 	if subtle.ConstantTimeCompare([]byte(known.secretHash), op.GetSecretHash()) != 1 {
 		return answer(wire.Status_PERMISSION_DENIED, "the secret is not the session's")
 	}
-	if refusal := noRequest(known); refusal != nil {
+	if refusal := cmp.Or(m.othersSession(known), noRequest(known)); refusal != nil {
 		return refusal
 	}
 	s := m.sessions.edit(known)
@@ -153,7 +161,7 @@ func (m *Machine) attach(s *session, address string) *wire.Result {
 		client.Address = address
 		s.client = client
 	}
-	m.emit(&wire.Event{Type: wire.Event_SESSION_ATTACHED, SessionId: s.id, Generation: s.generation, TtlMs: s.ttl})
+	m.emit(&wire.Event{Type: wire.Event_SESSION_ATTACHED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl})
 	return m.sessionAnswer(s)
 }
 
@@ -263,7 +271,7 @@ func (m *Machine) endSession(s *session, ended wire.Event_Type, how ending) {
 // dropSession removes a session that has no claims left, together with its window. It returns the event.
 func (m *Machine) dropSession(s *session, ended wire.Event_Type) *wire.Event {
 	m.forgetSession(s)
-	e := &wire.Event{Type: ended, SessionId: s.id, Generation: s.generation, Leased: s.leased}
+	e := &wire.Event{Type: ended, SessionId: s.id, Identity: s.identity, Generation: s.generation, Leased: s.leased}
 	m.emit(e)
 	return e
 }
@@ -271,6 +279,7 @@ func (m *Machine) dropSession(s *session, ended wire.Event_Type) *wire.Event {
 func (m *Machine) forgetSession(s *session) {
 	m.state.bytes -= s.units()
 	m.nonces.delete(s.secretHash)
+	m.leave(s.identity)
 	m.sessions.delete(s.id)
 }
 

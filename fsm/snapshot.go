@@ -38,6 +38,7 @@ func (m *Machine) WriteSnapshot(w io.Writer) error {
 	m.writeOutcomes(out)
 	m.writeAudit(out)
 	m.writeRemoved(out)
+	m.writeAccess(out)
 	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Trailer{Trailer: &wire.SnapshotTrailer{
 		Records: out.records,
 		Sha256:  out.sum.Sum(nil),
@@ -75,6 +76,7 @@ func (m *Machine) header() *wire.SnapshotHeader {
 		TermStarts:      s.starts,
 
 		AlarmsAcknowledged: s.acknowledged,
+		PolicyRevision:     m.Access().revision,
 	}
 }
 
@@ -96,6 +98,7 @@ func (m *Machine) writeSessions(out *recordWriter) {
 		body.OpenedUnixMs = s.opened
 		body.AckedBelow = s.ackedBelow
 		body.Leased = s.leased
+		body.Identity = s.identity
 		body.SearchAllowance = uint32(s.searchAllowance)
 		return out.write(record)
 	})
@@ -187,6 +190,15 @@ func (m *Machine) writeRemoved(out *recordWriter) {
 	m.removed.each(0, func(removed *wire.RemovedMember) bool {
 		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_RemovedMember{RemovedMember: removed}})
 	})
+}
+
+func (m *Machine) writeAccess(out *recordWriter) {
+	for _, token := range m.Access().tokens {
+		out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Token{Token: token}})
+	}
+	if policy := m.Access().policy; policy != nil {
+		out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Policy{Policy: policy}})
+	}
 }
 
 // recordWriter frames and hashes records until the first error.

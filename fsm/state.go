@@ -24,8 +24,10 @@ type scalars struct {
 	lastLock     uint64
 	lastAudit    uint64
 	// firstAct is the revision of the first operator action other than a change of members or leader, or 0.
-	firstAct  uint64
-	settings  *wire.Settings
+	firstAct uint64
+	settings *wire.Settings
+	// access is who may do what; nil if that was never restricted.
+	access    *Access
 	discarded uint64
 	// suspended is the revision at which granting was suspended, or 0 if it is not suspended.
 	suspended uint64
@@ -46,7 +48,9 @@ type session struct {
 	// searchAllowance is the number of units that the session may still spend on deadlock searches.
 	searchAllowance uint16
 	// leased sessions belong to one leased hold. No client sends heartbeats for them.
-	leased     bool
+	leased bool
+	// identity is that of the caller who opened it.
+	identity   string
 	generation uint64
 	client     *wire.ClientInfo
 	opened     int64

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -15,6 +16,9 @@ import (
 func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	if most := settings.GetMaxWindow() + settings.GetMaxClaimsPerSession(); uint64(len(cmd.Acked)) > most {
 		return invalid("%d acknowledgements in one request, at most %d are allowed", len(cmd.Acked), most)
+	}
+	if refusal := validCaller(cmd.Caller); refusal != nil {
+		return refusal
 	}
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue,
@@ -60,6 +64,8 @@ func ValidateSize(cmd *wire.Command, size int, settings *wire.Settings) *wire.Re
 	switch cmd.Op.(type) {
 	case *wire.Command_RestoreBackup:
 		most = restoreCommandBytes
+	case *wire.Command_SetPolicy:
+		most = plainCommandBytes + rights.MaxPolicyBytes
 	case *wire.Command_Bootstrap:
 		most += maxMembers * 5 * maxMemberText
 	default:
@@ -119,6 +125,12 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 		return validBackup(op.RestoreBackup)
 	case *wire.Command_RecordAct:
 		return validRecordAct(op.RecordAct)
+	case *wire.Command_SetPolicy:
+		return cmp.Or(validPolicy(op.SetPolicy.GetPolicy()), validReason(op.SetPolicy.GetReason(), op.SetPolicy.GetOperator()))
+	case *wire.Command_CreateToken:
+		return validToken(op.CreateToken)
+	case *wire.Command_RevokeToken:
+		return cmp.Or(validText("the id", op.RevokeToken.GetId(), tokenIDBytes), validReason(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator()))
 	}
 	return unknownOperation()
 }

@@ -61,6 +61,12 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 		cmd.Op = &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: "r"}}
 	case "record_act":
 		cmd.Op = &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r"}}
+	case "set_policy":
+		cmd.Op = &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r"}}
+	case "create_token":
+		cmd.Op = &wire.Command_CreateToken{CreateToken: &wire.CreateToken{Sha256: hash, Name: "ann", Reason: "r"}}
+	case "revoke_token":
+		cmd.Op = &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{Reason: "r"}}
 	default:
 		m := cmd.ProtoReflect()
 		m.Set(kind, m.NewField(kind))

@@ -27,6 +27,9 @@ func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Resul
 	if known := m.recall(s, cmd, digest); known != nil {
 		return known
 	}
+	if refusal := m.forbidden(s, cmd); refusal != nil {
+		return refusal
+	}
 	if refusal := m.fullWindow(s); refusal != nil && !givesUp(cmd) {
 		return refusal
 	}

@@ -22,7 +22,9 @@ var layers = []struct {
 	{"transport/handshake", nil},
 	{"internal/ratelog", []string{"transport/wire"}},
 	{"transport/peerport", []string{"transport", "transport/handshake", "transport/wire", "internal/ratelog"}},
-	{"fsm", []string{"transport/wire"}},
+	{"transport/identity", []string{"transport/wire"}},
+	{"fsm/rights", []string{"transport/wire"}},
+	{"fsm", []string{"transport/wire", "fsm/rights"}},
 
 	{"server/status", []string{"transport/wire"}},
 	{"server/storage/segment", nil},

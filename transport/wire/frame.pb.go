@@ -149,21 +149,28 @@ const (
 	// The tunnel has ended because the leader changed or became unreachable. Find the leader
 	// again.
 	Goodbye_TUNNEL_ENDED Goodbye_Code = 9
+	// The caller presented no valid certificate or token, or it ended or was withdrawn.
+	Goodbye_UNAUTHENTICATED Goodbye_Code = 10
+	// The policy gives the identity no role, or took rights away. Connect again to go on with the
+	// rights that are left.
+	Goodbye_PERMISSION_DENIED Goodbye_Code = 11
 )
 
 // Enum value maps for Goodbye_Code.
 var (
 	Goodbye_Code_name = map[int32]string{
-		0: "UNSPECIFIED",
-		1: "SHUTDOWN",
-		2: "PROTOCOL_ERROR",
-		3: "FRAME_TOO_LARGE",
-		4: "IDLE",
-		5: "SLOW_CONSUMER",
-		6: "VERSION",
-		7: "TOO_MANY_CONNECTIONS",
-		8: "RESOURCE_EXHAUSTED",
-		9: "TUNNEL_ENDED",
+		0:  "UNSPECIFIED",
+		1:  "SHUTDOWN",
+		2:  "PROTOCOL_ERROR",
+		3:  "FRAME_TOO_LARGE",
+		4:  "IDLE",
+		5:  "SLOW_CONSUMER",
+		6:  "VERSION",
+		7:  "TOO_MANY_CONNECTIONS",
+		8:  "RESOURCE_EXHAUSTED",
+		9:  "TUNNEL_ENDED",
+		10: "UNAUTHENTICATED",
+		11: "PERMISSION_DENIED",
 	}
 	Goodbye_Code_value = map[string]int32{
 		"UNSPECIFIED":          0,
@@ -176,6 +183,8 @@ var (
 		"TOO_MANY_CONNECTIONS": 7,
 		"RESOURCE_EXHAUSTED":   8,
 		"TUNNEL_ENDED":         9,
+		"UNAUTHENTICATED":      10,
+		"PERMISSION_DENIED":    11,
 	}
 )
 
@@ -413,7 +422,9 @@ type Hello struct {
 	Agent string `protobuf:"bytes,2,opt,name=agent,proto3" json:"agent,omitempty"`
 	// Requests a tunnel to the leader with this id, which the client could not reach itself.
 	// Otherwise empty.
-	TunnelTo      string `protobuf:"bytes,3,opt,name=tunnel_to,json=tunnelTo,proto3" json:"tunnel_to,omitempty"`
+	TunnelTo string `protobuf:"bytes,3,opt,name=tunnel_to,json=tunnelTo,proto3" json:"tunnel_to,omitempty"`
+	// A bearer token, instead of a client certificate. Only over TLS or loopback.
+	AuthToken     string `protobuf:"bytes,4,opt,name=auth_token,json=authToken,proto3" json:"auth_token,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -469,6 +480,13 @@ func (x *Hello) GetTunnelTo() string {
 	return ""
 }
 
+func (x *Hello) GetAuthToken() string {
+	if x != nil {
+		return x.AuthToken
+	}
+	return ""
+}
+
 // HelloReply is a node's first frame.
 type HelloReply struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -481,7 +499,9 @@ type HelloReply struct {
 	// The maximum number of unanswered requests on this connection.
 	MaxInFlight uint32 `protobuf:"varint,6,opt,name=max_in_flight,json=maxInFlight,proto3" json:"max_in_flight,omitempty"`
 	// Set if the hello requested a tunnel.
-	Tunnel        *TunnelReply `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	Tunnel *TunnelReply `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
+	// The identity that the node has verified.
+	Identity      string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -563,6 +583,13 @@ func (x *HelloReply) GetTunnel() *TunnelReply {
 		return x.Tunnel
 	}
 	return nil
+}
+
+func (x *HelloReply) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // TunnelReply reports whether the connection is now a tunnel to the leader.
@@ -719,6 +746,10 @@ type Request struct {
 	//	*Request_VerifyToken
 	//	*Request_ListDeadlocks
 	//	*Request_ListAudit
+	//	*Request_WhoAmI
+	//	*Request_GetPolicy
+	//	*Request_TestPolicy
+	//	*Request_ListTokens
 	//	*Request_AddMember
 	//	*Request_RemoveMember
 	//	*Request_TransferLeadership
@@ -729,6 +760,9 @@ type Request struct {
 	//	*Request_Restore
 	//	*Request_AcknowledgeAlarms
 	//	*Request_ForceClose
+	//	*Request_SetPolicy
+	//	*Request_CreateToken
+	//	*Request_RevokeToken
 	Body          isRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1022,6 +1056,42 @@ func (x *Request) GetListAudit() *ListAuditRequest {
 	return nil
 }
 
+func (x *Request) GetWhoAmI() *WhoAmIRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_WhoAmI); ok {
+			return x.WhoAmI
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetGetPolicy() *GetPolicyRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_GetPolicy); ok {
+			return x.GetPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetTestPolicy() *TestPolicyRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_TestPolicy); ok {
+			return x.TestPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetListTokens() *ListTokensRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ListTokens); ok {
+			return x.ListTokens
+		}
+	}
+	return nil
+}
+
 func (x *Request) GetAddMember() *AddMemberRequest {
 	if x != nil {
 		if x, ok := x.Body.(*Request_AddMember); ok {
@@ -1107,6 +1177,33 @@ func (x *Request) GetForceClose() *ForceClose {
 	if x != nil {
 		if x, ok := x.Body.(*Request_ForceClose); ok {
 			return x.ForceClose
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetSetPolicy() *SetPolicy {
+	if x != nil {
+		if x, ok := x.Body.(*Request_SetPolicy); ok {
+			return x.SetPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetCreateToken() *CreateTokenRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_CreateToken); ok {
+			return x.CreateToken
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetRevokeToken() *RevokeToken {
+	if x != nil {
+		if x, ok := x.Body.(*Request_RevokeToken); ok {
+			return x.RevokeToken
 		}
 	}
 	return nil
@@ -1215,6 +1312,22 @@ type Request_ListAudit struct {
 	ListAudit *ListAuditRequest `protobuf:"bytes,56,opt,name=list_audit,json=listAudit,proto3,oneof"`
 }
 
+type Request_WhoAmI struct {
+	WhoAmI *WhoAmIRequest `protobuf:"bytes,57,opt,name=who_am_i,json=whoAmI,proto3,oneof"`
+}
+
+type Request_GetPolicy struct {
+	GetPolicy *GetPolicyRequest `protobuf:"bytes,58,opt,name=get_policy,json=getPolicy,proto3,oneof"`
+}
+
+type Request_TestPolicy struct {
+	TestPolicy *TestPolicyRequest `protobuf:"bytes,59,opt,name=test_policy,json=testPolicy,proto3,oneof"`
+}
+
+type Request_ListTokens struct {
+	ListTokens *ListTokensRequest `protobuf:"bytes,60,opt,name=list_tokens,json=listTokens,proto3,oneof"`
+}
+
 type Request_AddMember struct {
 	AddMember *AddMemberRequest `protobuf:"bytes,64,opt,name=add_member,json=addMember,proto3,oneof"`
 }
@@ -1253,6 +1366,18 @@ type Request_AcknowledgeAlarms struct {
 
 type Request_ForceClose struct {
 	ForceClose *ForceClose `protobuf:"bytes,73,opt,name=force_close,json=forceClose,proto3,oneof"`
+}
+
+type Request_SetPolicy struct {
+	SetPolicy *SetPolicy `protobuf:"bytes,74,opt,name=set_policy,json=setPolicy,proto3,oneof"`
+}
+
+type Request_CreateToken struct {
+	CreateToken *CreateTokenRequest `protobuf:"bytes,75,opt,name=create_token,json=createToken,proto3,oneof"`
+}
+
+type Request_RevokeToken struct {
+	RevokeToken *RevokeToken `protobuf:"bytes,76,opt,name=revoke_token,json=revokeToken,proto3,oneof"`
 }
 
 func (*Request_OpenSession) isRequest_Body() {}
@@ -1303,6 +1428,14 @@ func (*Request_ListDeadlocks) isRequest_Body() {}
 
 func (*Request_ListAudit) isRequest_Body() {}
 
+func (*Request_WhoAmI) isRequest_Body() {}
+
+func (*Request_GetPolicy) isRequest_Body() {}
+
+func (*Request_TestPolicy) isRequest_Body() {}
+
+func (*Request_ListTokens) isRequest_Body() {}
+
 func (*Request_AddMember) isRequest_Body() {}
 
 func (*Request_RemoveMember) isRequest_Body() {}
@@ -1322,6 +1455,12 @@ func (*Request_Restore) isRequest_Body() {}
 func (*Request_AcknowledgeAlarms) isRequest_Body() {}
 
 func (*Request_ForceClose) isRequest_Body() {}
+
+func (*Request_SetPolicy) isRequest_Body() {}
+
+func (*Request_CreateToken) isRequest_Body() {}
+
+func (*Request_RevokeToken) isRequest_Body() {}
 
 // EndWatch ends a watch of this connection.
 type EndWatch struct {
@@ -1473,8 +1612,13 @@ type Response struct {
 	//	*Response_VerifyToken
 	//	*Response_ListDeadlocks
 	//	*Response_ListAudit
+	//	*Response_WhoAmI
+	//	*Response_GetPolicy
+	//	*Response_TestPolicy
+	//	*Response_ListTokens
 	//	*Response_Restore
 	//	*Response_AcknowledgeAlarms
+	//	*Response_CreateToken
 	Body          isResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1617,6 +1761,42 @@ func (x *Response) GetListAudit() *ListAuditResponse {
 	return nil
 }
 
+func (x *Response) GetWhoAmI() *WhoAmIResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_WhoAmI); ok {
+			return x.WhoAmI
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetGetPolicy() *GetPolicyResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_GetPolicy); ok {
+			return x.GetPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetTestPolicy() *TestPolicyResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_TestPolicy); ok {
+			return x.TestPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetListTokens() *ListTokensResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_ListTokens); ok {
+			return x.ListTokens
+		}
+	}
+	return nil
+}
+
 func (x *Response) GetRestore() *RestoreResponse {
 	if x != nil {
 		if x, ok := x.Body.(*Response_Restore); ok {
@@ -1630,6 +1810,15 @@ func (x *Response) GetAcknowledgeAlarms() *AcknowledgeAlarmsResponse {
 	if x != nil {
 		if x, ok := x.Body.(*Response_AcknowledgeAlarms); ok {
 			return x.AcknowledgeAlarms
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetCreateToken() *CreateTokenResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_CreateToken); ok {
+			return x.CreateToken
 		}
 	}
 	return nil
@@ -1671,12 +1860,32 @@ type Response_ListAudit struct {
 	ListAudit *ListAuditResponse `protobuf:"bytes,56,opt,name=list_audit,json=listAudit,proto3,oneof"`
 }
 
+type Response_WhoAmI struct {
+	WhoAmI *WhoAmIResponse `protobuf:"bytes,57,opt,name=who_am_i,json=whoAmI,proto3,oneof"`
+}
+
+type Response_GetPolicy struct {
+	GetPolicy *GetPolicyResponse `protobuf:"bytes,58,opt,name=get_policy,json=getPolicy,proto3,oneof"`
+}
+
+type Response_TestPolicy struct {
+	TestPolicy *TestPolicyResponse `protobuf:"bytes,59,opt,name=test_policy,json=testPolicy,proto3,oneof"`
+}
+
+type Response_ListTokens struct {
+	ListTokens *ListTokensResponse `protobuf:"bytes,60,opt,name=list_tokens,json=listTokens,proto3,oneof"`
+}
+
 type Response_Restore struct {
 	Restore *RestoreResponse `protobuf:"bytes,71,opt,name=restore,proto3,oneof"`
 }
 
 type Response_AcknowledgeAlarms struct {
 	AcknowledgeAlarms *AcknowledgeAlarmsResponse `protobuf:"bytes,72,opt,name=acknowledge_alarms,json=acknowledgeAlarms,proto3,oneof"`
+}
+
+type Response_CreateToken struct {
+	CreateToken *CreateTokenResponse `protobuf:"bytes,75,opt,name=create_token,json=createToken,proto3,oneof"`
 }
 
 func (*Response_ListLocks) isResponse_Body() {}
@@ -1695,9 +1904,19 @@ func (*Response_ListDeadlocks) isResponse_Body() {}
 
 func (*Response_ListAudit) isResponse_Body() {}
 
+func (*Response_WhoAmI) isResponse_Body() {}
+
+func (*Response_GetPolicy) isResponse_Body() {}
+
+func (*Response_TestPolicy) isResponse_Body() {}
+
+func (*Response_ListTokens) isResponse_Body() {}
+
 func (*Response_Restore) isResponse_Body() {}
 
 func (*Response_AcknowledgeAlarms) isResponse_Body() {}
+
+func (*Response_CreateToken) isResponse_Body() {}
 
 // Push is a message that a node sends without a request.
 type Push struct {
@@ -2154,7 +2373,7 @@ var File_quorumlock_v1_frame_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\n" +
-	"\x19quorumlock/v1/frame.proto\x12\rquorumlock.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x18quorumlock/v1/read.proto\x1a\x1bquorumlock/v1/service.proto\x1a\x1aquorumlock/v1/status.proto\"x\n" +
+	"\x19quorumlock/v1/frame.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x18quorumlock/v1/read.proto\x1a\x1bquorumlock/v1/service.proto\x1a\x1aquorumlock/v1/status.proto\"x\n" +
 	"\vClientFrame\x12,\n" +
 	"\x05hello\x18\x01 \x01(\v2\x14.quorumlock.v1.HelloH\x00R\x05hello\x122\n" +
 	"\arequest\x18\x02 \x01(\v2\x16.quorumlock.v1.RequestH\x00R\arequestB\a\n" +
@@ -2164,11 +2383,13 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\bresponse\x18\x02 \x01(\v2\x17.quorumlock.v1.ResponseH\x00R\bresponse\x12)\n" +
 	"\x04push\x18\x03 \x01(\v2\x13.quorumlock.v1.PushH\x00R\x04push\x122\n" +
 	"\agoodbye\x18\x04 \x01(\v2\x16.quorumlock.v1.GoodbyeH\x00R\agoodbyeB\a\n" +
-	"\x05frame\"T\n" +
+	"\x05frame\"s\n" +
 	"\x05Hello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1b\n" +
-	"\ttunnel_to\x18\x03 \x01(\tR\btunnelTo\"\x91\x02\n" +
+	"\ttunnel_to\x18\x03 \x01(\tR\btunnelTo\x12\x1d\n" +
+	"\n" +
+	"auth_token\x18\x04 \x01(\tR\tauthToken\"\xad\x02\n" +
 	"\n" +
 	"HelloReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1d\n" +
@@ -2178,7 +2399,8 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x06leader\x18\x04 \x01(\v2\x19.quorumlock.v1.LeaderHintR\x06leader\x12&\n" +
 	"\x0fmax_frame_bytes\x18\x05 \x01(\rR\rmaxFrameBytes\x12\"\n" +
 	"\rmax_in_flight\x18\x06 \x01(\rR\vmaxInFlight\x122\n" +
-	"\x06tunnel\x18\a \x01(\v2\x1a.quorumlock.v1.TunnelReplyR\x06tunnel\"[\n" +
+	"\x06tunnel\x18\a \x01(\v2\x1a.quorumlock.v1.TunnelReplyR\x06tunnel\x12\x1a\n" +
+	"\bidentity\x18\b \x01(\tR\bidentity\"[\n" +
 	"\vTunnelReply\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"Q\n" +
@@ -2187,7 +2409,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xf2\x11\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xbc\x15\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2221,7 +2443,14 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\fverify_token\x186 \x01(\v2!.quorumlock.v1.VerifyTokenRequestH\x00R\vverifyToken\x12L\n" +
 	"\x0elist_deadlocks\x187 \x01(\v2#.quorumlock.v1.ListDeadlocksRequestH\x00R\rlistDeadlocks\x12@\n" +
 	"\n" +
-	"list_audit\x188 \x01(\v2\x1f.quorumlock.v1.ListAuditRequestH\x00R\tlistAudit\x12@\n" +
+	"list_audit\x188 \x01(\v2\x1f.quorumlock.v1.ListAuditRequestH\x00R\tlistAudit\x128\n" +
+	"\bwho_am_i\x189 \x01(\v2\x1c.quorumlock.v1.WhoAmIRequestH\x00R\x06whoAmI\x12@\n" +
+	"\n" +
+	"get_policy\x18: \x01(\v2\x1f.quorumlock.v1.GetPolicyRequestH\x00R\tgetPolicy\x12C\n" +
+	"\vtest_policy\x18; \x01(\v2 .quorumlock.v1.TestPolicyRequestH\x00R\n" +
+	"testPolicy\x12C\n" +
+	"\vlist_tokens\x18< \x01(\v2 .quorumlock.v1.ListTokensRequestH\x00R\n" +
+	"listTokens\x12@\n" +
 	"\n" +
 	"add_member\x18@ \x01(\v2\x1f.quorumlock.v1.AddMemberRequestH\x00R\taddMember\x12I\n" +
 	"\rremove_member\x18A \x01(\v2\".quorumlock.v1.RemoveMemberRequestH\x00R\fremoveMember\x12[\n" +
@@ -2234,14 +2463,18 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\arestore\x18G \x01(\v2\x1d.quorumlock.v1.RestoreRequestH\x00R\arestore\x12X\n" +
 	"\x12acknowledge_alarms\x18H \x01(\v2'.quorumlock.v1.AcknowledgeAlarmsRequestH\x00R\x11acknowledgeAlarms\x12<\n" +
 	"\vforce_close\x18I \x01(\v2\x19.quorumlock.v1.ForceCloseH\x00R\n" +
-	"forceCloseB\x06\n" +
-	"\x04body\")\n" +
+	"forceClose\x129\n" +
+	"\n" +
+	"set_policy\x18J \x01(\v2\x18.quorumlock.v1.SetPolicyH\x00R\tsetPolicy\x12F\n" +
+	"\fcreate_token\x18K \x01(\v2!.quorumlock.v1.CreateTokenRequestH\x00R\vcreateToken\x12?\n" +
+	"\frevoke_token\x18L \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeTokenB\x06\n" +
+	"\x04body\"/\n" +
 	"\bEndWatch\x12\x1d\n" +
 	"\n" +
-	"request_id\x18\x01 \x01(\x04R\trequestId\"'\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"-\n" +
 	"\rAttachRequest\x12\x16\n" +
-	"\x06secret\x18\x01 \x01(\fR\x06secret\"\v\n" +
-	"\tHeartbeat\"\xdb\x06\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret:\x04\x88\xb5\x18\x03\"\x11\n" +
+	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\xae\t\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
@@ -2256,9 +2489,17 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\fverify_token\x186 \x01(\v2\".quorumlock.v1.VerifyTokenResponseH\x00R\vverifyToken\x12M\n" +
 	"\x0elist_deadlocks\x187 \x01(\v2$.quorumlock.v1.ListDeadlocksResponseH\x00R\rlistDeadlocks\x12A\n" +
 	"\n" +
-	"list_audit\x188 \x01(\v2 .quorumlock.v1.ListAuditResponseH\x00R\tlistAudit\x12:\n" +
+	"list_audit\x188 \x01(\v2 .quorumlock.v1.ListAuditResponseH\x00R\tlistAudit\x129\n" +
+	"\bwho_am_i\x189 \x01(\v2\x1d.quorumlock.v1.WhoAmIResponseH\x00R\x06whoAmI\x12A\n" +
+	"\n" +
+	"get_policy\x18: \x01(\v2 .quorumlock.v1.GetPolicyResponseH\x00R\tgetPolicy\x12D\n" +
+	"\vtest_policy\x18; \x01(\v2!.quorumlock.v1.TestPolicyResponseH\x00R\n" +
+	"testPolicy\x12D\n" +
+	"\vlist_tokens\x18< \x01(\v2!.quorumlock.v1.ListTokensResponseH\x00R\n" +
+	"listTokens\x12:\n" +
 	"\arestore\x18G \x01(\v2\x1e.quorumlock.v1.RestoreResponseH\x00R\arestore\x12Y\n" +
-	"\x12acknowledge_alarms\x18H \x01(\v2(.quorumlock.v1.AcknowledgeAlarmsResponseH\x00R\x11acknowledgeAlarmsB\x06\n" +
+	"\x12acknowledge_alarms\x18H \x01(\v2(.quorumlock.v1.AcknowledgeAlarmsResponseH\x00R\x11acknowledgeAlarms\x12G\n" +
+	"\fcreate_token\x18K \x01(\v2\".quorumlock.v1.CreateTokenResponseH\x00R\vcreateTokenB\x06\n" +
 	"\x04body\"\xef\x02\n" +
 	"\x04Push\x12\x1d\n" +
 	"\n" +
@@ -2304,10 +2545,10 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"SUPERSEDED\x10\x03\x12\n" +
 	"\n" +
 	"\x06FORCED\x10\x04\x12\f\n" +
-	"\bRESTORED\x10\x05\"\x93\x02\n" +
+	"\bRESTORED\x10\x05\"\xbf\x02\n" +
 	"\aGoodbye\x12/\n" +
 	"\x04code\x18\x01 \x01(\x0e2\x1b.quorumlock.v1.Goodbye.CodeR\x04code\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xbc\x01\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xe8\x01\n" +
 	"\x04Code\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\f\n" +
 	"\bSHUTDOWN\x10\x01\x12\x12\n" +
@@ -2318,7 +2559,10 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\aVERSION\x10\x06\x12\x18\n" +
 	"\x14TOO_MANY_CONNECTIONS\x10\a\x12\x16\n" +
 	"\x12RESOURCE_EXHAUSTED\x10\b\x12\x10\n" +
-	"\fTUNNEL_ENDED\x10\tB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\fTUNNEL_ENDED\x10\t\x12\x13\n" +
+	"\x0fUNAUTHENTICATED\x10\n" +
+	"\x12\x15\n" +
+	"\x11PERMISSION_DENIED\x10\vB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_frame_proto_rawDescOnce sync.Once
@@ -2377,28 +2621,40 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*VerifyTokenRequest)(nil),        // 39: quorumlock.v1.VerifyTokenRequest
 	(*ListDeadlocksRequest)(nil),      // 40: quorumlock.v1.ListDeadlocksRequest
 	(*ListAuditRequest)(nil),          // 41: quorumlock.v1.ListAuditRequest
-	(*AddMemberRequest)(nil),          // 42: quorumlock.v1.AddMemberRequest
-	(*RemoveMemberRequest)(nil),       // 43: quorumlock.v1.RemoveMemberRequest
-	(*TransferLeadershipRequest)(nil), // 44: quorumlock.v1.TransferLeadershipRequest
-	(*ForceRelease)(nil),              // 45: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 46: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 47: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 48: quorumlock.v1.Resize
-	(*RestoreRequest)(nil),            // 49: quorumlock.v1.RestoreRequest
-	(*AcknowledgeAlarmsRequest)(nil),  // 50: quorumlock.v1.AcknowledgeAlarmsRequest
-	(*ForceClose)(nil),                // 51: quorumlock.v1.ForceClose
-	(*Result)(nil),                    // 52: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 53: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 54: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 55: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 56: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 57: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 58: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 59: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 60: quorumlock.v1.ListAuditResponse
-	(*RestoreResponse)(nil),           // 61: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 62: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*Revocation)(nil),                // 63: quorumlock.v1.Revocation
+	(*WhoAmIRequest)(nil),             // 42: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),          // 43: quorumlock.v1.GetPolicyRequest
+	(*TestPolicyRequest)(nil),         // 44: quorumlock.v1.TestPolicyRequest
+	(*ListTokensRequest)(nil),         // 45: quorumlock.v1.ListTokensRequest
+	(*AddMemberRequest)(nil),          // 46: quorumlock.v1.AddMemberRequest
+	(*RemoveMemberRequest)(nil),       // 47: quorumlock.v1.RemoveMemberRequest
+	(*TransferLeadershipRequest)(nil), // 48: quorumlock.v1.TransferLeadershipRequest
+	(*ForceRelease)(nil),              // 49: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 50: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 51: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 52: quorumlock.v1.Resize
+	(*RestoreRequest)(nil),            // 53: quorumlock.v1.RestoreRequest
+	(*AcknowledgeAlarmsRequest)(nil),  // 54: quorumlock.v1.AcknowledgeAlarmsRequest
+	(*ForceClose)(nil),                // 55: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 56: quorumlock.v1.SetPolicy
+	(*CreateTokenRequest)(nil),        // 57: quorumlock.v1.CreateTokenRequest
+	(*RevokeToken)(nil),               // 58: quorumlock.v1.RevokeToken
+	(*Result)(nil),                    // 59: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 60: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 61: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 62: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 63: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 64: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 65: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 66: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 67: quorumlock.v1.ListAuditResponse
+	(*WhoAmIResponse)(nil),            // 68: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),         // 69: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),        // 70: quorumlock.v1.TestPolicyResponse
+	(*ListTokensResponse)(nil),        // 71: quorumlock.v1.ListTokensResponse
+	(*RestoreResponse)(nil),           // 72: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 73: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*CreateTokenResponse)(nil),       // 74: quorumlock.v1.CreateTokenResponse
+	(*Revocation)(nil),                // 75: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
@@ -2434,44 +2690,56 @@ var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	39, // 30: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
 	40, // 31: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
 	41, // 32: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
-	42, // 33: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
-	43, // 34: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
-	44, // 35: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
-	45, // 36: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
-	46, // 37: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
-	47, // 38: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	48, // 39: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
-	49, // 40: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
-	50, // 41: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
-	51, // 42: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
-	52, // 43: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 44: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	53, // 45: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	54, // 46: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	55, // 47: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	56, // 48: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	57, // 49: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	58, // 50: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	59, // 51: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	60, // 52: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	61, // 53: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	62, // 54: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	52, // 55: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 56: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 57: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 58: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 59: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 60: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 61: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	63, // 62: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	57, // 63: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 64: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 65: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	66, // [66:66] is the sub-list for method output_type
-	66, // [66:66] is the sub-list for method input_type
-	66, // [66:66] is the sub-list for extension type_name
-	66, // [66:66] is the sub-list for extension extendee
-	0,  // [0:66] is the sub-list for field type_name
+	42, // 33: quorumlock.v1.Request.who_am_i:type_name -> quorumlock.v1.WhoAmIRequest
+	43, // 34: quorumlock.v1.Request.get_policy:type_name -> quorumlock.v1.GetPolicyRequest
+	44, // 35: quorumlock.v1.Request.test_policy:type_name -> quorumlock.v1.TestPolicyRequest
+	45, // 36: quorumlock.v1.Request.list_tokens:type_name -> quorumlock.v1.ListTokensRequest
+	46, // 37: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
+	47, // 38: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
+	48, // 39: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
+	49, // 40: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
+	50, // 41: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
+	51, // 42: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	52, // 43: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
+	53, // 44: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
+	54, // 45: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
+	55, // 46: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
+	56, // 47: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
+	57, // 48: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
+	58, // 49: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	59, // 50: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 51: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	60, // 52: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	61, // 53: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	62, // 54: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	63, // 55: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	64, // 56: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	65, // 57: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	66, // 58: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	67, // 59: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	68, // 60: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
+	69, // 61: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
+	70, // 62: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
+	71, // 63: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
+	72, // 64: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	73, // 65: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	74, // 66: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
+	59, // 67: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 68: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 69: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 70: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 71: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 72: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 73: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	75, // 74: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	64, // 75: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 76: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 77: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	78, // [78:78] is the sub-list for method output_type
+	78, // [78:78] is the sub-list for method input_type
+	78, // [78:78] is the sub-list for extension type_name
+	78, // [78:78] is the sub-list for extension extendee
+	0,  // [0:78] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -2479,6 +2747,7 @@ func file_quorumlock_v1_frame_proto_init() {
 	if File_quorumlock_v1_frame_proto != nil {
 		return
 	}
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_operation_proto_init()
 	file_quorumlock_v1_read_proto_init()
@@ -2519,6 +2788,10 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_VerifyToken)(nil),
 		(*Request_ListDeadlocks)(nil),
 		(*Request_ListAudit)(nil),
+		(*Request_WhoAmI)(nil),
+		(*Request_GetPolicy)(nil),
+		(*Request_TestPolicy)(nil),
+		(*Request_ListTokens)(nil),
 		(*Request_AddMember)(nil),
 		(*Request_RemoveMember)(nil),
 		(*Request_TransferLeadership)(nil),
@@ -2529,6 +2802,9 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_Restore)(nil),
 		(*Request_AcknowledgeAlarms)(nil),
 		(*Request_ForceClose)(nil),
+		(*Request_SetPolicy)(nil),
+		(*Request_CreateToken)(nil),
+		(*Request_RevokeToken)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
@@ -2539,8 +2815,13 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Response_VerifyToken)(nil),
 		(*Response_ListDeadlocks)(nil),
 		(*Response_ListAudit)(nil),
+		(*Response_WhoAmI)(nil),
+		(*Response_GetPolicy)(nil),
+		(*Response_TestPolicy)(nil),
+		(*Response_ListTokens)(nil),
 		(*Response_Restore)(nil),
 		(*Response_AcknowledgeAlarms)(nil),
+		(*Response_CreateToken)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[11].OneofWrappers = []any{
 		(*Push_Outcome)(nil),

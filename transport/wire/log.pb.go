@@ -109,6 +109,9 @@ type Command struct {
 	AckedBelow uint64 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
 	// Requests that were QUEUED and whose final outcome the client has received.
 	Acked []uint64 `protobuf:"varint,4,rep,packed,name=acked,proto3" json:"acked,omitempty"`
+	// Who sent it, except for the requests of a session, which belong to its identity, and for internal
+	// commands.
+	Caller *Caller `protobuf:"bytes,5,opt,name=caller,proto3" json:"caller,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*Command_Bootstrap
@@ -143,6 +146,9 @@ type Command struct {
 	//	*Command_RestoreBackup
 	//	*Command_RecordAct
 	//	*Command_ForceClose
+	//	*Command_SetPolicy
+	//	*Command_CreateToken
+	//	*Command_RevokeToken
 	Op            isCommand_Op `protobuf_oneof:"op"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -202,6 +208,13 @@ func (x *Command) GetAckedBelow() uint64 {
 func (x *Command) GetAcked() []uint64 {
 	if x != nil {
 		return x.Acked
+	}
+	return nil
+}
+
+func (x *Command) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
 	}
 	return nil
 }
@@ -501,6 +514,33 @@ func (x *Command) GetForceClose() *ForceClose {
 	return nil
 }
 
+func (x *Command) GetSetPolicy() *SetPolicy {
+	if x != nil {
+		if x, ok := x.Op.(*Command_SetPolicy); ok {
+			return x.SetPolicy
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetCreateToken() *CreateToken {
+	if x != nil {
+		if x, ok := x.Op.(*Command_CreateToken); ok {
+			return x.CreateToken
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRevokeToken() *RevokeToken {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RevokeToken); ok {
+			return x.RevokeToken
+		}
+	}
+	return nil
+}
+
 type isCommand_Op interface {
 	isCommand_Op()
 }
@@ -633,6 +673,18 @@ type Command_ForceClose struct {
 	ForceClose *ForceClose `protobuf:"bytes,70,opt,name=force_close,json=forceClose,proto3,oneof"`
 }
 
+type Command_SetPolicy struct {
+	SetPolicy *SetPolicy `protobuf:"bytes,71,opt,name=set_policy,json=setPolicy,proto3,oneof"`
+}
+
+type Command_CreateToken struct {
+	CreateToken *CreateToken `protobuf:"bytes,72,opt,name=create_token,json=createToken,proto3,oneof"`
+}
+
+type Command_RevokeToken struct {
+	RevokeToken *RevokeToken `protobuf:"bytes,73,opt,name=revoke_token,json=revokeToken,proto3,oneof"`
+}
+
 func (*Command_Bootstrap) isCommand_Op() {}
 
 func (*Command_BeginTerm) isCommand_Op() {}
@@ -696,6 +748,12 @@ func (*Command_RestoreBackup) isCommand_Op() {}
 func (*Command_RecordAct) isCommand_Op() {}
 
 func (*Command_ForceClose) isCommand_Op() {}
+
+func (*Command_SetPolicy) isCommand_Op() {}
+
+func (*Command_CreateToken) isCommand_Op() {}
+
+func (*Command_RevokeToken) isCommand_Op() {}
 
 // Bootstrap initializes a cluster. A second one is refused.
 type Bootstrap struct {
@@ -1413,8 +1471,11 @@ type RestoreBackup struct {
 	Reason   string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	Backup   *Backup        `protobuf:"bytes,7,opt,name=backup,proto3" json:"backup,omitempty"`
 	// The leader's wall clock, in milliseconds since 1970.
-	ClockUnixMs   uint64 `protobuf:"varint,8,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
-	ClusterId     string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ClockUnixMs uint64 `protobuf:"varint,8,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
+	ClusterId   string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The backup's policy and tokens, which take effect only if the cluster has no policy.
+	Policy        *Policy        `protobuf:"bytes,10,opt,name=policy,proto3" json:"policy,omitempty"`
+	Tokens        []*TokenRecord `protobuf:"bytes,11,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1512,6 +1573,20 @@ func (x *RestoreBackup) GetClusterId() string {
 	return ""
 }
 
+func (x *RestoreBackup) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *RestoreBackup) GetTokens() []*TokenRecord {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
+}
+
 // RecordAct records an operator's request that changes the cluster itself in the audit log.
 // The request is executed after this command has been applied.
 type RecordAct struct {
@@ -1594,6 +1669,85 @@ func (x *RecordAct) GetAddress() string {
 	return ""
 }
 
+// CreateToken stores a token. It is idempotent: if the token is known with this name, nothing changes.
+type CreateToken struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The SHA-256 of the token, 32 bytes.
+	Sha256 []byte `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
+	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	// In Unix milliseconds; 0 means never.
+	EndsUnixMs    int64  `protobuf:"varint,3,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"`
+	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator      string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *CreateToken) Reset() {
+	*x = CreateToken{}
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *CreateToken) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*CreateToken) ProtoMessage() {}
+
+func (x *CreateToken) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use CreateToken.ProtoReflect.Descriptor instead.
+func (*CreateToken) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{16}
+}
+
+func (x *CreateToken) GetSha256() []byte {
+	if x != nil {
+		return x.Sha256
+	}
+	return nil
+}
+
+func (x *CreateToken) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *CreateToken) GetEndsUnixMs() int64 {
+	if x != nil {
+		return x.EndsUnixMs
+	}
+	return 0
+}
+
+func (x *CreateToken) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *CreateToken) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
 // OpenLease opens an implicit session and acquires in it, in one command. It is idempotent
 // by its hash: repeated, its answer is the latest outcome of the first one. While that
 // waits, the repetition restarts the session's TTL.
@@ -1610,7 +1764,7 @@ type OpenLease struct {
 
 func (x *OpenLease) Reset() {
 	*x = OpenLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1622,7 +1776,7 @@ func (x *OpenLease) String() string {
 func (*OpenLease) ProtoMessage() {}
 
 func (x *OpenLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1635,7 +1789,7 @@ func (x *OpenLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLease.ProtoReflect.Descriptor instead.
 func (*OpenLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *OpenLease) GetSecretHash() []byte {
@@ -1679,7 +1833,7 @@ type ExtendLease struct {
 
 func (x *ExtendLease) Reset() {
 	*x = ExtendLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1845,7 @@ func (x *ExtendLease) String() string {
 func (*ExtendLease) ProtoMessage() {}
 
 func (x *ExtendLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1858,7 @@ func (x *ExtendLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLease.ProtoReflect.Descriptor instead.
 func (*ExtendLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *ExtendLease) GetSecretHash() []byte {
@@ -1740,7 +1894,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1752,7 +1906,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1765,7 +1919,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ReleaseLease) GetSecretHash() []byte {
@@ -1795,7 +1949,7 @@ type TimeoutWait struct {
 
 func (x *TimeoutWait) Reset() {
 	*x = TimeoutWait{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1807,7 +1961,7 @@ func (x *TimeoutWait) String() string {
 func (*TimeoutWait) ProtoMessage() {}
 
 func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1820,7 +1974,7 @@ func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutWait.ProtoReflect.Descriptor instead.
 func (*TimeoutWait) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *TimeoutWait) GetWaitId() uint64 {
@@ -1857,7 +2011,7 @@ type RemovedMember struct {
 
 func (x *RemovedMember) Reset() {
 	*x = RemovedMember{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1869,7 +2023,7 @@ func (x *RemovedMember) String() string {
 func (*RemovedMember) ProtoMessage() {}
 
 func (x *RemovedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1882,7 +2036,7 @@ func (x *RemovedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
 func (*RemovedMember) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RemovedMember) GetId() string {
@@ -1920,7 +2074,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1932,7 +2086,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1945,7 +2099,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *TermStart) GetTerm() uint64 {
@@ -1973,21 +2127,22 @@ var File_quorumlock_node_v1_log_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1cquorumlock/node/v1/log.proto\x12\x12quorumlock.node.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\"\x97\x01\n" +
+	"\x1cquorumlock/node/v1/log.proto\x12\x12quorumlock.node.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\"\x97\x01\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12 \n" +
 	"\fwall_unix_ms\x18\x02 \x01(\x03R\n" +
 	"wallUnixMs\x127\n" +
 	"\bcommands\x18\x03 \x03(\v2\x1b.quorumlock.node.v1.CommandR\bcommands\x12\x1d\n" +
 	"\n" +
-	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xe3\x10\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xd4\x12\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
 	"ackedBelow\x12\x14\n" +
-	"\x05acked\x18\x04 \x03(\x04R\x05acked\x12=\n" +
+	"\x05acked\x18\x04 \x03(\x04R\x05acked\x12-\n" +
+	"\x06caller\x18\x05 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12=\n" +
 	"\tbootstrap\x18\x10 \x01(\v2\x1d.quorumlock.node.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
 	"\n" +
 	"begin_term\x18\x11 \x01(\v2\x1d.quorumlock.node.v1.BeginTermH\x00R\tbeginTerm\x12>\n" +
@@ -2028,7 +2183,11 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"record_act\x18E \x01(\v2\x1d.quorumlock.node.v1.RecordActH\x00R\trecordAct\x12<\n" +
 	"\vforce_close\x18F \x01(\v2\x19.quorumlock.v1.ForceCloseH\x00R\n" +
-	"forceCloseB\x04\n" +
+	"forceClose\x129\n" +
+	"\n" +
+	"set_policy\x18G \x01(\v2\x18.quorumlock.v1.SetPolicyH\x00R\tsetPolicy\x12D\n" +
+	"\fcreate_token\x18H \x01(\v2\x1f.quorumlock.node.v1.CreateTokenH\x00R\vcreateToken\x12?\n" +
+	"\frevoke_token\x18I \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeTokenB\x04\n" +
 	"\x02op\"\xef\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
@@ -2085,7 +2244,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xd7\x02\n" +
+	"generation\"\xba\x03\n" +
 	"\rRestoreBackup\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x123\n" +
@@ -2097,13 +2256,23 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x06backup\x18\a \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12\"\n" +
 	"\rclock_unix_ms\x18\b \x01(\x04R\vclockUnixMs\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\t \x01(\tR\tclusterId\"\xac\x01\n" +
+	"cluster_id\x18\t \x01(\tR\tclusterId\x12-\n" +
+	"\x06policy\x18\n" +
+	" \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x122\n" +
+	"\x06tokens\x18\v \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\"\xac\x01\n" +
 	"\tRecordAct\x129\n" +
 	"\x06action\x18\x01 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06member\x18\x04 \x01(\tR\x06member\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress\"\xa8\x01\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\"\x8f\x01\n" +
+	"\vCreateToken\x12\x16\n" +
+	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
+	"\fends_unix_ms\x18\x03 \x01(\x03R\n" +
+	"endsUnixMs\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\"\xa8\x01\n" +
 	"\tOpenLease\x12\x1f\n" +
 	"\vsecret_hash\x18\x01 \x01(\fR\n" +
 	"secretHash\x12\x15\n" +
@@ -2146,7 +2315,7 @@ func file_quorumlock_node_v1_log_proto_rawDescGZIP() []byte {
 	return file_quorumlock_node_v1_log_proto_rawDescData
 }
 
-var file_quorumlock_node_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 22)
+var file_quorumlock_node_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
 var file_quorumlock_node_v1_log_proto_goTypes = []any{
 	(*Entry)(nil),           // 0: quorumlock.node.v1.Entry
 	(*Command)(nil),         // 1: quorumlock.node.v1.Command
@@ -2164,82 +2333,94 @@ var file_quorumlock_node_v1_log_proto_goTypes = []any{
 	(*EndDelay)(nil),        // 13: quorumlock.node.v1.EndDelay
 	(*RestoreBackup)(nil),   // 14: quorumlock.node.v1.RestoreBackup
 	(*RecordAct)(nil),       // 15: quorumlock.node.v1.RecordAct
-	(*OpenLease)(nil),       // 16: quorumlock.node.v1.OpenLease
-	(*ExtendLease)(nil),     // 17: quorumlock.node.v1.ExtendLease
-	(*ReleaseLease)(nil),    // 18: quorumlock.node.v1.ReleaseLease
-	(*TimeoutWait)(nil),     // 19: quorumlock.node.v1.TimeoutWait
-	(*RemovedMember)(nil),   // 20: quorumlock.node.v1.RemovedMember
-	(*TermStart)(nil),       // 21: quorumlock.node.v1.TermStart
-	(*CloseSession)(nil),    // 22: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),     // 23: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),         // 24: quorumlock.v1.Acquire
-	(*Release)(nil),         // 25: quorumlock.v1.Release
-	(*Cancel)(nil),          // 26: quorumlock.v1.Cancel
-	(*SetValue)(nil),        // 27: quorumlock.v1.SetValue
-	(*Upgrade)(nil),         // 28: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),       // 29: quorumlock.v1.Downgrade
-	(*Extend)(nil),          // 30: quorumlock.v1.Extend
-	(*ForceRelease)(nil),    // 31: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),          // 32: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),       // 33: quorumlock.v1.SkipDelay
-	(*Resize)(nil),          // 34: quorumlock.v1.Resize
-	(*ForceClose)(nil),      // 35: quorumlock.v1.ForceClose
-	(*Settings)(nil),        // 36: quorumlock.v1.Settings
-	(*Member)(nil),          // 37: quorumlock.v1.Member
-	(*ClientInfo)(nil),      // 38: quorumlock.v1.ClientInfo
-	(*AuditRecord)(nil),     // 39: quorumlock.v1.AuditRecord
-	(*Backup)(nil),          // 40: quorumlock.v1.Backup
-	(AuditRecord_Action)(0), // 41: quorumlock.v1.AuditRecord.Action
+	(*CreateToken)(nil),     // 16: quorumlock.node.v1.CreateToken
+	(*OpenLease)(nil),       // 17: quorumlock.node.v1.OpenLease
+	(*ExtendLease)(nil),     // 18: quorumlock.node.v1.ExtendLease
+	(*ReleaseLease)(nil),    // 19: quorumlock.node.v1.ReleaseLease
+	(*TimeoutWait)(nil),     // 20: quorumlock.node.v1.TimeoutWait
+	(*RemovedMember)(nil),   // 21: quorumlock.node.v1.RemovedMember
+	(*TermStart)(nil),       // 22: quorumlock.node.v1.TermStart
+	(*Caller)(nil),          // 23: quorumlock.v1.Caller
+	(*CloseSession)(nil),    // 24: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),     // 25: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),         // 26: quorumlock.v1.Acquire
+	(*Release)(nil),         // 27: quorumlock.v1.Release
+	(*Cancel)(nil),          // 28: quorumlock.v1.Cancel
+	(*SetValue)(nil),        // 29: quorumlock.v1.SetValue
+	(*Upgrade)(nil),         // 30: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),       // 31: quorumlock.v1.Downgrade
+	(*Extend)(nil),          // 32: quorumlock.v1.Extend
+	(*ForceRelease)(nil),    // 33: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),          // 34: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),       // 35: quorumlock.v1.SkipDelay
+	(*Resize)(nil),          // 36: quorumlock.v1.Resize
+	(*ForceClose)(nil),      // 37: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),       // 38: quorumlock.v1.SetPolicy
+	(*RevokeToken)(nil),     // 39: quorumlock.v1.RevokeToken
+	(*Settings)(nil),        // 40: quorumlock.v1.Settings
+	(*Member)(nil),          // 41: quorumlock.v1.Member
+	(*ClientInfo)(nil),      // 42: quorumlock.v1.ClientInfo
+	(*AuditRecord)(nil),     // 43: quorumlock.v1.AuditRecord
+	(*Backup)(nil),          // 44: quorumlock.v1.Backup
+	(*Policy)(nil),          // 45: quorumlock.v1.Policy
+	(*TokenRecord)(nil),     // 46: quorumlock.v1.TokenRecord
+	(AuditRecord_Action)(0), // 47: quorumlock.v1.AuditRecord.Action
 }
 var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
-	2,  // 1: quorumlock.node.v1.Command.bootstrap:type_name -> quorumlock.node.v1.Bootstrap
-	3,  // 2: quorumlock.node.v1.Command.begin_term:type_name -> quorumlock.node.v1.BeginTerm
-	4,  // 3: quorumlock.node.v1.Command.put_member:type_name -> quorumlock.node.v1.PutMember
-	5,  // 4: quorumlock.node.v1.Command.drop_member:type_name -> quorumlock.node.v1.DropMember
-	6,  // 5: quorumlock.node.v1.Command.raise_level:type_name -> quorumlock.node.v1.RaiseLevel
-	7,  // 6: quorumlock.node.v1.Command.suspend_grants:type_name -> quorumlock.node.v1.SuspendGrants
-	8,  // 7: quorumlock.node.v1.Command.resume_grants:type_name -> quorumlock.node.v1.ResumeGrants
-	9,  // 8: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
-	10, // 9: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
-	22, // 10: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
-	11, // 11: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
-	23, // 12: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	16, // 13: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
-	17, // 14: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
-	18, // 15: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
-	24, // 16: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
-	25, // 17: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
-	26, // 18: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
-	19, // 19: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
-	27, // 20: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
-	28, // 21: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
-	29, // 22: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
-	30, // 23: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
-	12, // 24: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
-	13, // 25: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
-	31, // 26: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
-	32, // 27: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
-	33, // 28: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	34, // 29: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
-	14, // 30: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
-	15, // 31: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
-	35, // 32: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
-	36, // 33: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	37, // 34: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	37, // 35: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	38, // 36: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	36, // 37: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	39, // 38: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	40, // 39: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
-	41, // 40: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
-	38, // 41: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	24, // 42: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	43, // [43:43] is the sub-list for method output_type
-	43, // [43:43] is the sub-list for method input_type
-	43, // [43:43] is the sub-list for extension type_name
-	43, // [43:43] is the sub-list for extension extendee
-	0,  // [0:43] is the sub-list for field type_name
+	23, // 1: quorumlock.node.v1.Command.caller:type_name -> quorumlock.v1.Caller
+	2,  // 2: quorumlock.node.v1.Command.bootstrap:type_name -> quorumlock.node.v1.Bootstrap
+	3,  // 3: quorumlock.node.v1.Command.begin_term:type_name -> quorumlock.node.v1.BeginTerm
+	4,  // 4: quorumlock.node.v1.Command.put_member:type_name -> quorumlock.node.v1.PutMember
+	5,  // 5: quorumlock.node.v1.Command.drop_member:type_name -> quorumlock.node.v1.DropMember
+	6,  // 6: quorumlock.node.v1.Command.raise_level:type_name -> quorumlock.node.v1.RaiseLevel
+	7,  // 7: quorumlock.node.v1.Command.suspend_grants:type_name -> quorumlock.node.v1.SuspendGrants
+	8,  // 8: quorumlock.node.v1.Command.resume_grants:type_name -> quorumlock.node.v1.ResumeGrants
+	9,  // 9: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
+	10, // 10: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
+	24, // 11: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
+	11, // 12: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
+	25, // 13: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	17, // 14: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
+	18, // 15: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
+	19, // 16: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
+	26, // 17: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
+	27, // 18: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
+	28, // 19: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
+	20, // 20: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
+	29, // 21: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
+	30, // 22: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
+	31, // 23: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
+	32, // 24: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
+	12, // 25: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
+	13, // 26: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
+	33, // 27: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
+	34, // 28: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
+	35, // 29: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	36, // 30: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
+	14, // 31: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
+	15, // 32: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
+	37, // 33: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
+	38, // 34: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
+	16, // 35: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
+	39, // 36: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	40, // 37: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	41, // 38: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	41, // 39: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	42, // 40: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	40, // 41: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	43, // 42: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	44, // 43: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
+	45, // 44: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
+	46, // 45: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
+	47, // 46: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
+	42, // 47: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	26, // 48: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	49, // [49:49] is the sub-list for method output_type
+	49, // [49:49] is the sub-list for method input_type
+	49, // [49:49] is the sub-list for extension type_name
+	49, // [49:49] is the sub-list for extension extendee
+	0,  // [0:49] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_log_proto_init() }
@@ -2247,6 +2428,7 @@ func file_quorumlock_node_v1_log_proto_init() {
 	if File_quorumlock_node_v1_log_proto != nil {
 		return
 	}
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_operation_proto_init()
 	file_quorumlock_node_v1_log_proto_msgTypes[1].OneofWrappers = []any{
@@ -2282,6 +2464,9 @@ func file_quorumlock_node_v1_log_proto_init() {
 		(*Command_RestoreBackup)(nil),
 		(*Command_RecordAct)(nil),
 		(*Command_ForceClose)(nil),
+		(*Command_SetPolicy)(nil),
+		(*Command_CreateToken)(nil),
+		(*Command_RevokeToken)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2289,7 +2474,7 @@ func file_quorumlock_node_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_log_proto_rawDesc), len(file_quorumlock_node_v1_log_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   22,
+			NumMessages:   23,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

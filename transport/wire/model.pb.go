@@ -147,6 +147,9 @@ const (
 	AuditRecord_TRANSFER_LEADERSHIP AuditRecord_Action = 9
 	AuditRecord_SAVE_SNAPSHOT       AuditRecord_Action = 10
 	AuditRecord_ACKNOWLEDGE_ALARMS  AuditRecord_Action = 11
+	AuditRecord_SET_POLICY          AuditRecord_Action = 12
+	AuditRecord_CREATE_TOKEN        AuditRecord_Action = 13
+	AuditRecord_REVOKE_TOKEN        AuditRecord_Action = 14
 )
 
 // Enum value maps for AuditRecord_Action.
@@ -164,6 +167,9 @@ var (
 		9:  "TRANSFER_LEADERSHIP",
 		10: "SAVE_SNAPSHOT",
 		11: "ACKNOWLEDGE_ALARMS",
+		12: "SET_POLICY",
+		13: "CREATE_TOKEN",
+		14: "REVOKE_TOKEN",
 	}
 	AuditRecord_Action_value = map[string]int32{
 		"UNSPECIFIED":         0,
@@ -178,6 +184,9 @@ var (
 		"TRANSFER_LEADERSHIP": 9,
 		"SAVE_SNAPSHOT":       10,
 		"ACKNOWLEDGE_ALARMS":  11,
+		"SET_POLICY":          12,
+		"CREATE_TOKEN":        13,
+		"REVOKE_TOKEN":        14,
 	}
 )
 
@@ -570,7 +579,9 @@ type HolderInfo struct {
 	// Set if an operator has revoked the hold.
 	Revocation *Revocation `protobuf:"bytes,17,opt,name=revocation,proto3" json:"revocation,omitempty"`
 	// The names of all its locks if it has several; empty otherwise.
-	Locks         []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
+	Locks []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
+	// The identity that opened the session.
+	Identity      string `protobuf:"bytes,21,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -745,6 +756,13 @@ func (x *HolderInfo) GetLocks() []string {
 	return nil
 }
 
+func (x *HolderInfo) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
 // DelayInfo is a hold that expired or was forced to end, and whose mode or permits remain
 // unavailable for its lock-delay.
 type DelayInfo struct {
@@ -872,7 +890,9 @@ type WaiterInfo struct {
 	Locks []string `protobuf:"bytes,13,rep,name=locks,proto3" json:"locks,omitempty"`
 	// A shared holder that waits to become exclusive, ahead of the queue. wait_id is the hold's
 	// id.
-	Upgrade       bool `protobuf:"varint,14,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
+	Upgrade bool `protobuf:"varint,14,opt,name=upgrade,proto3" json:"upgrade,omitempty"`
+	// The identity that opened the session.
+	Identity      string `protobuf:"bytes,15,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1005,6 +1025,13 @@ func (x *WaiterInfo) GetUpgrade() bool {
 	return false
 }
 
+func (x *WaiterInfo) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
 // LockInfo is a lock with its holders and its queue in order.
 type LockInfo struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -1131,7 +1158,9 @@ type SessionInfo struct {
 	HeartbeatAgeMs *uint64 `protobuf:"varint,7,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
 	// It belongs to a leased hold: its TTL counts from the grant, and only an extension
 	// restarts it.
-	Leased        bool `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
+	Leased bool `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
+	// The identity that opened it, which alone may use it.
+	Identity      string `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1222,13 +1251,20 @@ func (x *SessionInfo) GetLeased() bool {
 	return false
 }
 
+func (x *SessionInfo) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
 // AuditRecord is one operator request in the audit log.
 type AuditRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Starts at 1 and increases in log order, including imported records.
 	Id     uint64             `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
 	Action AuditRecord_Action `protobuf:"varint,2,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
-	// As given in the request.
+	// The name that the request claims; not verified.
 	Operator   string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason     string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Revision   uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1251,7 +1287,12 @@ type AuditRecord struct {
 	Backup *Backup `protobuf:"bytes,15,opt,name=backup,proto3" json:"backup,omitempty"`
 	// Set if a restore imported the record from a backup. Its contents are then as reliable as
 	// the backup.
-	Imported      *AuditImport `protobuf:"bytes,16,opt,name=imported,proto3" json:"imported,omitempty"`
+	Imported *AuditImport `protobuf:"bytes,16,opt,name=imported,proto3" json:"imported,omitempty"`
+	// The verified caller.
+	Caller *Caller `protobuf:"bytes,17,opt,name=caller,proto3" json:"caller,omitempty"`
+	// CREATE_TOKEN, REVOKE_TOKEN: the token's id and identity.
+	TokenId       string `protobuf:"bytes,18,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	Identity      string `protobuf:"bytes,19,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1396,6 +1437,27 @@ func (x *AuditRecord) GetImported() *AuditImport {
 		return x.Imported
 	}
 	return nil
+}
+
+func (x *AuditRecord) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetTokenId() string {
+	if x != nil {
+		return x.TokenId
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // Alarm reports a problem that one node has detected. It remains until an operator
@@ -1956,8 +2018,8 @@ type Event struct {
 	Token  uint64 `protobuf:"varint,8,opt,name=token,proto3" json:"token,omitempty"`
 	// GRANTED: the request had waited. Otherwise the grant is the answer to its request.
 	Waited bool `protobuf:"varint,9,opt,name=waited,proto3" json:"waited,omitempty"`
-	// CANCELLED: CANCELLED, TIMEOUT, SESSION_LOST or, for an upgrade whose hold ended,
-	// NOT_HELD.
+	// CANCELLED: CANCELLED, TIMEOUT, SESSION_LOST, PERMISSION_DENIED if the right to the lock was withdrawn
+	// or, for an upgrade whose hold ended, NOT_HELD.
 	Status Status_Code `protobuf:"varint,10,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	// The generation of the deadline that starts with this event. SESSION_OPENED,
 	// SESSION_ATTACHED, SESSION_EXTENDED: the session's. QUEUED: the wait's. GRANTED and
@@ -1991,7 +2053,10 @@ type Event struct {
 	// Not included in watches.
 	Digest uint64 `protobuf:"fixed64,25,opt,name=digest,proto3" json:"digest,omitempty"`
 	// EXPIRED, CANCELLED, SESSION_EXPIRED: caused by the restore of a backup.
-	Restored      bool `protobuf:"varint,26,opt,name=restored,proto3" json:"restored,omitempty"`
+	Restored bool `protobuf:"varint,26,opt,name=restored,proto3" json:"restored,omitempty"`
+	// SESSION_OPENED, SESSION_ATTACHED, SESSION_EXTENDED, SESSION_CLOSED, SESSION_EXPIRED: the identity that
+	// opened the session.
+	Identity      string `protobuf:"bytes,27,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2208,11 +2273,18 @@ func (x *Event) GetRestored() bool {
 	return false
 }
 
+func (x *Event) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
 var File_quorumlock_v1_model_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x19quorumlock/v1/model.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/status.proto\"g\n" +
+	"\x19quorumlock/v1/model.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x1aquorumlock/v1/status.proto\"g\n" +
 	"\n" +
 	"Revocation\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x19\n" +
@@ -2229,7 +2301,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x121\n" +
 	"\x15process_start_unix_ms\x18\x05 \x01(\x03R\x12processStartUnixMs\x12,\n" +
 	"\x06labels\x18\x06 \x03(\v2\x14.quorumlock.v1.LabelR\x06labels\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\xdc\x05\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\xf8\x05\n" +
 	"\n" +
 	"HolderInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2255,7 +2327,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"revocation\x18\x11 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
 	"revocation\x12\x14\n" +
-	"\x05locks\x18\x12 \x03(\tR\x05locksB\x13\n" +
+	"\x05locks\x18\x12 \x03(\tR\x05locks\x12\x1a\n" +
+	"\bidentity\x18\x15 \x01(\tR\bidentityB\x13\n" +
 	"\x11_heartbeat_age_msB\x14\n" +
 	"\x12_remaining_hold_ms\"\x9d\x02\n" +
 	"\tDelayInfo\x12\x17\n" +
@@ -2268,7 +2341,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\rlock_delay_ms\x18\x06 \x01(\rR\vlockDelayMs\x12\"\n" +
 	"\rsince_unix_ms\x18\a \x01(\x03R\vsinceUnixMs\x12&\n" +
 	"\fremaining_ms\x18\b \x01(\x04H\x00R\vremainingMs\x88\x01\x01B\x0f\n" +
-	"\r_remaining_ms\"\xe1\x03\n" +
+	"\r_remaining_ms\"\xfd\x03\n" +
 	"\n" +
 	"WaiterInfo\x12\x17\n" +
 	"\await_id\x18\x01 \x01(\x04R\x06waitId\x12\x1a\n" +
@@ -2287,7 +2360,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x10heartbeat_age_ms\x18\v \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x18\n" +
 	"\apermits\x18\f \x01(\x04R\apermits\x12\x14\n" +
 	"\x05locks\x18\r \x03(\tR\x05locks\x12\x18\n" +
-	"\aupgrade\x18\x0e \x01(\bR\aupgradeB\x13\n" +
+	"\aupgrade\x18\x0e \x01(\bR\aupgrade\x12\x1a\n" +
+	"\bidentity\x18\x0f \x01(\tR\bidentityB\x13\n" +
 	"\x11_heartbeat_age_ms\"\xe1\x02\n" +
 	"\bLockInfo\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
@@ -2298,7 +2372,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x05limit\x18\x06 \x01(\x04R\x05limit\x12!\n" +
 	"\fpermits_used\x18\a \x01(\x04R\vpermitsUsed\x120\n" +
 	"\x06delays\x18\b \x03(\v2\x18.quorumlock.v1.DelayInfoR\x06delays\x12!\n" +
-	"\fholder_count\x18\t \x01(\x04R\vholderCount\"\xa4\x02\n" +
+	"\fholder_count\x18\t \x01(\x04R\vholderCount\"\xc0\x02\n" +
 	"\vSessionInfo\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
@@ -2308,8 +2382,9 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x05holds\x18\x05 \x01(\x04R\x05holds\x12\x14\n" +
 	"\x05waits\x18\x06 \x01(\x04R\x05waits\x12-\n" +
 	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
-	"\x06leased\x18\b \x01(\bR\x06leasedB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xd8\x05\n" +
+	"\x06leased\x18\b \x01(\bR\x06leased\x12\x1a\n" +
+	"\bidentity\x18\t \x01(\tR\bidentityB\x13\n" +
+	"\x11_heartbeat_age_ms\"\xf2\x06\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2330,7 +2405,10 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x06member\x18\r \x01(\tR\x06member\x12\x18\n" +
 	"\aaddress\x18\x0e \x01(\tR\aaddress\x12-\n" +
 	"\x06backup\x18\x0f \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x126\n" +
-	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\"\xd9\x01\n" +
+	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\x12-\n" +
+	"\x06caller\x18\x11 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x19\n" +
+	"\btoken_id\x18\x12 \x01(\tR\atokenId\x12\x1a\n" +
+	"\bidentity\x18\x13 \x01(\tR\bidentity\"\x8d\x02\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2348,7 +2426,11 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x13TRANSFER_LEADERSHIP\x10\t\x12\x11\n" +
 	"\rSAVE_SNAPSHOT\x10\n" +
 	"\x12\x16\n" +
-	"\x12ACKNOWLEDGE_ALARMS\x10\v\"\x94\x01\n" +
+	"\x12ACKNOWLEDGE_ALARMS\x10\v\x12\x0e\n" +
+	"\n" +
+	"SET_POLICY\x10\f\x12\x10\n" +
+	"\fCREATE_TOKEN\x10\r\x12\x10\n" +
+	"\fREVOKE_TOKEN\x10\x0e\"\x94\x01\n" +
 	"\x05Alarm\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
@@ -2401,7 +2483,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	" \x01(\rR\x12maxClientInfoBytes\x12&\n" +
 	"\x0fmax_state_bytes\x18\v \x01(\x04R\rmaxStateBytes\x12*\n" +
 	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\x12'\n" +
-	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\"\xa9\b\n" +
+	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\"\xc5\b\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2432,7 +2514,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\aupgrade\x18\x17 \x01(\bR\aupgrade\x12\x18\n" +
 	"\apartial\x18\x18 \x01(\bR\apartial\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\x06R\x06digest\x12\x1a\n" +
-	"\brestored\x18\x1a \x01(\bR\brestored\"\xc0\x02\n" +
+	"\brestored\x18\x1a \x01(\bR\brestored\x12\x1a\n" +
+	"\bidentity\x18\x1b \x01(\tR\bidentity\"\xc0\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +
@@ -2506,7 +2589,8 @@ var file_quorumlock_v1_model_proto_goTypes = []any{
 	(*Member)(nil),          // 17: quorumlock.v1.Member
 	(*Settings)(nil),        // 18: quorumlock.v1.Settings
 	(*Event)(nil),           // 19: quorumlock.v1.Event
-	(Status_Code)(0),        // 20: quorumlock.v1.Status.Code
+	(*Caller)(nil),          // 20: quorumlock.v1.Caller
+	(Status_Code)(0),        // 21: quorumlock.v1.Status.Code
 }
 var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
@@ -2524,14 +2608,15 @@ var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	2,  // 12: quorumlock.v1.AuditRecord.action:type_name -> quorumlock.v1.AuditRecord.Action
 	14, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
 	15, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
-	3,  // 15: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	20, // 16: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
-	0,  // 17: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	20, // 15: quorumlock.v1.AuditRecord.caller:type_name -> quorumlock.v1.Caller
+	3,  // 16: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
+	21, // 17: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 18: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	19, // [19:19] is the sub-list for extension type_name
+	19, // [19:19] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_model_proto_init() }
@@ -2539,6 +2624,7 @@ func file_quorumlock_v1_model_proto_init() {
 	if File_quorumlock_v1_model_proto != nil {
 		return
 	}
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_status_proto_init()
 	file_quorumlock_v1_model_proto_msgTypes[3].OneofWrappers = []any{}
 	file_quorumlock_v1_model_proto_msgTypes[4].OneofWrappers = []any{}

@@ -1389,14 +1389,14 @@ var File_quorumlock_v1_operation_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"\n" +
-	"\x1dquorumlock/v1/operation.proto\x12\rquorumlock.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\x0e\n" +
-	"\fCloseSession\"\r\n" +
-	"\vAcknowledge\"z\n" +
+	"\x1dquorumlock/v1/operation.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\x14\n" +
+	"\fCloseSession:\x04\x88\xb5\x18\x03\"\x13\n" +
+	"\vAcknowledge:\x04\x88\xb5\x18\x03\"z\n" +
 	"\vLockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12'\n" +
 	"\x04mode\x18\x02 \x01(\x0e2\x13.quorumlock.v1.ModeR\x04mode\x12\x18\n" +
 	"\apermits\x18\x03 \x01(\x04R\apermits\x12\x14\n" +
-	"\x05limit\x18\x04 \x01(\x04R\x05limit\"\xf0\x02\n" +
+	"\x05limit\x18\x04 \x01(\x04R\x05limit\"\xf6\x02\n" +
 	"\aAcquire\x120\n" +
 	"\x05locks\x18\x01 \x03(\v2\x1a.quorumlock.v1.LockRequestR\x05locks\x12\x14\n" +
 	"\x05owner\x18\x02 \x01(\x04R\x05owner\x12\x17\n" +
@@ -1409,57 +1409,57 @@ const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"\rlock_delay_ms\x18\t \x01(\rR\vlockDelayMs\x12\x16\n" +
 	"\x06notify\x18\n" +
 	" \x01(\bR\x06notify\x12%\n" +
-	"\x0eallow_deadlock\x18\v \x01(\bR\rallowDeadlock\"\x9b\x01\n" +
+	"\x0eallow_deadlock\x18\v \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"\xa1\x01\n" +
 	"\aUpgrade\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
 	"\await_ms\x18\x03 \x01(\rR\x06waitMs\x12!\n" +
 	"\fwait_forever\x18\x04 \x01(\bR\vwaitForever\x12%\n" +
-	"\x0eallow_deadlock\x18\x05 \x01(\bR\rallowDeadlock\":\n" +
+	"\x0eallow_deadlock\x18\x05 \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"@\n" +
 	"\tDowngrade\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\"W\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"]\n" +
 	"\x06Extend\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1e\n" +
-	"\vmax_hold_ms\x18\x03 \x01(\rR\tmaxHoldMs\"q\n" +
+	"\vmax_hold_ms\x18\x03 \x01(\rR\tmaxHoldMs:\x04\x88\xb5\x18\x05\"w\n" +
 	"\fForceRelease\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator\"\x86\x01\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"\x8c\x01\n" +
 	"\x06Revoke\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x19\n" +
 	"\bgrace_ms\x18\x04 \x01(\rR\agraceMs\x12\x1a\n" +
-	"\boperator\x18\x05 \x01(\tR\boperator\"l\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"r\n" +
 	"\tSkipDelay\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator\"f\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"l\n" +
 	"\x06Resize\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator\"_\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"e\n" +
 	"\n" +
 	"ForceClose\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x03 \x01(\tR\boperator\"8\n" +
+	"\boperator\x18\x03 \x01(\tR\boperator:\x04\x88\xb5\x18\b\">\n" +
 	"\aRelease\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\x04R\x05token\")\n" +
+	"\x05token\x18\x02 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"/\n" +
 	"\x06Cancel\x12\x1f\n" +
 	"\vacquire_seq\x18\x01 \x01(\x04R\n" +
-	"acquireSeq\"O\n" +
+	"acquireSeq:\x04\x88\xb5\x18\x03\"U\n" +
 	"\bSetValue\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05value\x18\x03 \x01(\fR\x05value\"\xeb\x03\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value:\x04\x88\xb5\x18\x05\"\xeb\x03\n" +
 	"\x06Result\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x10\n" +
@@ -1565,6 +1565,7 @@ func file_quorumlock_v1_operation_proto_init() {
 	if File_quorumlock_v1_operation_proto != nil {
 		return
 	}
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_status_proto_init()
 	type x struct{}

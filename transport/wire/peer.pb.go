@@ -137,6 +137,54 @@ func (PeerHello_Purpose) EnumDescriptor() ([]byte, []int) {
 	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{0, 0}
 }
 
+type TunnelRequest_Port int32
+
+const (
+	// The client port.
+	TunnelRequest_CLIENT TunnelRequest_Port = 0
+	// The HTTP port. The calling node names the caller of each request in a header.
+	TunnelRequest_HTTP TunnelRequest_Port = 1
+)
+
+// Enum value maps for TunnelRequest_Port.
+var (
+	TunnelRequest_Port_name = map[int32]string{
+		0: "CLIENT",
+		1: "HTTP",
+	}
+	TunnelRequest_Port_value = map[string]int32{
+		"CLIENT": 0,
+		"HTTP":   1,
+	}
+)
+
+func (x TunnelRequest_Port) Enum() *TunnelRequest_Port {
+	p := new(TunnelRequest_Port)
+	*p = x
+	return p
+}
+
+func (x TunnelRequest_Port) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (TunnelRequest_Port) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorumlock_node_v1_peer_proto_enumTypes[2].Descriptor()
+}
+
+func (TunnelRequest_Port) Type() protoreflect.EnumType {
+	return &file_quorumlock_node_v1_peer_proto_enumTypes[2]
+}
+
+func (x TunnelRequest_Port) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use TunnelRequest_Port.Descriptor instead.
+func (TunnelRequest_Port) EnumDescriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{10, 0}
+}
+
 // PeerHello is the first frame of a connection between nodes.
 type PeerHello struct {
 	state   protoimpl.MessageState `protogen:"open.v1"`
@@ -861,7 +909,12 @@ func (x *BootRecord) GetNonces() []uint64 {
 type TunnelRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The client's address as seen by the calling node, host:port.
-	Address       string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,1,opt,name=address,proto3" json:"address,omitempty"`
+	// The client's identity and credential as verified by the calling node.
+	Identity   string `protobuf:"bytes,2,opt,name=identity,proto3" json:"identity,omitempty"`
+	Credential string `protobuf:"bytes,3,opt,name=credential,proto3" json:"credential,omitempty"`
+	// The port that serves the connection.
+	Port          TunnelRequest_Port `protobuf:"varint,4,opt,name=port,proto3,enum=quorumlock.node.v1.TunnelRequest_Port" json:"port,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -901,6 +954,27 @@ func (x *TunnelRequest) GetAddress() string {
 		return x.Address
 	}
 	return ""
+}
+
+func (x *TunnelRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *TunnelRequest) GetCredential() string {
+	if x != nil {
+		return x.Credential
+	}
+	return ""
+}
+
+func (x *TunnelRequest) GetPort() TunnelRequest_Port {
+	if x != nil {
+		return x.Port
+	}
+	return TunnelRequest_CLIENT
 }
 
 // TunnelResponse accepts or refuses a TunnelRequest.
@@ -1994,9 +2068,18 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"BootRecord\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x16\n" +
-	"\x06nonces\x18\x02 \x03(\x06R\x06nonces\"/\n" +
+	"\x06nonces\x18\x02 \x03(\x06R\x06nonces\"\xbf\x01\n" +
 	"\rTunnelRequest\x12\x18\n" +
-	"\aaddress\x18\x01 \x01(\tR\aaddressJ\x04\b\x02\x10\x05\"^\n" +
+	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1a\n" +
+	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x1e\n" +
+	"\n" +
+	"credential\x18\x03 \x01(\tR\n" +
+	"credential\x12:\n" +
+	"\x04port\x18\x04 \x01(\x0e2&.quorumlock.node.v1.TunnelRequest.PortR\x04port\"\x1c\n" +
+	"\x04Port\x12\n" +
+	"\n" +
+	"\x06CLIENT\x10\x00\x12\b\n" +
+	"\x04HTTP\x10\x01\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"\x99\x03\n" +
@@ -2087,83 +2170,85 @@ func file_quorumlock_node_v1_peer_proto_rawDescGZIP() []byte {
 	return file_quorumlock_node_v1_peer_proto_rawDescData
 }
 
-var file_quorumlock_node_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
+var file_quorumlock_node_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
 var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
 var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.node.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.node.v1.PeerHello.Purpose
-	(*PeerHello)(nil),         // 2: quorumlock.node.v1.PeerHello
-	(*PeerHelloReply)(nil),    // 3: quorumlock.node.v1.PeerHelloReply
-	(*PeerState)(nil),         // 4: quorumlock.node.v1.PeerState
-	(*StoredState)(nil),       // 5: quorumlock.node.v1.StoredState
-	(*KnownState)(nil),        // 6: quorumlock.node.v1.KnownState
-	(*DiskEvidence)(nil),      // 7: quorumlock.node.v1.DiskEvidence
-	(*LogPosition)(nil),       // 8: quorumlock.node.v1.LogPosition
-	(*PeerMemory)(nil),        // 9: quorumlock.node.v1.PeerMemory
-	(*AlarmRecord)(nil),       // 10: quorumlock.node.v1.AlarmRecord
-	(*BootRecord)(nil),        // 11: quorumlock.node.v1.BootRecord
-	(*TunnelRequest)(nil),     // 12: quorumlock.node.v1.TunnelRequest
-	(*TunnelResponse)(nil),    // 13: quorumlock.node.v1.TunnelResponse
-	(*PeerRequest)(nil),       // 14: quorumlock.node.v1.PeerRequest
-	(*PeerResponse)(nil),      // 15: quorumlock.node.v1.PeerResponse
-	(*CampaignRequest)(nil),   // 16: quorumlock.node.v1.CampaignRequest
-	(*CampaignReply)(nil),     // 17: quorumlock.node.v1.CampaignReply
-	(*ProbeRequest)(nil),      // 18: quorumlock.node.v1.ProbeRequest
-	(*StandingRequest)(nil),   // 19: quorumlock.node.v1.StandingRequest
-	(*Membership)(nil),        // 20: quorumlock.node.v1.Membership
-	(*ReportRequest)(nil),     // 21: quorumlock.node.v1.ReportRequest
-	(*HashesRequest)(nil),     // 22: quorumlock.node.v1.HashesRequest
-	(*StateHashes)(nil),       // 23: quorumlock.node.v1.StateHashes
-	(*StateHash)(nil),         // 24: quorumlock.node.v1.StateHash
-	(*LeaderLossRequest)(nil), // 25: quorumlock.node.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 26: quorumlock.node.v1.LeaderLossReply
-	(*NodeState)(nil),         // 27: quorumlock.node.v1.NodeState
-	(Status_Code)(0),          // 28: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 29: quorumlock.node.v1.TermStart
-	(*Alarm)(nil),             // 30: quorumlock.v1.Alarm
-	(*Member)(nil),            // 31: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 32: quorumlock.node.v1.RemovedMember
+	(TunnelRequest_Port)(0),   // 2: quorumlock.node.v1.TunnelRequest.Port
+	(*PeerHello)(nil),         // 3: quorumlock.node.v1.PeerHello
+	(*PeerHelloReply)(nil),    // 4: quorumlock.node.v1.PeerHelloReply
+	(*PeerState)(nil),         // 5: quorumlock.node.v1.PeerState
+	(*StoredState)(nil),       // 6: quorumlock.node.v1.StoredState
+	(*KnownState)(nil),        // 7: quorumlock.node.v1.KnownState
+	(*DiskEvidence)(nil),      // 8: quorumlock.node.v1.DiskEvidence
+	(*LogPosition)(nil),       // 9: quorumlock.node.v1.LogPosition
+	(*PeerMemory)(nil),        // 10: quorumlock.node.v1.PeerMemory
+	(*AlarmRecord)(nil),       // 11: quorumlock.node.v1.AlarmRecord
+	(*BootRecord)(nil),        // 12: quorumlock.node.v1.BootRecord
+	(*TunnelRequest)(nil),     // 13: quorumlock.node.v1.TunnelRequest
+	(*TunnelResponse)(nil),    // 14: quorumlock.node.v1.TunnelResponse
+	(*PeerRequest)(nil),       // 15: quorumlock.node.v1.PeerRequest
+	(*PeerResponse)(nil),      // 16: quorumlock.node.v1.PeerResponse
+	(*CampaignRequest)(nil),   // 17: quorumlock.node.v1.CampaignRequest
+	(*CampaignReply)(nil),     // 18: quorumlock.node.v1.CampaignReply
+	(*ProbeRequest)(nil),      // 19: quorumlock.node.v1.ProbeRequest
+	(*StandingRequest)(nil),   // 20: quorumlock.node.v1.StandingRequest
+	(*Membership)(nil),        // 21: quorumlock.node.v1.Membership
+	(*ReportRequest)(nil),     // 22: quorumlock.node.v1.ReportRequest
+	(*HashesRequest)(nil),     // 23: quorumlock.node.v1.HashesRequest
+	(*StateHashes)(nil),       // 24: quorumlock.node.v1.StateHashes
+	(*StateHash)(nil),         // 25: quorumlock.node.v1.StateHash
+	(*LeaderLossRequest)(nil), // 26: quorumlock.node.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 27: quorumlock.node.v1.LeaderLossReply
+	(*NodeState)(nil),         // 28: quorumlock.node.v1.NodeState
+	(Status_Code)(0),          // 29: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 30: quorumlock.node.v1.TermStart
+	(*Alarm)(nil),             // 31: quorumlock.v1.Alarm
+	(*Member)(nil),            // 32: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 33: quorumlock.node.v1.RemovedMember
 }
 var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.PeerHello.purpose:type_name -> quorumlock.node.v1.PeerHello.Purpose
-	4,  // 1: quorumlock.node.v1.PeerHello.state:type_name -> quorumlock.node.v1.PeerState
-	28, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
-	4,  // 3: quorumlock.node.v1.PeerHelloReply.state:type_name -> quorumlock.node.v1.PeerState
-	5,  // 4: quorumlock.node.v1.PeerState.stored:type_name -> quorumlock.node.v1.StoredState
-	6,  // 5: quorumlock.node.v1.PeerState.known:type_name -> quorumlock.node.v1.KnownState
-	8,  // 6: quorumlock.node.v1.PeerState.position:type_name -> quorumlock.node.v1.LogPosition
-	7,  // 7: quorumlock.node.v1.KnownState.last_start:type_name -> quorumlock.node.v1.DiskEvidence
-	7,  // 8: quorumlock.node.v1.KnownState.before:type_name -> quorumlock.node.v1.DiskEvidence
-	29, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
-	8,  // 10: quorumlock.node.v1.PeerMemory.position:type_name -> quorumlock.node.v1.LogPosition
-	6,  // 11: quorumlock.node.v1.PeerMemory.peers:type_name -> quorumlock.node.v1.KnownState
-	30, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
-	28, // 13: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	18, // 14: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
-	21, // 15: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
-	25, // 16: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
-	22, // 17: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
-	19, // 18: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
-	16, // 19: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
-	28, // 20: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	27, // 21: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
-	26, // 22: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
-	23, // 23: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
-	0,  // 24: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
-	17, // 25: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
-	31, // 26: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
-	32, // 27: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
-	31, // 28: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	23, // 29: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
-	24, // 30: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
-	31, // 31: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 32: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
-	30, // 33: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
-	34, // [34:34] is the sub-list for method output_type
-	34, // [34:34] is the sub-list for method input_type
-	34, // [34:34] is the sub-list for extension type_name
-	34, // [34:34] is the sub-list for extension extendee
-	0,  // [0:34] is the sub-list for field type_name
+	5,  // 1: quorumlock.node.v1.PeerHello.state:type_name -> quorumlock.node.v1.PeerState
+	29, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	5,  // 3: quorumlock.node.v1.PeerHelloReply.state:type_name -> quorumlock.node.v1.PeerState
+	6,  // 4: quorumlock.node.v1.PeerState.stored:type_name -> quorumlock.node.v1.StoredState
+	7,  // 5: quorumlock.node.v1.PeerState.known:type_name -> quorumlock.node.v1.KnownState
+	9,  // 6: quorumlock.node.v1.PeerState.position:type_name -> quorumlock.node.v1.LogPosition
+	8,  // 7: quorumlock.node.v1.KnownState.last_start:type_name -> quorumlock.node.v1.DiskEvidence
+	8,  // 8: quorumlock.node.v1.KnownState.before:type_name -> quorumlock.node.v1.DiskEvidence
+	30, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
+	9,  // 10: quorumlock.node.v1.PeerMemory.position:type_name -> quorumlock.node.v1.LogPosition
+	7,  // 11: quorumlock.node.v1.PeerMemory.peers:type_name -> quorumlock.node.v1.KnownState
+	31, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
+	2,  // 13: quorumlock.node.v1.TunnelRequest.port:type_name -> quorumlock.node.v1.TunnelRequest.Port
+	29, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	19, // 15: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
+	22, // 16: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
+	26, // 17: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
+	23, // 18: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
+	20, // 19: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
+	17, // 20: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
+	29, // 21: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	28, // 22: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
+	27, // 23: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
+	24, // 24: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
+	0,  // 25: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
+	18, // 26: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
+	32, // 27: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
+	33, // 28: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
+	32, // 29: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	24, // 30: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
+	25, // 31: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
+	32, // 32: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 33: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
+	31, // 34: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+	35, // [35:35] is the sub-list for method output_type
+	35, // [35:35] is the sub-list for method input_type
+	35, // [35:35] is the sub-list for extension type_name
+	35, // [35:35] is the sub-list for extension extendee
+	0,  // [0:35] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_peer_proto_init() }
@@ -2187,7 +2272,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_peer_proto_rawDesc), len(file_quorumlock_node_v1_peer_proto_rawDesc)),
-			NumEnums:      2,
+			NumEnums:      3,
 			NumMessages:   26,
 			NumExtensions: 0,
 			NumServices:   0,

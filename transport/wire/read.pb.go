@@ -1231,8 +1231,10 @@ type StatusResponse struct {
 	// The last log entry after which states differed without a majority. Irrelevant if
 	// agreed_index is at least as great.
 	DifferingIndex uint64 `protobuf:"varint,19,opt,name=differing_index,json=differingIndex,proto3" json:"differing_index,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The cluster has a policy. Without one, everybody may do everything.
+	HasPolicy     bool `protobuf:"varint,20,opt,name=has_policy,json=hasPolicy,proto3" json:"has_policy,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1398,26 +1400,33 @@ func (x *StatusResponse) GetDifferingIndex() uint64 {
 	return 0
 }
 
+func (x *StatusResponse) GetHasPolicy() bool {
+	if x != nil {
+		return x.HasPolicy
+	}
+	return false
+}
+
 var File_quorumlock_v1_read_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\n" +
-	"\x18quorumlock/v1/read.proto\x12\rquorumlock.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"|\n" +
+	"\x18quorumlock/v1/read.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\x82\x01\n" +
 	"\x10ListLocksRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05stale\x18\x04 \x01(\bR\x05stale\"\x86\x01\n" +
+	"\x05stale\x18\x04 \x01(\bR\x05stale:\x04\x88\xb5\x18\x04\"\x86\x01\n" +
 	"\x11ListLocksResponse\x12-\n" +
 	"\x05locks\x18\x01 \x03(\v2\x17.quorumlock.v1.LockInfoR\x05locks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"[\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"a\n" +
 	"\x0eGetLockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vqueue_limit\x18\x02 \x01(\rR\n" +
 	"queueLimit\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x9e\x03\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\x04\"\x9e\x03\n" +
 	"\x0fGetLockResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aholders\x18\x02 \x03(\v2\x19.quorumlock.v1.HolderInfoR\aholders\x12/\n" +
@@ -1430,56 +1439,56 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x06delays\x18\t \x03(\v2\x18.quorumlock.v1.DelayInfoR\x06delays\x12!\n" +
 	"\fholder_count\x18\n" +
 	" \x01(\x04R\vholderCount\x12\x18\n" +
-	"\alineage\x18\v \x01(\tR\alineage\"T\n" +
+	"\alineage\x18\v \x01(\tR\alineage\"Z\n" +
 	"\x12VerifyTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"x\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\a\"x\n" +
 	"\x13VerifyTokenResponse\x12\x12\n" +
 	"\x04held\x18\x01 \x01(\bR\x04held\x121\n" +
 	"\x06holder\x18\x02 \x01(\v2\x19.quorumlock.v1.HolderInfoR\x06holder\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\",\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"2\n" +
 	"\x14ListDeadlocksRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale\"j\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x04\"j\n" +
 	"\x15ListDeadlocksResponse\x125\n" +
 	"\tdeadlocks\x18\x01 \x03(\v2\x17.quorumlock.v1.DeadlockR\tdeadlocks\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"=\n" +
 	"\bDeadlock\x121\n" +
-	"\x05cycle\x18\x01 \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\"d\n" +
+	"\x05cycle\x18\x01 \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\"j\n" +
 	"\x10ListAuditRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x8d\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\t\"\x8d\x01\n" +
 	"\x11ListAuditResponse\x124\n" +
 	"\arecords\x18\x01 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\x9a\x01\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xa0\x01\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x03 \x01(\x04R\tsessionId\x12%\n" +
 	"\x0eafter_revision\x18\x04 \x01(\x04R\rafterRevision\x12\x18\n" +
-	"\alineage\x18\x05 \x01(\tR\alineage\"\xd9\x01\n" +
+	"\alineage\x18\x05 \x01(\tR\alineage:\x04\x88\xb5\x18\x04\"\xd9\x01\n" +
 	"\rWatchResponse\x12,\n" +
 	"\x06events\x18\x01 \x03(\v2\x14.quorumlock.v1.EventR\x06events\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
 	"\alineage\x18\x03 \x01(\tR\alineage\x122\n" +
 	"\x06status\x18\x04 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x16\n" +
 	"\x06oldest\x18\x05 \x01(\x04R\x06oldest\x12\x18\n" +
-	"\amessage\x18\x06 \x01(\tR\amessage\"g\n" +
+	"\amessage\x18\x06 \x01(\tR\amessage\"m\n" +
 	"\x13ListSessionsRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"\x92\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\x92\x01\n" +
 	"\x14ListSessionsResponse\x126\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1a.quorumlock.v1.SessionInfoR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"%\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"+\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale\"\xe8\x02\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xe8\x02\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -1495,7 +1504,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndex\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12,\n" +
-	"\x06alarms\x18\f \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\"\xe2\x04\n" +
+	"\x06alarms\x18\f \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\"\x81\x05\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -1517,7 +1526,9 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\alineage\x18\x10 \x01(\tR\alineage\x12)\n" +
 	"\x10grants_suspended\x18\x11 \x01(\bR\x0fgrantsSuspended\x12!\n" +
 	"\fagreed_index\x18\x12 \x01(\x04R\vagreedIndex\x12'\n" +
-	"\x0fdiffering_index\x18\x13 \x01(\x04R\x0edifferingIndexB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x0fdiffering_index\x18\x13 \x01(\x04R\x0edifferingIndex\x12\x1d\n" +
+	"\n" +
+	"has_policy\x18\x14 \x01(\bR\thasPolicyB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_read_proto_rawDescOnce sync.Once
@@ -1592,6 +1603,7 @@ func file_quorumlock_v1_read_proto_init() {
 	if File_quorumlock_v1_read_proto != nil {
 		return
 	}
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_status_proto_init()
 	type x struct{}

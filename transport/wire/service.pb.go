@@ -1589,7 +1589,10 @@ type RestoreRequest struct {
 	Reason   string         `protobuf:"bytes,6,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The id of the cluster to restore into, as shown in its status. Required if the cluster
 	// has been used: its sessions and locks end.
-	ClusterId     string `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	ClusterId string `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
+	// The backup's policy and tokens. They take effect only if the cluster has no policy.
+	Policy        *Policy        `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
+	Tokens        []*TokenRecord `protobuf:"bytes,9,rep,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1671,6 +1674,20 @@ func (x *RestoreRequest) GetClusterId() string {
 		return x.ClusterId
 	}
 	return ""
+}
+
+func (x *RestoreRequest) GetPolicy() *Policy {
+	if x != nil {
+		return x.Policy
+	}
+	return nil
+}
+
+func (x *RestoreRequest) GetTokens() []*TokenRecord {
+	if x != nil {
+		return x.Tokens
+	}
+	return nil
 }
 
 type RestoreResponse struct {
@@ -2464,27 +2481,27 @@ var File_quorumlock_v1_service_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\n" +
-	"\x1bquorumlock/v1/service.proto\x12\rquorumlock.v1\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x18quorumlock/v1/read.proto\x1a\x1aquorumlock/v1/status.proto\"D\n" +
+	"\x1bquorumlock/v1/service.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x18quorumlock/v1/read.proto\x1a\x1aquorumlock/v1/status.proto\"D\n" +
 	"\vCredentials\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x16\n" +
-	"\x06secret\x18\x02 \x01(\fR\x06secret\"o\n" +
+	"\x06secret\x18\x02 \x01(\fR\x06secret\"u\n" +
 	"\vOpenRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
-	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\"D\n" +
+	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client:\x04\x88\xb5\x18\x06\"D\n" +
 	"\fOpenResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
-	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\"H\n" +
+	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\"N\n" +
 	"\x10HeartbeatRequest\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\"Y\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession:\x04\x88\xb5\x18\x03\"Y\n" +
 	"\x11HeartbeatResponse\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\rR\x05ttlMs\x12-\n" +
-	"\x05holds\x18\x02 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"D\n" +
+	"\x05holds\x18\x02 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"J\n" +
 	"\fCloseRequest\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\"\x0f\n" +
-	"\rCloseResponse\"\xcd\x04\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession:\x04\x88\xb5\x18\x03\"\x0f\n" +
+	"\rCloseResponse\"\xd3\x04\n" +
 	"\x0eAcquireRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
@@ -2505,7 +2522,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\vmax_hold_ms\x18\x0f \x01(\rR\tmaxHoldMs\x12\"\n" +
 	"\rlock_delay_ms\x18\x10 \x01(\rR\vlockDelayMs\x12\x16\n" +
 	"\x06notify\x18\x11 \x01(\bR\x06notify\x12%\n" +
-	"\x0eallow_deadlock\x18\x12 \x01(\bR\rallowDeadlock\"\x9d\x03\n" +
+	"\x0eallow_deadlock\x18\x12 \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"\x9d\x03\n" +
 	"\x0fAcquireResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2520,7 +2537,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"session_id\x18\n" +
 	" \x01(\x04R\tsessionId\x12\x16\n" +
 	"\x06digest\x18\v \x01(\x06R\x06digest\x12\x12\n" +
-	"\x04name\x18\f \x01(\tR\x04name\"\x8b\x02\n" +
+	"\x04name\x18\f \x01(\tR\x04name\"\x91\x02\n" +
 	"\x0eUpgradeRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
@@ -2530,17 +2547,17 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x17\n" +
 	"\await_ms\x18\x06 \x01(\rR\x06waitMs\x12!\n" +
 	"\fwait_forever\x18\a \x01(\bR\vwaitForever\x12%\n" +
-	"\x0eallow_deadlock\x18\b \x01(\bR\rallowDeadlock\"\xaa\x01\n" +
+	"\x0eallow_deadlock\x18\b \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"\xb0\x01\n" +
 	"\x10DowngradeRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\x04R\x05token\"c\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"c\n" +
 	"\x11DowngradeResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xc7\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xcd\x01\n" +
 	"\rExtendRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
@@ -2548,34 +2565,35 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x1e\n" +
-	"\vmax_hold_ms\x18\x06 \x01(\rR\tmaxHoldMs\"`\n" +
+	"\vmax_hold_ms\x18\x06 \x01(\rR\tmaxHoldMs:\x04\x88\xb5\x18\x05\"`\n" +
 	"\x0eExtendResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa9\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xaf\x01\n" +
 	"\x13AcquireLeaseRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
 	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x120\n" +
-	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire\"\\\n" +
+	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire:\x04\x88\xb5\x18\x05\"b\n" +
 	"\x12ExtendLeaseRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"|\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs:\x04\x88\xb5\x18\x05\"|\n" +
 	"\x13ExtendLeaseResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"F\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"L\n" +
 	"\x13ReleaseLeaseRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x17\n" +
-	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\"|\n" +
+	"\ahold_id\x18\x02 \x01(\x04R\x06holdId:\x04\x88\xb5\x18\x03\"|\n" +
 	"\x10OperatorResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"_\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"e\n" +
 	"\x13SaveSnapshotRequest\x12\x1a\n" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale\"`\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\n" +
+	"\"`\n" +
 	"\x14SaveSnapshotResponse\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\fR\x05chunk\x122\n" +
 	"\x05stale\x18\x02 \x01(\v2\x1c.quorumlock.v1.StaleSnapshotR\x05stale\"\xcf\x01\n" +
@@ -2585,7 +2603,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12'\n" +
 	"\x0fcommitted_index\x18\x04 \x01(\x04R\x0ecommittedIndex\x12-\n" +
 	"\x13last_change_unix_ms\x18\x05 \x01(\x03R\x10lastChangeUnixMs\x12\x1b\n" +
-	"\tleader_id\x18\x06 \x01(\tR\bleaderId\"\x9a\x02\n" +
+	"\tleader_id\x18\x06 \x01(\tR\bleaderId\"\x83\x03\n" +
 	"\x0eRestoreRequest\x12-\n" +
 	"\x06backup\x18\x01 \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12\x1f\n" +
 	"\vtoken_floor\x18\x02 \x01(\x04R\n" +
@@ -2595,22 +2613,24 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x06 \x01(\tR\x06reason\x12\x1d\n" +
 	"\n" +
-	"cluster_id\x18\a \x01(\tR\tclusterId\"N\n" +
+	"cluster_id\x18\a \x01(\tR\tclusterId\x12-\n" +
+	"\x06policy\x18\b \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x122\n" +
+	"\x06tokens\x18\t \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens:\x04\x88\xb5\x18\f\"N\n" +
 	"\x0fRestoreResponse\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa8\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xae\x01\n" +
 	"\x0eReleaseRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\x04R\x05token\"w\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"w\n" +
 	"\x0fReleaseResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05count\x18\x03 \x01(\rR\x05count\"\xbf\x01\n" +
+	"\x05count\x18\x03 \x01(\rR\x05count\"\xc5\x01\n" +
 	"\x0fSetValueRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
@@ -2618,30 +2638,30 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05value\x18\x06 \x01(\fR\x05value\"b\n" +
+	"\x05value\x18\x06 \x01(\fR\x05value:\x04\x88\xb5\x18\x05\"b\n" +
 	"\x10SetValueResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"s\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"y\n" +
 	"\x10AddMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tpeer_addr\x18\x02 \x01(\tR\bpeerAddr\x12\x1a\n" +
 	"\boperator\x18\x03 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason\"\x13\n" +
-	"\x11AddMemberResponse\"Y\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"\x13\n" +
+	"\x11AddMemberResponse\"_\n" +
 	"\x13RemoveMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\x16\n" +
-	"\x14RemoveMemberResponse\"_\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"\x16\n" +
+	"\x14RemoveMemberResponse\"e\n" +
 	"\x19TransferLeadershipRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"9\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"N\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"T\n" +
 	"\x18AcknowledgeAlarmsRequest\x12\x1a\n" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"7\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"7\n" +
 	"\x19AcknowledgeAlarmsResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"]\n" +
 	"\vErrorDetail\x122\n" +
@@ -2683,7 +2703,17 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\tAddMember\x12\x1f.quorumlock.v1.AddMemberRequest\x1a .quorumlock.v1.AddMemberResponse\x12W\n" +
 	"\fRemoveMember\x12\".quorumlock.v1.RemoveMemberRequest\x1a#.quorumlock.v1.RemoveMemberResponse\x12i\n" +
 	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponse\x12f\n" +
-	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponseB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse2\xb6\x04\n" +
+	"\rAccessService\x12E\n" +
+	"\x06WhoAmI\x12\x1c.quorumlock.v1.WhoAmIRequest\x1a\x1d.quorumlock.v1.WhoAmIResponse\x12N\n" +
+	"\tGetPolicy\x12\x1f.quorumlock.v1.GetPolicyRequest\x1a .quorumlock.v1.GetPolicyResponse\x12F\n" +
+	"\tSetPolicy\x12\x18.quorumlock.v1.SetPolicy\x1a\x1f.quorumlock.v1.OperatorResponse\x12Q\n" +
+	"\n" +
+	"TestPolicy\x12 .quorumlock.v1.TestPolicyRequest\x1a!.quorumlock.v1.TestPolicyResponse\x12T\n" +
+	"\vCreateToken\x12!.quorumlock.v1.CreateTokenRequest\x1a\".quorumlock.v1.CreateTokenResponse\x12Q\n" +
+	"\n" +
+	"ListTokens\x12 .quorumlock.v1.ListTokensRequest\x1a!.quorumlock.v1.ListTokensResponse\x12J\n" +
+	"\vRevokeToken\x12\x1a.quorumlock.v1.RevokeToken\x1a\x1f.quorumlock.v1.OperatorResponseB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_service_proto_rawDescOnce sync.Once
@@ -2748,27 +2778,41 @@ var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*Backup)(nil),                     // 46: quorumlock.v1.Backup
 	(*Settings)(nil),                   // 47: quorumlock.v1.Settings
 	(*AuditRecord)(nil),                // 48: quorumlock.v1.AuditRecord
-	(*ListSessionsRequest)(nil),        // 49: quorumlock.v1.ListSessionsRequest
-	(*GetLockRequest)(nil),             // 50: quorumlock.v1.GetLockRequest
-	(*ListLocksRequest)(nil),           // 51: quorumlock.v1.ListLocksRequest
-	(*VerifyTokenRequest)(nil),         // 52: quorumlock.v1.VerifyTokenRequest
-	(*WatchRequest)(nil),               // 53: quorumlock.v1.WatchRequest
-	(*ListDeadlocksRequest)(nil),       // 54: quorumlock.v1.ListDeadlocksRequest
-	(*ForceRelease)(nil),               // 55: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                     // 56: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                  // 57: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                     // 58: quorumlock.v1.Resize
-	(*ForceClose)(nil),                 // 59: quorumlock.v1.ForceClose
-	(*ListAuditRequest)(nil),           // 60: quorumlock.v1.ListAuditRequest
-	(*StatusRequest)(nil),              // 61: quorumlock.v1.StatusRequest
-	(*ListSessionsResponse)(nil),       // 62: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 63: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 64: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 65: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 66: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 67: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 68: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 69: quorumlock.v1.StatusResponse
+	(*Policy)(nil),                     // 49: quorumlock.v1.Policy
+	(*TokenRecord)(nil),                // 50: quorumlock.v1.TokenRecord
+	(*ListSessionsRequest)(nil),        // 51: quorumlock.v1.ListSessionsRequest
+	(*GetLockRequest)(nil),             // 52: quorumlock.v1.GetLockRequest
+	(*ListLocksRequest)(nil),           // 53: quorumlock.v1.ListLocksRequest
+	(*VerifyTokenRequest)(nil),         // 54: quorumlock.v1.VerifyTokenRequest
+	(*WatchRequest)(nil),               // 55: quorumlock.v1.WatchRequest
+	(*ListDeadlocksRequest)(nil),       // 56: quorumlock.v1.ListDeadlocksRequest
+	(*ForceRelease)(nil),               // 57: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                     // 58: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                  // 59: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                     // 60: quorumlock.v1.Resize
+	(*ForceClose)(nil),                 // 61: quorumlock.v1.ForceClose
+	(*ListAuditRequest)(nil),           // 62: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 63: quorumlock.v1.StatusRequest
+	(*WhoAmIRequest)(nil),              // 64: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),           // 65: quorumlock.v1.GetPolicyRequest
+	(*SetPolicy)(nil),                  // 66: quorumlock.v1.SetPolicy
+	(*TestPolicyRequest)(nil),          // 67: quorumlock.v1.TestPolicyRequest
+	(*CreateTokenRequest)(nil),         // 68: quorumlock.v1.CreateTokenRequest
+	(*ListTokensRequest)(nil),          // 69: quorumlock.v1.ListTokensRequest
+	(*RevokeToken)(nil),                // 70: quorumlock.v1.RevokeToken
+	(*ListSessionsResponse)(nil),       // 71: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 72: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 73: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 74: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 75: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 76: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 77: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 78: quorumlock.v1.StatusResponse
+	(*WhoAmIResponse)(nil),             // 79: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),          // 80: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),         // 81: quorumlock.v1.TestPolicyResponse
+	(*CreateTokenResponse)(nil),        // 82: quorumlock.v1.CreateTokenResponse
+	(*ListTokensResponse)(nil),         // 83: quorumlock.v1.ListTokensResponse
 }
 var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
@@ -2795,78 +2839,94 @@ var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	46, // 21: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
 	47, // 22: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
 	48, // 23: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
-	0,  // 24: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
-	42, // 25: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
-	0,  // 26: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
-	42, // 27: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
-	42, // 28: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
-	1,  // 29: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
-	3,  // 30: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
-	5,  // 31: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
-	49, // 32: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
-	7,  // 33: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
-	24, // 34: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
-	26, // 35: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
-	50, // 36: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
-	51, // 37: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
-	9,  // 38: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
-	10, // 39: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
-	12, // 40: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
-	52, // 41: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
-	53, // 42: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
-	54, // 43: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
-	14, // 44: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
-	15, // 45: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
-	17, // 46: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
-	55, // 47: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
-	56, // 48: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
-	57, // 49: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
-	58, // 50: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
-	59, // 51: quorumlock.v1.OperatorService.ForceClose:input_type -> quorumlock.v1.ForceClose
-	60, // 52: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
-	19, // 53: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
-	22, // 54: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
-	61, // 55: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
-	28, // 56: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
-	30, // 57: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
-	32, // 58: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	34, // 59: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
-	2,  // 60: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 61: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 62: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	62, // 63: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 64: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 65: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 66: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	63, // 67: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	64, // 68: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 69: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 70: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 71: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	65, // 72: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	66, // 73: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	67, // 74: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 75: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 76: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 77: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 78: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 79: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 80: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 81: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	18, // 82: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
-	68, // 83: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 84: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 85: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	69, // 86: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 87: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 88: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 89: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	35, // 90: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
-	60, // [60:91] is the sub-list for method output_type
-	29, // [29:60] is the sub-list for method input_type
-	29, // [29:29] is the sub-list for extension type_name
-	29, // [29:29] is the sub-list for extension extendee
-	0,  // [0:29] is the sub-list for field type_name
+	49, // 24: quorumlock.v1.RestoreRequest.policy:type_name -> quorumlock.v1.Policy
+	50, // 25: quorumlock.v1.RestoreRequest.tokens:type_name -> quorumlock.v1.TokenRecord
+	0,  // 26: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
+	42, // 27: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 28: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
+	42, // 29: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
+	42, // 30: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
+	1,  // 31: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
+	3,  // 32: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
+	5,  // 33: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
+	51, // 34: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
+	7,  // 35: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
+	24, // 36: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
+	26, // 37: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
+	52, // 38: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
+	53, // 39: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
+	9,  // 40: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
+	10, // 41: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
+	12, // 42: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
+	54, // 43: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
+	55, // 44: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
+	56, // 45: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
+	14, // 46: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
+	15, // 47: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
+	17, // 48: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
+	57, // 49: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
+	58, // 50: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
+	59, // 51: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
+	60, // 52: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
+	61, // 53: quorumlock.v1.OperatorService.ForceClose:input_type -> quorumlock.v1.ForceClose
+	62, // 54: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	19, // 55: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
+	22, // 56: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
+	63, // 57: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	28, // 58: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
+	30, // 59: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
+	32, // 60: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
+	34, // 61: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
+	64, // 62: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
+	65, // 63: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
+	66, // 64: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
+	67, // 65: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
+	68, // 66: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
+	69, // 67: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
+	70, // 68: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
+	2,  // 69: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 70: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 71: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	71, // 72: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 73: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 74: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 75: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	72, // 76: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	73, // 77: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 78: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 79: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 80: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	74, // 81: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	75, // 82: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	76, // 83: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 84: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 85: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 86: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 87: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 88: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 89: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 90: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	18, // 91: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
+	77, // 92: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 93: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 94: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	78, // 95: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 96: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 97: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 98: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 99: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	79, // 100: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
+	80, // 101: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
+	18, // 102: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
+	81, // 103: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
+	82, // 104: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
+	83, // 105: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
+	18, // 106: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
+	69, // [69:107] is the sub-list for method output_type
+	31, // [31:69] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_service_proto_init() }
@@ -2874,6 +2934,7 @@ func file_quorumlock_v1_service_proto_init() {
 	if File_quorumlock_v1_service_proto != nil {
 		return
 	}
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_operation_proto_init()
 	file_quorumlock_v1_read_proto_init()
@@ -2886,7 +2947,7 @@ func file_quorumlock_v1_service_proto_init() {
 			NumEnums:      0,
 			NumMessages:   37,
 			NumExtensions: 0,
-			NumServices:   5,
+			NumServices:   6,
 		},
 		GoTypes:           file_quorumlock_v1_service_proto_goTypes,
 		DependencyIndexes: file_quorumlock_v1_service_proto_depIdxs,

@@ -23,8 +23,8 @@ const (
 
 // SnapshotRecord is one length-delimited record of a snapshot. The order is: header, members
 // by id, sessions by id, locks by name, claims by id, outcomes by session and seq, audit
-// records by id (this cluster's own before imported ones), removed members by revision,
-// trailer.
+// records by id (this cluster's own before imported ones), removed members by revision, tokens by
+// id, policy, trailer.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Record:
@@ -37,6 +37,8 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_Outcome
 	//	*SnapshotRecord_Audit
 	//	*SnapshotRecord_RemovedMember
+	//	*SnapshotRecord_Token
+	//	*SnapshotRecord_Policy
 	//	*SnapshotRecord_Trailer
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
@@ -152,6 +154,24 @@ func (x *SnapshotRecord) GetRemovedMember() *RemovedMember {
 	return nil
 }
 
+func (x *SnapshotRecord) GetToken() *TokenRecord {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Token); ok {
+			return x.Token
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetPolicy() *Policy {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_Policy); ok {
+			return x.Policy
+		}
+	}
+	return nil
+}
+
 func (x *SnapshotRecord) GetTrailer() *SnapshotTrailer {
 	if x != nil {
 		if x, ok := x.Record.(*SnapshotRecord_Trailer); ok {
@@ -197,6 +217,14 @@ type SnapshotRecord_RemovedMember struct {
 	RemovedMember *RemovedMember `protobuf:"bytes,8,opt,name=removed_member,json=removedMember,proto3,oneof"`
 }
 
+type SnapshotRecord_Token struct {
+	Token *TokenRecord `protobuf:"bytes,9,opt,name=token,proto3,oneof"`
+}
+
+type SnapshotRecord_Policy struct {
+	Policy *Policy `protobuf:"bytes,10,opt,name=policy,proto3,oneof"`
+}
+
 type SnapshotRecord_Trailer struct {
 	Trailer *SnapshotTrailer `protobuf:"bytes,15,opt,name=trailer,proto3,oneof"`
 }
@@ -216,6 +244,10 @@ func (*SnapshotRecord_Outcome) isSnapshotRecord_Record() {}
 func (*SnapshotRecord_Audit) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_RemovedMember) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Token) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_Policy) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Trailer) isSnapshotRecord_Record() {}
 
@@ -256,8 +288,10 @@ type SnapshotHeader struct {
 	TermStarts []*TermStart `protobuf:"bytes,22,rep,name=term_starts,json=termStarts,proto3" json:"term_starts,omitempty"`
 	// The revision at which an operator last acknowledged alarms; 0 if never.
 	AlarmsAcknowledged uint64 `protobuf:"varint,23,opt,name=alarms_acknowledged,json=alarmsAcknowledged,proto3" json:"alarms_acknowledged,omitempty"`
-	unknownFields      protoimpl.UnknownFields
-	sizeCache          protoimpl.SizeCache
+	// The revision of the last change of the policy; 0 if there was none.
+	PolicyRevision uint64 `protobuf:"varint,24,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *SnapshotHeader) Reset() {
@@ -423,6 +457,13 @@ func (x *SnapshotHeader) GetAlarmsAcknowledged() uint64 {
 	return 0
 }
 
+func (x *SnapshotHeader) GetPolicyRevision() uint64 {
+	if x != nil {
+		return x.PolicyRevision
+	}
+	return 0
+}
+
 // SessionRecord is one session.
 type SessionRecord struct {
 	state        protoimpl.MessageState `protogen:"open.v1"`
@@ -436,8 +477,10 @@ type SessionRecord struct {
 	Leased       bool                   `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
 	// The session's remaining allowance for deadlock searches.
 	SearchAllowance uint32 `protobuf:"varint,9,opt,name=search_allowance,json=searchAllowance,proto3" json:"search_allowance,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The identity that opened it.
+	Identity      string `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SessionRecord) Reset() {
@@ -531,6 +574,13 @@ func (x *SessionRecord) GetSearchAllowance() uint32 {
 		return x.SearchAllowance
 	}
 	return 0
+}
+
+func (x *SessionRecord) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
 }
 
 // LockRecord is one lock.
@@ -1112,7 +1162,7 @@ var File_quorumlock_node_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"!quorumlock/node/v1/snapshot.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\xb7\x04\n" +
+	"!quorumlock/node/v1/snapshot.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\x9c\x05\n" +
 	"\x0eSnapshotRecord\x12<\n" +
 	"\x06header\x18\x01 \x01(\v2\".quorumlock.node.v1.SnapshotHeaderH\x00R\x06header\x12/\n" +
 	"\x06member\x18\x02 \x01(\v2\x15.quorumlock.v1.MemberH\x00R\x06member\x12=\n" +
@@ -1121,9 +1171,12 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\x05claim\x18\x05 \x01(\v2\x1f.quorumlock.node.v1.ClaimRecordH\x00R\x05claim\x12=\n" +
 	"\aoutcome\x18\x06 \x01(\v2!.quorumlock.node.v1.OutcomeRecordH\x00R\aoutcome\x122\n" +
 	"\x05audit\x18\a \x01(\v2\x1a.quorumlock.v1.AuditRecordH\x00R\x05audit\x12J\n" +
-	"\x0eremoved_member\x18\b \x01(\v2!.quorumlock.node.v1.RemovedMemberH\x00R\rremovedMember\x12?\n" +
+	"\x0eremoved_member\x18\b \x01(\v2!.quorumlock.node.v1.RemovedMemberH\x00R\rremovedMember\x122\n" +
+	"\x05token\x18\t \x01(\v2\x1a.quorumlock.v1.TokenRecordH\x00R\x05token\x12/\n" +
+	"\x06policy\x18\n" +
+	" \x01(\v2\x15.quorumlock.v1.PolicyH\x00R\x06policy\x12?\n" +
 	"\atrailer\x18\x0f \x01(\v2#.quorumlock.node.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xa0\x05\n" +
+	"\x06record\"\xc9\x05\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1147,7 +1200,8 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\rsession_floor\x18\x15 \x01(\x04R\fsessionFloor\x12>\n" +
 	"\vterm_starts\x18\x16 \x03(\v2\x1d.quorumlock.node.v1.TermStartR\n" +
 	"termStarts\x12/\n" +
-	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\"\xb4\x02\n" +
+	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\x12'\n" +
+	"\x0fpolicy_revision\x18\x18 \x01(\x04R\x0epolicyRevision\"\xd0\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1161,7 +1215,9 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\vacked_below\x18\a \x01(\x04R\n" +
 	"ackedBelow\x12\x16\n" +
 	"\x06leased\x18\b \x01(\bR\x06leased\x12)\n" +
-	"\x10search_allowance\x18\t \x01(\rR\x0fsearchAllowance\"x\n" +
+	"\x10search_allowance\x18\t \x01(\rR\x0fsearchAllowance\x12\x1a\n" +
+	"\bidentity\x18\n" +
+	" \x01(\tR\bidentity\"x\n" +
 	"\n" +
 	"LockRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
@@ -1249,14 +1305,16 @@ var file_quorumlock_node_v1_snapshot_proto_goTypes = []any{
 	(*Member)(nil),          // 8: quorumlock.v1.Member
 	(*AuditRecord)(nil),     // 9: quorumlock.v1.AuditRecord
 	(*RemovedMember)(nil),   // 10: quorumlock.node.v1.RemovedMember
-	(*Settings)(nil),        // 11: quorumlock.v1.Settings
-	(*TermStart)(nil),       // 12: quorumlock.node.v1.TermStart
-	(*ClientInfo)(nil),      // 13: quorumlock.v1.ClientInfo
-	(Order)(0),              // 14: quorumlock.v1.Order
-	(*LockRequest)(nil),     // 15: quorumlock.v1.LockRequest
-	(*Revocation)(nil),      // 16: quorumlock.v1.Revocation
-	(Status_Code)(0),        // 17: quorumlock.v1.Status.Code
-	(*DeadlockStep)(nil),    // 18: quorumlock.v1.DeadlockStep
+	(*TokenRecord)(nil),     // 11: quorumlock.v1.TokenRecord
+	(*Policy)(nil),          // 12: quorumlock.v1.Policy
+	(*Settings)(nil),        // 13: quorumlock.v1.Settings
+	(*TermStart)(nil),       // 14: quorumlock.node.v1.TermStart
+	(*ClientInfo)(nil),      // 15: quorumlock.v1.ClientInfo
+	(Order)(0),              // 16: quorumlock.v1.Order
+	(*LockRequest)(nil),     // 17: quorumlock.v1.LockRequest
+	(*Revocation)(nil),      // 18: quorumlock.v1.Revocation
+	(Status_Code)(0),        // 19: quorumlock.v1.Status.Code
+	(*DeadlockStep)(nil),    // 20: quorumlock.v1.DeadlockStep
 }
 var file_quorumlock_node_v1_snapshot_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.SnapshotRecord.header:type_name -> quorumlock.node.v1.SnapshotHeader
@@ -1267,21 +1325,23 @@ var file_quorumlock_node_v1_snapshot_proto_depIdxs = []int32{
 	6,  // 5: quorumlock.node.v1.SnapshotRecord.outcome:type_name -> quorumlock.node.v1.OutcomeRecord
 	9,  // 6: quorumlock.node.v1.SnapshotRecord.audit:type_name -> quorumlock.v1.AuditRecord
 	10, // 7: quorumlock.node.v1.SnapshotRecord.removed_member:type_name -> quorumlock.node.v1.RemovedMember
-	7,  // 8: quorumlock.node.v1.SnapshotRecord.trailer:type_name -> quorumlock.node.v1.SnapshotTrailer
-	11, // 9: quorumlock.node.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
-	12, // 10: quorumlock.node.v1.SnapshotHeader.term_starts:type_name -> quorumlock.node.v1.TermStart
-	13, // 11: quorumlock.node.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
-	14, // 12: quorumlock.node.v1.LockRecord.order:type_name -> quorumlock.v1.Order
-	15, // 13: quorumlock.node.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
-	16, // 14: quorumlock.node.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
-	5,  // 15: quorumlock.node.v1.ClaimRecord.upgrade:type_name -> quorumlock.node.v1.UpgradeRecord
-	17, // 16: quorumlock.node.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
-	18, // 17: quorumlock.node.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
-	18, // [18:18] is the sub-list for method output_type
-	18, // [18:18] is the sub-list for method input_type
-	18, // [18:18] is the sub-list for extension type_name
-	18, // [18:18] is the sub-list for extension extendee
-	0,  // [0:18] is the sub-list for field type_name
+	11, // 8: quorumlock.node.v1.SnapshotRecord.token:type_name -> quorumlock.v1.TokenRecord
+	12, // 9: quorumlock.node.v1.SnapshotRecord.policy:type_name -> quorumlock.v1.Policy
+	7,  // 10: quorumlock.node.v1.SnapshotRecord.trailer:type_name -> quorumlock.node.v1.SnapshotTrailer
+	13, // 11: quorumlock.node.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
+	14, // 12: quorumlock.node.v1.SnapshotHeader.term_starts:type_name -> quorumlock.node.v1.TermStart
+	15, // 13: quorumlock.node.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
+	16, // 14: quorumlock.node.v1.LockRecord.order:type_name -> quorumlock.v1.Order
+	17, // 15: quorumlock.node.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
+	18, // 16: quorumlock.node.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
+	5,  // 17: quorumlock.node.v1.ClaimRecord.upgrade:type_name -> quorumlock.node.v1.UpgradeRecord
+	19, // 18: quorumlock.node.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
+	20, // 19: quorumlock.node.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_snapshot_proto_init() }
@@ -1290,6 +1350,7 @@ func file_quorumlock_node_v1_snapshot_proto_init() {
 		return
 	}
 	file_quorumlock_node_v1_log_proto_init()
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_operation_proto_init()
 	file_quorumlock_v1_status_proto_init()
@@ -1302,6 +1363,8 @@ func file_quorumlock_node_v1_snapshot_proto_init() {
 		(*SnapshotRecord_Outcome)(nil),
 		(*SnapshotRecord_Audit)(nil),
 		(*SnapshotRecord_RemovedMember)(nil),
+		(*SnapshotRecord_Token)(nil),
+		(*SnapshotRecord_Policy)(nil),
 		(*SnapshotRecord_Trailer)(nil),
 	}
 	type x struct{}

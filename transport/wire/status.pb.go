@@ -51,10 +51,13 @@ const (
 	Status_MISMATCH Status_Code = 18
 	// The session does not exist: it expired, was closed or was never opened.
 	Status_SESSION_LOST Status_Code = 20
-	// The secret does not match the session.
+	// The policy does not allow this, the session belongs to another identity, or the secret does not
+	// match the session.
 	Status_PERMISSION_DENIED Status_Code = 21
 	// The session is not attached to this connection. Attach it first.
 	Status_NOT_ATTACHED Status_Code = 22
+	// The caller presented no valid certificate or token.
+	Status_UNAUTHENTICATED Status_Code = 23
 	// The sequence number is below the acknowledged mark. The request is not executed again.
 	Status_STALE Status_Code = 30
 	// A limit was reached; the message names it.
@@ -101,6 +104,7 @@ var (
 		20: "SESSION_LOST",
 		21: "PERMISSION_DENIED",
 		22: "NOT_ATTACHED",
+		23: "UNAUTHENTICATED",
 		30: "STALE",
 		31: "RESOURCE_EXHAUSTED",
 		32: "INVALID_ARGUMENT",
@@ -130,6 +134,7 @@ var (
 		"SESSION_LOST":        20,
 		"PERMISSION_DENIED":   21,
 		"NOT_ATTACHED":        22,
+		"UNAUTHENTICATED":     23,
 		"STALE":               30,
 		"RESOURCE_EXHAUSTED":  31,
 		"INVALID_ARGUMENT":    32,
@@ -213,8 +218,8 @@ var File_quorumlock_v1_status_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_status_proto_rawDesc = "" +
 	"\n" +
-	"\x1aquorumlock/v1/status.proto\x12\rquorumlock.v1\"\xd1\x03\n" +
-	"\x06Status\"\xc6\x03\n" +
+	"\x1aquorumlock/v1/status.proto\x12\rquorumlock.v1\"\xe6\x03\n" +
+	"\x06Status\"\xdb\x03\n" +
 	"\x04Code\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x06\n" +
 	"\x02OK\x10\x01\x12\v\n" +
@@ -233,7 +238,8 @@ const file_quorumlock_v1_status_proto_rawDesc = "" +
 	"\bMISMATCH\x10\x12\x12\x10\n" +
 	"\fSESSION_LOST\x10\x14\x12\x15\n" +
 	"\x11PERMISSION_DENIED\x10\x15\x12\x10\n" +
-	"\fNOT_ATTACHED\x10\x16\x12\t\n" +
+	"\fNOT_ATTACHED\x10\x16\x12\x13\n" +
+	"\x0fUNAUTHENTICATED\x10\x17\x12\t\n" +
 	"\x05STALE\x10\x1e\x12\x16\n" +
 	"\x12RESOURCE_EXHAUSTED\x10\x1f\x12\x14\n" +
 	"\x10INVALID_ARGUMENT\x10 \x12\r\n" +

@@ -31,6 +31,8 @@ const (
 	OperatorServiceName = "quorumlock.v1.OperatorService"
 	// ClusterServiceName is the fully-qualified name of the ClusterService service.
 	ClusterServiceName = "quorumlock.v1.ClusterService"
+	// AccessServiceName is the fully-qualified name of the AccessService service.
+	AccessServiceName = "quorumlock.v1.AccessService"
 )
 
 // These constants are the fully-qualified names of the RPCs defined in this package. They're
@@ -114,6 +116,24 @@ const (
 	// ClusterServiceAcknowledgeAlarmsProcedure is the fully-qualified name of the ClusterService's
 	// AcknowledgeAlarms RPC.
 	ClusterServiceAcknowledgeAlarmsProcedure = "/quorumlock.v1.ClusterService/AcknowledgeAlarms"
+	// AccessServiceWhoAmIProcedure is the fully-qualified name of the AccessService's WhoAmI RPC.
+	AccessServiceWhoAmIProcedure = "/quorumlock.v1.AccessService/WhoAmI"
+	// AccessServiceGetPolicyProcedure is the fully-qualified name of the AccessService's GetPolicy RPC.
+	AccessServiceGetPolicyProcedure = "/quorumlock.v1.AccessService/GetPolicy"
+	// AccessServiceSetPolicyProcedure is the fully-qualified name of the AccessService's SetPolicy RPC.
+	AccessServiceSetPolicyProcedure = "/quorumlock.v1.AccessService/SetPolicy"
+	// AccessServiceTestPolicyProcedure is the fully-qualified name of the AccessService's TestPolicy
+	// RPC.
+	AccessServiceTestPolicyProcedure = "/quorumlock.v1.AccessService/TestPolicy"
+	// AccessServiceCreateTokenProcedure is the fully-qualified name of the AccessService's CreateToken
+	// RPC.
+	AccessServiceCreateTokenProcedure = "/quorumlock.v1.AccessService/CreateToken"
+	// AccessServiceListTokensProcedure is the fully-qualified name of the AccessService's ListTokens
+	// RPC.
+	AccessServiceListTokensProcedure = "/quorumlock.v1.AccessService/ListTokens"
+	// AccessServiceRevokeTokenProcedure is the fully-qualified name of the AccessService's RevokeToken
+	// RPC.
+	AccessServiceRevokeTokenProcedure = "/quorumlock.v1.AccessService/RevokeToken"
 )
 
 // SessionServiceClient is a client for the quorumlock.v1.SessionService service.
@@ -1154,4 +1174,230 @@ func (UnimplementedClusterServiceHandler) TransferLeadership(context.Context, *c
 
 func (UnimplementedClusterServiceHandler) AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.ClusterService.AcknowledgeAlarms is not implemented"))
+}
+
+// AccessServiceClient is a client for the quorumlock.v1.AccessService service.
+type AccessServiceClient interface {
+	WhoAmI(context.Context, *connect.Request[wire.WhoAmIRequest]) (*connect.Response[wire.WhoAmIResponse], error)
+	GetPolicy(context.Context, *connect.Request[wire.GetPolicyRequest]) (*connect.Response[wire.GetPolicyResponse], error)
+	SetPolicy(context.Context, *connect.Request[wire.SetPolicy]) (*connect.Response[wire.OperatorResponse], error)
+	TestPolicy(context.Context, *connect.Request[wire.TestPolicyRequest]) (*connect.Response[wire.TestPolicyResponse], error)
+	CreateToken(context.Context, *connect.Request[wire.CreateTokenRequest]) (*connect.Response[wire.CreateTokenResponse], error)
+	ListTokens(context.Context, *connect.Request[wire.ListTokensRequest]) (*connect.Response[wire.ListTokensResponse], error)
+	RevokeToken(context.Context, *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error)
+}
+
+// NewAccessServiceClient constructs a client for the quorumlock.v1.AccessService service. By
+// default, it uses the Connect protocol with the binary Protobuf Codec, asks for gzipped responses,
+// and sends uncompressed requests. To use the gRPC or gRPC-Web protocols, supply the
+// connect.WithGRPC() or connect.WithGRPCWeb() options.
+//
+// The URL supplied here should be the base URL for the Connect or gRPC server (for example,
+// http://api.acme.com or https://acme.com/grpc).
+func NewAccessServiceClient(httpClient connect.HTTPClient, baseURL string, opts ...connect.ClientOption) AccessServiceClient {
+	baseURL = strings.TrimRight(baseURL, "/")
+	accessServiceMethods := wire.File_quorumlock_v1_service_proto.Services().ByName("AccessService").Methods()
+	return &accessServiceClient{
+		whoAmI: connect.NewClient[wire.WhoAmIRequest, wire.WhoAmIResponse](
+			httpClient,
+			baseURL+AccessServiceWhoAmIProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("WhoAmI")),
+			connect.WithClientOptions(opts...),
+		),
+		getPolicy: connect.NewClient[wire.GetPolicyRequest, wire.GetPolicyResponse](
+			httpClient,
+			baseURL+AccessServiceGetPolicyProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("GetPolicy")),
+			connect.WithClientOptions(opts...),
+		),
+		setPolicy: connect.NewClient[wire.SetPolicy, wire.OperatorResponse](
+			httpClient,
+			baseURL+AccessServiceSetPolicyProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("SetPolicy")),
+			connect.WithClientOptions(opts...),
+		),
+		testPolicy: connect.NewClient[wire.TestPolicyRequest, wire.TestPolicyResponse](
+			httpClient,
+			baseURL+AccessServiceTestPolicyProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("TestPolicy")),
+			connect.WithClientOptions(opts...),
+		),
+		createToken: connect.NewClient[wire.CreateTokenRequest, wire.CreateTokenResponse](
+			httpClient,
+			baseURL+AccessServiceCreateTokenProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("CreateToken")),
+			connect.WithClientOptions(opts...),
+		),
+		listTokens: connect.NewClient[wire.ListTokensRequest, wire.ListTokensResponse](
+			httpClient,
+			baseURL+AccessServiceListTokensProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("ListTokens")),
+			connect.WithClientOptions(opts...),
+		),
+		revokeToken: connect.NewClient[wire.RevokeToken, wire.OperatorResponse](
+			httpClient,
+			baseURL+AccessServiceRevokeTokenProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("RevokeToken")),
+			connect.WithClientOptions(opts...),
+		),
+	}
+}
+
+// accessServiceClient implements AccessServiceClient.
+type accessServiceClient struct {
+	whoAmI      *connect.Client[wire.WhoAmIRequest, wire.WhoAmIResponse]
+	getPolicy   *connect.Client[wire.GetPolicyRequest, wire.GetPolicyResponse]
+	setPolicy   *connect.Client[wire.SetPolicy, wire.OperatorResponse]
+	testPolicy  *connect.Client[wire.TestPolicyRequest, wire.TestPolicyResponse]
+	createToken *connect.Client[wire.CreateTokenRequest, wire.CreateTokenResponse]
+	listTokens  *connect.Client[wire.ListTokensRequest, wire.ListTokensResponse]
+	revokeToken *connect.Client[wire.RevokeToken, wire.OperatorResponse]
+}
+
+// WhoAmI calls quorumlock.v1.AccessService.WhoAmI.
+func (c *accessServiceClient) WhoAmI(ctx context.Context, req *connect.Request[wire.WhoAmIRequest]) (*connect.Response[wire.WhoAmIResponse], error) {
+	return c.whoAmI.CallUnary(ctx, req)
+}
+
+// GetPolicy calls quorumlock.v1.AccessService.GetPolicy.
+func (c *accessServiceClient) GetPolicy(ctx context.Context, req *connect.Request[wire.GetPolicyRequest]) (*connect.Response[wire.GetPolicyResponse], error) {
+	return c.getPolicy.CallUnary(ctx, req)
+}
+
+// SetPolicy calls quorumlock.v1.AccessService.SetPolicy.
+func (c *accessServiceClient) SetPolicy(ctx context.Context, req *connect.Request[wire.SetPolicy]) (*connect.Response[wire.OperatorResponse], error) {
+	return c.setPolicy.CallUnary(ctx, req)
+}
+
+// TestPolicy calls quorumlock.v1.AccessService.TestPolicy.
+func (c *accessServiceClient) TestPolicy(ctx context.Context, req *connect.Request[wire.TestPolicyRequest]) (*connect.Response[wire.TestPolicyResponse], error) {
+	return c.testPolicy.CallUnary(ctx, req)
+}
+
+// CreateToken calls quorumlock.v1.AccessService.CreateToken.
+func (c *accessServiceClient) CreateToken(ctx context.Context, req *connect.Request[wire.CreateTokenRequest]) (*connect.Response[wire.CreateTokenResponse], error) {
+	return c.createToken.CallUnary(ctx, req)
+}
+
+// ListTokens calls quorumlock.v1.AccessService.ListTokens.
+func (c *accessServiceClient) ListTokens(ctx context.Context, req *connect.Request[wire.ListTokensRequest]) (*connect.Response[wire.ListTokensResponse], error) {
+	return c.listTokens.CallUnary(ctx, req)
+}
+
+// RevokeToken calls quorumlock.v1.AccessService.RevokeToken.
+func (c *accessServiceClient) RevokeToken(ctx context.Context, req *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error) {
+	return c.revokeToken.CallUnary(ctx, req)
+}
+
+// AccessServiceHandler is an implementation of the quorumlock.v1.AccessService service.
+type AccessServiceHandler interface {
+	WhoAmI(context.Context, *connect.Request[wire.WhoAmIRequest]) (*connect.Response[wire.WhoAmIResponse], error)
+	GetPolicy(context.Context, *connect.Request[wire.GetPolicyRequest]) (*connect.Response[wire.GetPolicyResponse], error)
+	SetPolicy(context.Context, *connect.Request[wire.SetPolicy]) (*connect.Response[wire.OperatorResponse], error)
+	TestPolicy(context.Context, *connect.Request[wire.TestPolicyRequest]) (*connect.Response[wire.TestPolicyResponse], error)
+	CreateToken(context.Context, *connect.Request[wire.CreateTokenRequest]) (*connect.Response[wire.CreateTokenResponse], error)
+	ListTokens(context.Context, *connect.Request[wire.ListTokensRequest]) (*connect.Response[wire.ListTokensResponse], error)
+	RevokeToken(context.Context, *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error)
+}
+
+// NewAccessServiceHandler builds an HTTP handler from the service implementation. It returns the
+// path on which to mount the handler and the handler itself.
+//
+// By default, handlers support the Connect, gRPC, and gRPC-Web protocols with the binary Protobuf
+// and JSON codecs. They also support gzip compression.
+func NewAccessServiceHandler(svc AccessServiceHandler, opts ...connect.HandlerOption) (string, http.Handler) {
+	accessServiceMethods := wire.File_quorumlock_v1_service_proto.Services().ByName("AccessService").Methods()
+	accessServiceWhoAmIHandler := connect.NewUnaryHandler(
+		AccessServiceWhoAmIProcedure,
+		svc.WhoAmI,
+		connect.WithSchema(accessServiceMethods.ByName("WhoAmI")),
+		connect.WithHandlerOptions(opts...),
+	)
+	accessServiceGetPolicyHandler := connect.NewUnaryHandler(
+		AccessServiceGetPolicyProcedure,
+		svc.GetPolicy,
+		connect.WithSchema(accessServiceMethods.ByName("GetPolicy")),
+		connect.WithHandlerOptions(opts...),
+	)
+	accessServiceSetPolicyHandler := connect.NewUnaryHandler(
+		AccessServiceSetPolicyProcedure,
+		svc.SetPolicy,
+		connect.WithSchema(accessServiceMethods.ByName("SetPolicy")),
+		connect.WithHandlerOptions(opts...),
+	)
+	accessServiceTestPolicyHandler := connect.NewUnaryHandler(
+		AccessServiceTestPolicyProcedure,
+		svc.TestPolicy,
+		connect.WithSchema(accessServiceMethods.ByName("TestPolicy")),
+		connect.WithHandlerOptions(opts...),
+	)
+	accessServiceCreateTokenHandler := connect.NewUnaryHandler(
+		AccessServiceCreateTokenProcedure,
+		svc.CreateToken,
+		connect.WithSchema(accessServiceMethods.ByName("CreateToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	accessServiceListTokensHandler := connect.NewUnaryHandler(
+		AccessServiceListTokensProcedure,
+		svc.ListTokens,
+		connect.WithSchema(accessServiceMethods.ByName("ListTokens")),
+		connect.WithHandlerOptions(opts...),
+	)
+	accessServiceRevokeTokenHandler := connect.NewUnaryHandler(
+		AccessServiceRevokeTokenProcedure,
+		svc.RevokeToken,
+		connect.WithSchema(accessServiceMethods.ByName("RevokeToken")),
+		connect.WithHandlerOptions(opts...),
+	)
+	return "/quorumlock.v1.AccessService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		switch r.URL.Path {
+		case AccessServiceWhoAmIProcedure:
+			accessServiceWhoAmIHandler.ServeHTTP(w, r)
+		case AccessServiceGetPolicyProcedure:
+			accessServiceGetPolicyHandler.ServeHTTP(w, r)
+		case AccessServiceSetPolicyProcedure:
+			accessServiceSetPolicyHandler.ServeHTTP(w, r)
+		case AccessServiceTestPolicyProcedure:
+			accessServiceTestPolicyHandler.ServeHTTP(w, r)
+		case AccessServiceCreateTokenProcedure:
+			accessServiceCreateTokenHandler.ServeHTTP(w, r)
+		case AccessServiceListTokensProcedure:
+			accessServiceListTokensHandler.ServeHTTP(w, r)
+		case AccessServiceRevokeTokenProcedure:
+			accessServiceRevokeTokenHandler.ServeHTTP(w, r)
+		default:
+			http.NotFound(w, r)
+		}
+	})
+}
+
+// UnimplementedAccessServiceHandler returns CodeUnimplemented from all methods.
+type UnimplementedAccessServiceHandler struct{}
+
+func (UnimplementedAccessServiceHandler) WhoAmI(context.Context, *connect.Request[wire.WhoAmIRequest]) (*connect.Response[wire.WhoAmIResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.WhoAmI is not implemented"))
+}
+
+func (UnimplementedAccessServiceHandler) GetPolicy(context.Context, *connect.Request[wire.GetPolicyRequest]) (*connect.Response[wire.GetPolicyResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.GetPolicy is not implemented"))
+}
+
+func (UnimplementedAccessServiceHandler) SetPolicy(context.Context, *connect.Request[wire.SetPolicy]) (*connect.Response[wire.OperatorResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.SetPolicy is not implemented"))
+}
+
+func (UnimplementedAccessServiceHandler) TestPolicy(context.Context, *connect.Request[wire.TestPolicyRequest]) (*connect.Response[wire.TestPolicyResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.TestPolicy is not implemented"))
+}
+
+func (UnimplementedAccessServiceHandler) CreateToken(context.Context, *connect.Request[wire.CreateTokenRequest]) (*connect.Response[wire.CreateTokenResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.CreateToken is not implemented"))
+}
+
+func (UnimplementedAccessServiceHandler) ListTokens(context.Context, *connect.Request[wire.ListTokensRequest]) (*connect.Response[wire.ListTokensResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.ListTokens is not implemented"))
+}
+
+func (UnimplementedAccessServiceHandler) RevokeToken(context.Context, *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.RevokeToken is not implemented"))
 }

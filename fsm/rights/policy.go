@@ -1,0 +1,230 @@
+package rights
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// ErrInvalid is returned for a policy that cannot be used. The message says what to change.
+var ErrInvalid = errors.New("invalid policy")
+
+// Bounds of a policy.
+const (
+	// MaxPolicyBytes bounds the encoded policy.
+	MaxPolicyBytes = 256 << 10
+	// MaxIdentityBytes bounds an identity or a pattern.
+	MaxIdentityBytes = 256
+	maxRoles         = 1_000
+	maxBindings      = 10_000
+	maxRoleBytes     = 64
+)
+
+// All is the prefix of all locks.
+const All = "/"
+
+// verbs is a set of verbs: bit v is set if verb v is in it.
+type verbs uint32
+
+func setOf(list ...wire.Verb) (set verbs) {
+	for _, v := range list {
+		set |= 1 << v
+	}
+	return set
+}
+
+func (s verbs) has(v wire.Verb) bool { return s&(1<<v) != 0 }
+
+// Verbs on locks and on the cluster.
+var (
+	onLocks   = setOf(wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE)
+	onCluster = setOf(wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS, wire.Verb_RESTORE, wire.Verb_POLICY)
+)
+
+// OnLocks reports whether a verb is about locks, and not about the cluster.
+func OnLocks(v wire.Verb) bool { return onLocks.has(v) }
+
+// BuiltIn returns the roles that exist in every policy.
+func BuiltIn() []*wire.Role {
+	every := func(v ...wire.Verb) []*wire.LockRule { return []*wire.LockRule{{Prefix: All, Verbs: v}} }
+	return []*wire.Role{
+		{Name: "reader", Locks: every(wire.Verb_READ)},
+		{Name: "user", Locks: every(wire.Verb_READ, wire.Verb_LOCK)},
+		{Name: "operator", Locks: every(wire.Verb_READ, wire.Verb_OPERATE), Cluster: []wire.Verb{wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS}},
+		{Name: "admin", Locks: every(wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE), Cluster: []wire.Verb{
+			wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS, wire.Verb_RESTORE, wire.Verb_POLICY,
+		}},
+	}
+}
+
+// Policy is a compiled policy. It is immutable.
+type Policy struct {
+	roles map[string]*wire.Role
+	// exact are the roles bound to identities, patterns those bound to patterns.
+	exact    map[string][]string
+	patterns []*wire.Binding
+	// grants are those of the sets of roles that were asked for, by the roles' names.
+	grants sync.Map
+}
+
+// Compile checks a policy and indexes it. It returns ErrInvalid. It keeps parts of p, which must not change any more.
+func Compile(p *wire.Policy) (*Policy, error) {
+	if size := proto.Size(p); size > MaxPolicyBytes {
+		return nil, fmt.Errorf("%w: it has %d bytes, at most %d are allowed", ErrInvalid, size, MaxPolicyBytes)
+	}
+	if len(p.GetRoles()) > maxRoles || len(p.GetBindings()) > maxBindings {
+		return nil, fmt.Errorf("%w: at most %d roles and %d bindings are allowed", ErrInvalid, maxRoles, maxBindings)
+	}
+	c := &Policy{roles: map[string]*wire.Role{}, exact: map[string][]string{}}
+	for _, role := range BuiltIn() {
+		c.roles[role.Name] = role
+	}
+	for _, role := range p.GetRoles() {
+		if err := c.addRole(role); err != nil {
+			return nil, err
+		}
+	}
+	seen := map[string]bool{}
+	for _, binding := range p.GetBindings() {
+		if seen[binding.GetIdentity()] {
+			return nil, fmt.Errorf("%w: %.80q has two bindings: merge them", ErrInvalid, binding.GetIdentity())
+		}
+		seen[binding.GetIdentity()] = true
+		if err := c.addBinding(binding); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
+}
+
+func (c *Policy) addRole(role *wire.Role) error {
+	if !validRoleName(role.GetName()) {
+		return fmt.Errorf("%w: role %.80q: a name has 1 to %d lower-case letters, digits and '-'", ErrInvalid, role.GetName(), maxRoleBytes)
+	}
+	if c.roles[role.Name] != nil {
+		return fmt.Errorf("%w: role %.80q exists already: reader, user, operator and admin are built in, other names may be used once", ErrInvalid, role.Name)
+	}
+	for _, rule := range role.GetLocks() {
+		if err := checkRule(rule); err != nil {
+			return fmt.Errorf("%w: role %.80q: %w", ErrInvalid, role.Name, err)
+		}
+	}
+	for _, v := range role.GetCluster() {
+		if !onCluster.has(v) {
+			return fmt.Errorf("%w: role %.80q: %v is no verb on the cluster: those are AUDIT, BACKUP, MEMBERS, RESTORE and POLICY", ErrInvalid, role.Name, v)
+		}
+	}
+	c.roles[role.Name] = role
+	return nil
+}
+
+func validRoleName(name string) bool {
+	return name != "" && len(name) <= maxRoleBytes && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && !strings.HasPrefix(name, "-")
+}
+
+func checkRule(rule *wire.LockRule) error {
+	switch {
+	case (rule.GetPrefix() == "") == (rule.GetName() == ""):
+		return errors.New("a rule has either a prefix or a name")
+	case len(rule.GetVerbs()) == 0:
+		return errors.New("a rule needs verbs: READ, LOCK or OPERATE")
+	}
+	for _, v := range rule.Verbs {
+		if !onLocks.has(v) {
+			return fmt.Errorf("%v is no verb on locks: those are READ, LOCK and OPERATE", v)
+		}
+	}
+	if rule.Name != "" {
+		return wire.ValidName(rule.Name)
+	}
+	if rule.Prefix == All {
+		return nil
+	}
+	below, slash := strings.CutSuffix(rule.Prefix, "/")
+	if !slash {
+		return fmt.Errorf("prefix %.80q must end with '/': it covers the locks whose names begin with it; give a name for one lock", rule.Prefix)
+	}
+	return wire.ValidName(below)
+}
+
+func (c *Policy) addBinding(b *wire.Binding) error {
+	if err := ValidIdentity(b.GetIdentity()); err != nil {
+		return fmt.Errorf("%w: binding of %.80q: %w", ErrInvalid, b.GetIdentity(), err)
+	}
+	if len(b.GetRoles()) == 0 {
+		return fmt.Errorf("%w: binding of %.80q: it has no roles", ErrInvalid, b.Identity)
+	}
+	for _, name := range b.Roles {
+		if c.roles[name] == nil {
+			return fmt.Errorf("%w: binding of %.80q: there is no role %.80q", ErrInvalid, b.Identity, name)
+		}
+	}
+	if strings.Contains(b.Identity, "*") {
+		c.patterns = append(c.patterns, b)
+	} else {
+		c.exact[b.Identity] = b.Roles
+	}
+	return nil
+}
+
+// ValidIdentity returns an error for a text that can be neither an identity nor a pattern.
+func ValidIdentity(identity string) error {
+	switch {
+	case identity == "":
+		return errors.New("the identity is empty")
+	case len(identity) > MaxIdentityBytes:
+		return fmt.Errorf("the identity has %d bytes, at most %d are allowed", len(identity), MaxIdentityBytes)
+	}
+	return wire.ValidText("the identity", identity)
+}
+
+// matches reports whether an identity matches a pattern, in which '*' stands for any characters.
+func matches(pattern, identity string) bool {
+	parts := strings.Split(pattern, "*")
+	rest, ok := strings.CutPrefix(identity, parts[0])
+	if !ok {
+		return false
+	}
+	last := parts[len(parts)-1]
+	for _, part := range parts[1 : len(parts)-1] {
+		at := strings.Index(rest, part)
+		if at < 0 {
+			return false
+		}
+		rest = rest[at+len(part):]
+	}
+	return strings.HasSuffix(rest, last)
+}
+
+// RolesOf returns the names of the roles of an identity, sorted.
+func (c *Policy) RolesOf(identity string) []string {
+	if c == nil {
+		return nil
+	}
+	names := slices.Clone(c.exact[identity])
+	for _, b := range c.patterns {
+		if matches(b.Identity, identity) {
+			names = append(names, b.Roles...)
+		}
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
+}
+
+// Keepers returns the identities that may change the policy because a binding names them, sorted. Patterns do not
+// count, because nobody may match them.
+func (c *Policy) Keepers() (names []string) {
+	for identity, roles := range c.exact {
+		if slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(c.roles[role].Cluster, wire.Verb_POLICY) }) {
+			names = append(names, identity)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
