@@ -48,12 +48,21 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		s.notFound(a, r)
 		return
 	}
-	if !route.open && !s.certified(r) {
-		s.respond(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{
-			Message: "this port requires a client certificate of its CA: present one (curl --cert FILE --key FILE)",
-		})
-		return
+	if !route.open {
+		caller, err := s.identify(r)
+		if err != nil {
+			s.refuse(a, r, err)
+			return
+		}
+		ctx, end := s.callers.begin(r.Context(), caller)
+		defer end()
+		r = r.WithContext(ctx)
 	}
+	s.dispatch(a, r, route)
+}
+
+// dispatch checks the form of a request and hands it to its handler.
+func (s *Server) dispatch(a *response.Writer, r *http.Request, route route) {
 	if r.Method != route.method && (r.Method != http.MethodHead || route.method != http.MethodGet) {
 		a.Header().Set("Allow", route.method)
 		s.respond(a, r, http.StatusMethodNotAllowed, connect.CodeUnimplemented, problem{
@@ -196,11 +205,6 @@ func (s *Server) recoverPanic(a *response.Writer, r *http.Request) {
 	s.respond(a, r, http.StatusInternalServerError, connect.CodeInternal, problem{
 		Message: "internal error: see the node's log",
 	})
-}
-
-// certified reports whether the caller presented the required certificate.
-func (s *Server) certified(r *http.Request) bool {
-	return s.cfg.ClientAuth != AuthRequire || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0)
 }
 
 // notFound answers an unknown path with a list of the existing ones.

@@ -39,6 +39,9 @@ func (observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 // record records an error on the response writer and converts the end of the caller's context.
 func record(ctx context.Context, err error) error {
+	if gone := dismissal(ctx); gone != nil && err != nil {
+		err = gone
+	}
 	forward := errors.Is(err, errNotLeader) || errors.Is(err, errUncertain)
 	if forward && ctx.Err() != nil {
 		forward, err = false, contextError(ctx.Err())

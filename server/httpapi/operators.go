@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -14,30 +15,31 @@ type operatorService struct{ *Server }
 
 // ForceRelease ends a hold on behalf of its holder.
 func (s operatorService) ForceRelease(ctx context.Context, req *connect.Request[wire.ForceRelease]) (*connect.Response[wire.OperatorResponse], error) {
-	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: req.Msg}})
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: req.Msg}}, false)
 }
 
 // Revoke asks a holder to release its hold.
 func (s operatorService) Revoke(ctx context.Context, req *connect.Request[wire.Revoke]) (*connect.Response[wire.OperatorResponse], error) {
-	return s.operate(ctx, &wire.Command{Op: &wire.Command_Revoke{Revoke: req.Msg}})
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_Revoke{Revoke: req.Msg}}, false)
 }
 
 // SkipDelay ends lock-delays early.
 func (s operatorService) SkipDelay(ctx context.Context, req *connect.Request[wire.SkipDelay]) (*connect.Response[wire.OperatorResponse], error) {
-	return s.operate(ctx, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: req.Msg}})
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: req.Msg}}, false)
 }
 
 // Resize changes the limit of a semaphore.
 func (s operatorService) Resize(ctx context.Context, req *connect.Request[wire.Resize]) (*connect.Response[wire.OperatorResponse], error) {
-	return s.operate(ctx, &wire.Command{Op: &wire.Command_Resize{Resize: req.Msg}})
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_Resize{Resize: req.Msg}}, false)
 }
 
 // ForceClose ends a session on behalf of its client.
 func (s operatorService) ForceClose(ctx context.Context, req *connect.Request[wire.ForceClose]) (*connect.Response[wire.OperatorResponse], error) {
-	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceClose{ForceClose: req.Msg}})
+	return s.operate(ctx, &wire.Command{Op: &wire.Command_ForceClose{ForceClose: req.Msg}}, false)
 }
 
-func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Response[wire.OperatorResponse], error) {
+// operate proposes an operator's command. repeatable is set if a second execution returns the outcome of the first.
+func (s *Server) operate(ctx context.Context, cmd *wire.Command, repeatable bool) (*connect.Response[wire.OperatorResponse], error) {
 	if !s.replica.Serving() {
 		return nil, errNotLeader
 	}
@@ -49,7 +51,7 @@ func (s *Server) operate(ctx context.Context, cmd *wire.Command) (*connect.Respo
 	case wire.Status_OK, wire.Status_NOT_HELD, wire.Status_NOT_FOUND, wire.Status_FAILED_PRECONDITION:
 		return connect.NewResponse(&wire.OperatorResponse{Status: res.GetStatus(), Revision: res.GetRevision(), Message: res.GetMessage()}), nil
 	}
-	return nil, s.refusal(res, false)
+	return nil, s.refusal(res, repeatable)
 }
 
 // ListAudit returns the audit records of operators' commands, newest first.
@@ -57,7 +59,7 @@ func (s operatorService) ListAudit(ctx context.Context, req *connect.Request[wir
 	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
-	resp, res := s.reader.ListAudit(req.Msg)
+	resp, res := s.reader.As(access.Of(ctx)).ListAudit(req.Msg)
 	if res != nil {
 		return nil, s.refusal(res, true)
 	}

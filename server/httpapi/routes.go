@@ -42,7 +42,7 @@ const maxRestoreBytes = 1 << 20
 // services are the port's own services, besides health and reflection.
 var services = []string{
 	wireconnect.SessionServiceName, wireconnect.LockServiceName, wireconnect.LeaseServiceName,
-	wireconnect.OperatorServiceName, wireconnect.ClusterServiceName,
+	wireconnect.OperatorServiceName, wireconnect.ClusterServiceName, wireconnect.AccessServiceName,
 }
 
 // procedures are the paths of the port's own services, sorted.
@@ -80,7 +80,8 @@ func routeOf(path string) string {
 // isOperators reports whether a procedure is for operators.
 func isOperators(path string) bool {
 	return strings.HasPrefix(path, "/"+wireconnect.OperatorServiceName+"/") ||
-		strings.HasPrefix(path, "/"+wireconnect.ClusterServiceName+"/")
+		strings.HasPrefix(path, "/"+wireconnect.ClusterServiceName+"/") ||
+		strings.HasPrefix(path, "/"+wireconnect.AccessServiceName+"/")
 }
 
 func (s *Server) newRoutes() map[string]route {
@@ -88,7 +89,7 @@ func (s *Server) newRoutes() map[string]route {
 	options := []connect.HandlerOption{
 		connect.WithCodec(jsoncodec.Codec{Subtype: "json"}),
 		connect.WithCodec(jsoncodec.Codec{Subtype: "json; charset=utf-8"}),
-		connect.WithInterceptors(observer{}),
+		connect.WithInterceptors(observer{}, checker{}),
 	}
 	small := append(slices.Clone(options), connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))
 	large := append(slices.Clone(options), connect.WithReadMaxBytes(max(s.cfg.Limits.MaxBodyBytes, maxRestoreBytes)))
@@ -98,6 +99,7 @@ func (s *Server) newRoutes() map[string]route {
 	ours.Handle(wireconnect.NewLeaseServiceHandler(leaseService{s}, small...))
 	ours.Handle(wireconnect.NewOperatorServiceHandler(operatorService{s}, large...))
 	ours.Handle(wireconnect.NewClusterServiceHandler(clusterService{s}, small...))
+	ours.Handle(wireconnect.NewAccessServiceHandler(accessService{s}, large...))
 	for _, path := range procedures {
 		r := route{name: path, method: http.MethodPost, handler: ours, operators: isOperators(path)}
 		switch path {
@@ -105,7 +107,7 @@ func (s *Server) newRoutes() map[string]route {
 			r.handler, r.answers, r.writeTimeout = s.plainJSON(ours, s.writeLines), true, s.cfg.Limits.WatchTimeout
 		case wireconnect.OperatorServiceSaveSnapshotProcedure:
 			r.handler, r.answers = s.plainJSON(ours, s.writeBytes), true
-		case wireconnect.OperatorServiceRestoreProcedure:
+		case wireconnect.OperatorServiceRestoreProcedure, wireconnect.AccessServiceSetPolicyProcedure, wireconnect.AccessServiceTestPolicyProcedure:
 			r.maxBody = maxRestoreBytes
 		}
 		routes[path] = r

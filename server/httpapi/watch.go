@@ -223,6 +223,7 @@ func (s *Server) writeBytes(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// decode reads a request that no handler of connect reads, and checks it like those.
 func decode(r *http.Request, m proto.Message) error {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -231,5 +232,5 @@ func decode(r *http.Request, m proto.Message) error {
 	if err != nil {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	return nil
+	return check(r.Context(), m)
 }
