@@ -209,7 +209,8 @@ func (m *Machine) closeSessionsOf(identity, reason string) {
 type account struct {
 	name     string
 	sessions uint64
-	// grants are the identity's rights under the policy of revision known.
+	// grants are the identity's rights under the policy of revision known. They are looked up at the first request
+	// under a policy, because a restore of a snapshot counts the sessions before it has the policy.
 	grants *rights.Grants
 	known  uint64
 	version
@@ -219,7 +220,7 @@ type account struct {
 func (m *Machine) enter(identity string) string {
 	known, ok := m.accounts.get(identity)
 	if !ok {
-		m.accounts.put(&account{name: identity, sessions: 1, grants: m.Access().rights.Grants(identity), known: m.Access().revision})
+		m.accounts.put(&account{name: identity, sessions: 1})
 		return identity
 	}
 	m.accounts.edit(known).sessions++
