@@ -49,7 +49,8 @@ func FuzzCompile(f *testing.F) {
 			g := c.Grants(who)
 			for v := wire.Verb(-2); v < 40; v++ {
 				_, why := c.Why(who, v, lockName)
-				if OnLocks(v) && why != g.OnLock(lockName, v) || !OnLocks(v) && why != g.OnCluster(v) || g.OnLock(lockName, v) && !g.OnSomeLock(v) {
+				onLock := slices.Contains(LockVerbs(), v)
+				if onLock && why != g.OnLock(lockName, v) || !onLock && why != g.OnCluster(v) || g.OnLock(lockName, v) && !g.OnSomeLock(v) {
 					t.Fatalf("%q, %v on %q: %v, %v, because %v", who, v, lockName, g.OnLock(lockName, v), g.OnCluster(v), why)
 				}
 			}
