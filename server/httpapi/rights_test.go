@@ -173,7 +173,7 @@ func TestRevokedCallersAreDismissed(t *testing.T) {
 	watching := make(chan reply, 1)
 	go func() { watching <- leader.as(r.Tokens["user"], "LockService/Watch", `{}`) }()
 	c.queued(rights.Lock, 1)
-	c.change(&wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{Id: identity.TokenID(sum), Reason: "test"}}})
+	c.change(&wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: identity.TokenID(sum), Reason: "test"}}})
 	soon(t, ended).refused(http.StatusUnauthorized, wire.Status_UNAUTHENTICATED)
 	soon(t, watching)
 	leader.as(r.Tokens["admin"], "LockService/List", "{}").ok()

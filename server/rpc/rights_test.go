@@ -127,7 +127,7 @@ func TestRevokedCallersAreDisconnected(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p.change(&wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{Id: identity.TokenID(sum), Reason: "test"}}})
+	p.change(&wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: identity.TokenID(sum), Reason: "test"}}})
 	user.goodbye(wire.Goodbye_UNAUTHENTICATED)
 	policy := rights.Policy()
 	policy.Bindings = slices.DeleteFunc(policy.Bindings, func(b *wire.Binding) bool { return b.Identity == "other" })
