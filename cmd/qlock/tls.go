@@ -26,7 +26,7 @@ func tlsVerb() *cli.Command {
 }
 
 // issuer creates certificates and returns the paths of the files.
-type issuer func(dir, cluster string, nodes []pki.Node, clients []string) ([]string, error)
+type issuer func(dir, cluster string, nodes []pki.Node, clients []string, opts ...pki.Option) ([]string, error)
 
 func issueVerb(name, usage string, issue issuer) *cli.Command {
 	return &cli.Command{
