@@ -46,7 +46,9 @@ type Server struct {
 	routes      map[string]route
 	forwarder   *forward.Forwarder
 	tls         *tls.Config
-	http        *http.Server
+	// certificates are those of the port, and know which of the callers' are revoked; nil without TLS.
+	certificates *transport.Credentials
+	http         *http.Server
 
 	// life is cancelled by stop when the server starts to close.
 	life     context.Context
@@ -114,12 +116,13 @@ func (s *Server) secure() error {
 			}
 			s.log.Info("using the changed certificates")
 		})
-		if s.tls, err = s.cfg.TLS.ServerConfig(ask, report); err != nil {
+		if s.certificates, err = s.cfg.TLS.Open(report); err == nil {
+			s.tls, err = s.certificates.ServerConfig(ask)
+		}
+		if err != nil {
 			return fmt.Errorf("http port: %w", err)
 		}
-		if toLeader, err = s.cfg.TLS.ClientConfig(); err != nil {
-			return fmt.Errorf("http port: %w", err)
-		}
+		toLeader = s.certificates.ClientConfig()
 		s.tls.NextProtos = []string{"h2", "http/1.1"}
 		toLeader.NextProtos = []string{"h2", "http/1.1"}
 	}
