@@ -15,7 +15,7 @@ import (
 // unfinished is the extension of files that Renew and Revoke have not put in place yet.
 const unfinished = ".new"
 
-// Renew issues certificates anew, with new keys and serial numbers and otherwise the same contents: those named (see
+// Renew replaces certificates by ones with new keys and serial numbers and otherwise the same contents: the named ones (see
 // Revoke), or, without names, those in dir that expire within a time and are not revoked. It replaces the files once
 // all new ones are complete; before that, an error leaves the old ones unchanged. Old certificates remain valid until
 // they expire, so that the files can be distributed at leisure. It returns the new certificates.
