@@ -56,6 +56,12 @@ func TestRevokedNodeIsRefused(t *testing.T) {
 			if c.ok {
 				return
 			}
+			if err := b.Close(); err != nil { // wait for its handshakes
+				t.Error(err)
+			}
+			if n := b.Stats().Accepted; n != 0 {
+				t.Errorf("%d hellos were sent to it", n)
+			}
 			until(t, "the refusal is counted and logged", func() bool {
 				return a.Stats().Refused[peerport.ReasonTLS] == 1 && log.count("the certificate is revoked") > 0
 			})

@@ -15,10 +15,10 @@ import (
 // unfinished is the extension of files that Renew and Revoke have not put in place yet.
 const unfinished = ".new"
 
-// Renew replaces certificates by ones with new keys and serial numbers and otherwise the same contents: the named ones (see
-// Revoke), or, without names, those in dir that expire within a time and are not revoked. It replaces the files once
-// all new ones are complete; before that, an error leaves the old ones unchanged. Old certificates remain valid until
-// they expire, so that the files can be distributed at leisure. It returns the new certificates.
+// Renew replaces certificates by new ones with new keys and serial numbers and otherwise the same contents: those that
+// are named (see Revoke), or, without names, those in dir that expire within a time and are not revoked. It replaces the
+// files once all new ones are complete; an error before that leaves the old ones unchanged. Old certificates remain
+// valid until they expire, so the new files can be distributed one after the other. It returns the new certificates.
 func Renew(dir string, names []string, within time.Duration, opts ...Option) ([]Certificate, error) {
 	s, err := newSettings(opts)
 	if err != nil {
