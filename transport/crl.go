@@ -72,12 +72,16 @@ func parseCRL(path string) ([]*x509.RevocationList, error) {
 		return nil, err
 	}
 	defer f.Close()
-	content, err := io.ReadAll(io.LimitReader(f, maxCRL+1))
+	info, err := f.Stat()
 	if err != nil {
 		return nil, err
 	}
-	if len(content) > maxCRL {
+	if info.Size() > maxCRL {
 		return nil, fmt.Errorf("it is larger than %d bytes", maxCRL)
+	}
+	content, err := io.ReadAll(io.LimitReader(f, maxCRL))
+	if err != nil {
+		return nil, err
 	}
 	var ders [][]byte
 	block, rest := pem.Decode(content)
