@@ -168,16 +168,17 @@ func (n *Node) startRPC(l net.Listener) error {
 		return err
 	}
 	cfg := rpc.Config{
-		Listener:  l,
-		Replica:   n.replica,
-		NodeID:    n.cfg.ID,
-		ClusterID: n.clusterID,
-		TLS:       tlsConfig,
-		Queues:    n.queues,
-		Buffers:   n.buffers,
-		Limits:    n.cfg.Limits,
-		Logger:    n.log.Named("rpc"),
-		Registry:  n.cfg.Registry,
+		Listener:        l,
+		Replica:         n.replica,
+		NodeID:          n.cfg.ID,
+		ClusterID:       n.clusterID,
+		TLS:             tlsConfig,
+		RequireIdentity: n.cfg.TLS.CA != "",
+		Queues:          n.queues,
+		Buffers:         n.buffers,
+		Limits:          n.cfg.Limits,
+		Logger:          n.log.Named("rpc"),
+		Registry:        n.cfg.Registry,
 	}
 	if !n.cfg.NoTunnels {
 		cfg.Tunnels = n.replica
@@ -197,7 +198,6 @@ func (n *Node) startHTTP(l net.Listener) error {
 		Replica:    n.replica,
 		ClientAuth: httpapi.ClientAuth(n.cfg.clientAuth()),
 		TLS:        n.cfg.TLS,
-		Network:    n.cfg.Network,
 		Logger:     n.log.Named("httpapi"),
 		Registry:   n.cfg.Registry,
 		Queues:     n.queues,

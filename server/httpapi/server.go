@@ -14,7 +14,9 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
@@ -45,6 +47,9 @@ type Server struct {
 	errors      *connect.ErrorWriter
 	routes      map[string]route
 	forwarder   *forward.Forwarder
+	nodes       *listener.Nodes
+	stopNodes   func() // cancels the subscription to connections of other nodes
+	callers     *callers.Callers
 	tls         *tls.Config
 	// certificates are those of the port, and know which of the callers' are revoked; nil without TLS.
 	certificates *transport.Credentials
@@ -78,11 +83,14 @@ func New(cfg Config) (*Server, error) {
 	s.warnings = ratelog.New(s.log)
 	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
+	s.callers = callers.New(callers.Config{Source: cfg.Replica, ClusterID: s.clusterID, Require: cfg.ClientAuth == AuthRequire})
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err
 	}
 	s.http = s.newHTTP()
+	s.nodes = listener.NewNodes()
+	s.stopNodes = cfg.Replica.OnForward(func(conn net.Conn) { go s.nodes.Arrive(conn) })
 	if s.queues = cfg.Queues; s.queues == nil {
 		s.queues = fairqueue.NewQueues()
 	}
@@ -98,11 +106,10 @@ func (s *Server) newConnections() *listener.Connections {
 	})
 }
 
-// secure sets up TLS for both directions. Even if client certificates are required, the handshake accepts
+// secure sets up TLS. Even if client certificates are required, the handshake accepts
 // clients without one, because the health paths are open to them. The gate rejects their other requests with
 // an error message.
 func (s *Server) secure() error {
-	var toLeader *tls.Config
 	if !s.cfg.TLS.IsZero() {
 		ask := tls.NoClientCert
 		if s.cfg.ClientAuth != AuthNone {
@@ -122,12 +129,10 @@ func (s *Server) secure() error {
 		if err != nil {
 			return fmt.Errorf("http port: %w", err)
 		}
-		toLeader = s.certificates.ClientConfig()
 		s.tls.NextProtos = []string{"h2", "http/1.1"}
-		toLeader.NextProtos = []string{"h2", "http/1.1"}
 	}
 	s.forwarder = forward.New(forward.Config{
-		NodeID: s.cfg.NodeID, Replica: s.cfg.Replica, Network: s.cfg.Network, TLS: toLeader, Wait: s.cfg.Limits.LeaderWait,
+		NodeID: s.cfg.NodeID, Replica: s.cfg.Replica, Wait: s.cfg.Limits.LeaderWait,
 		Registry: s.cfg.Registry, Warnings: s.warnings, Errors: s.errors, Life: s.life,
 	})
 	return nil
@@ -138,7 +143,7 @@ func (s *Server) newHTTP() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(s.tls != nil)
-	protocols.SetUnencryptedHTTP2(s.tls == nil)
+	protocols.SetUnencryptedHTTP2(true) // from other nodes, and from everybody without TLS
 	return &http.Server{
 		Handler:           http.HandlerFunc(s.gate),
 		TLSConfig:         s.tls.Clone(), // a copy, because net/http changes it
@@ -167,6 +172,8 @@ func (s *Server) Serve(l net.Listener) error {
 		return l.Close()
 	}
 	defer s.serving.Done()
+	s.serving.Go(func() { _ = s.http.Serve(s.connections.Listen(s.life, s.nodes, nil)) })
+	s.serving.Go(func() { s.callers.Recheck(s.life) })
 	err := s.http.Serve(s.connections.Listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("http port: %w", err)
@@ -192,6 +199,8 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.stop()
 	s.mu.Unlock()
+	s.stopNodes()
+	_ = s.nodes.Close()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = fmt.Errorf("http port: requests were cut: %w", err)
@@ -206,6 +215,12 @@ func (s *Server) Close(ctx context.Context) error {
 		s.queues.Close()
 	}
 	return err
+}
+
+// clusterID returns the id of the cluster, empty before bootstrap.
+func (s *Server) clusterID() (id string) {
+	s.replica.View(func(m *fsm.Machine) { id = m.ClusterID() })
+	return id
 }
 
 func (s *Server) isClosing() bool { return s.life.Err() != nil }

@@ -33,6 +33,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		status.Sessions, status.Locks, status.Waiters, status.Holds = totals.Sessions, totals.Locks, totals.Waiters, totals.Holds
 		status.Settings, status.Lineage = m.Settings(), m.Lineage()
 		status.GrantsSuspended = m.GrantsSuspended() != 0
+		status.HasPolicy = m.Access().Rights() != nil
 		members = m.Members()
 	})
 	status.AgreedIndex, status.DifferingIndex = r.checker.Extent()

@@ -627,6 +627,7 @@ func (x *TokenRecord) GetSha256() []byte {
 // WhoAmIRequest asks which identity the caller has.
 type WhoAmIRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
+	Stale         bool                   `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -659,6 +660,13 @@ func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
 func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
 	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *WhoAmIRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
 }
 
 type WhoAmIResponse struct {
@@ -1372,8 +1380,9 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"endsUnixMs\"S\n" +
 	"\vTokenRecord\x12,\n" +
 	"\x04info\x18\x01 \x01(\v2\x18.quorumlock.v1.TokenInfoR\x04info\x12\x16\n" +
-	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"\x15\n" +
-	"\rWhoAmIRequest:\x04\x88\xb5\x18\x01\"t\n" +
+	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"+\n" +
+	"\rWhoAmIRequest\x12\x14\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x01\"t\n" +
 	"\x0eWhoAmIResponse\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1d\n" +
