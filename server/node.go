@@ -30,6 +30,7 @@ type Node struct {
 	tell   Addresses
 	halted chan error
 
+	certs    *nodeCertificates
 	replica  *replica.Replica
 	rpc      *rpc.Server
 	httpapi  *httpapi.Server
@@ -81,7 +82,10 @@ func newRegistry() *prometheus.Registry {
 }
 
 // start starts the parts in dependency order.
-func (n *Node) start(ctx context.Context, ports *listeners) error {
+func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
+	if n.certs, err = openCertificates(n.cfg); err != nil {
+		return err
+	}
 	if err := n.startReplica(ctx, ports.peer); err != nil {
 		return err
 	}
@@ -137,6 +141,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		SnapshotThreshold:  n.cfg.SnapshotThreshold,
 		TrailingLogs:       n.cfg.TrailingLogs,
 		SnapshotInterval:   n.cfg.SnapshotInterval,
+		CertificateExpiry:  n.certs.expires,
 	}
 	if n.cfg.PeerTLS.Cert != "" {
 		cfg.PeerTLS = &n.cfg.PeerTLS
@@ -158,7 +163,7 @@ func (n *Node) initialCluster() []replica.Peer {
 }
 
 func (n *Node) startRPC(l net.Listener) error {
-	tlsConfig, err := n.cfg.rpcTLS(n.log)
+	tlsConfig, err := n.cfg.rpcTLS(n.certs)
 	if err != nil {
 		return err
 	}
@@ -299,6 +304,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.replica != nil {
 		errs = append(errs, n.replica.Close(ctx))
+	}
+	if n.certs != nil {
+		n.certs.close()
 	}
 	return errors.Join(errs...)
 }

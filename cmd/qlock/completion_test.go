@@ -41,6 +41,9 @@ func TestCandidates(t *testing.T) {
 		"--endpoints a:1 show x": "",
 		"frob ":                  "",
 		"cluster add ":           "",
+		"tls re":                 "renew revoke",
+		"tls revoke ":            "",
+		"tls renew --d":          "--dir --days",
 		"cluster remove ":        "n1 n2",
 	} {
 		f := &fakeService{t: t, listLocks: func(req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {

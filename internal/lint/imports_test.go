@@ -18,11 +18,11 @@ var layers = []struct {
 	{"transport/wire", nil},
 	{"transport/wire/wireconnect", []string{"transport/wire"}},
 	{"transport", []string{"transport/wire"}},
-	{"transport/pki", []string{"transport", "transport/wire"}},
+	{"transport/identity", []string{"transport/wire"}},
+	{"transport/pki", []string{"transport", "transport/identity", "transport/wire"}},
 	{"transport/handshake", nil},
 	{"internal/ratelog", []string{"transport/wire"}},
 	{"transport/peerport", []string{"transport", "transport/handshake", "transport/wire", "internal/ratelog"}},
-	{"transport/identity", []string{"transport/wire"}},
 	{"fsm/rights", []string{"transport/wire"}},
 	{"fsm", []string{"transport/wire", "fsm/rights"}},
 
