@@ -200,10 +200,10 @@ func (w *walker) revokeToken() *wire.RevokeToken {
 		if token.Info.EndsUnixMs != 0 || token.Info.Name != "root" { // rather one that keeps the policy
 			token = w.d.Tokens[w.roll(n)]
 		}
-		op.Id = token.Info.Id
+		op.TokenId = token.Info.Id
 	}
 	if w.one(20) {
-		op.Id = strings.Repeat("f", 13)
+		op.TokenId = strings.Repeat("f", 13)
 	}
 	return op
 }
