@@ -121,6 +121,8 @@ func (t *requestTable) unreached() error {
 	switch {
 	case t.client.conn != nil && t.client.conn.leads:
 		return nil
+	case t.client.refusal != nil:
+		return t.client.refusal
 	case t.client.conn != nil:
 		return &StatusError{StatusUnavailable, "the cluster has no leader"}
 	case t.client.lastErr != nil:

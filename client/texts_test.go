@@ -317,8 +317,10 @@ func TestConnectionThatSoonEndsCountsAsAFailure(t *testing.T) {
 // TestTextsOfTheMachineAreCleaned checks that texts that the caller did not choose are cleaned, not
 // refused.
 func TestTextsOfTheMachineAreCleaned(t *testing.T) {
-	defer func(old func() identity) { process = old }(process)
-	process = func() identity { return identity{host: "host\n" + poison + strings.Repeat("x", 1000), boot: "\x00"} }
+	defer func(old func() processInfo) { process = old }(process)
+	process = func() processInfo {
+		return processInfo{host: "host\n" + poison + strings.Repeat("x", 1000), boot: "\x00"}
+	}
 	info := clientInfo(SessionOptions{})
 	ok(t, wire.ValidClientInfo(info))
 	if size := proto.Size(info); size > 400 {
