@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/identity"
@@ -194,19 +195,19 @@ func TestRefusedClient(t *testing.T) {
 		authenticated(t, 3, func(c *Config) { c.AuthToken = first }, func(t *testing.T, f *fake, c *Client) {
 			f.admit = admit
 			calls := map[string]func(context.Context) error{
-				"read":    func(ctx context.Context) error { return errOf(c.VerifyToken(ctx, "x", 1)) },
-				"session": func(ctx context.Context) error { return errOf(c.NewSession(ctx, SessionOptions{})) },
-				"lease":   func(ctx context.Context) error { return errOf(c.AcquireLease(ctx, Names("x"))) },
+				"read":    func(ctx context.Context) error { return errorOf(c.VerifyToken(ctx, "x", 1)) },
+				"session": func(ctx context.Context) error { return errorOf(c.NewSession(ctx, SessionOptions{})) },
+				"lease":   func(ctx context.Context) error { return errorOf(c.AcquireLease(ctx, Names("x"))) },
 				"extend":  func(ctx context.Context) error { return c.ExtendLease(ctx, newSecret(), 1, 0) },
 				"watch": func(ctx context.Context) error {
 					w := c.Watch(ctx, WatchOptions{})
 					defer w.Close()
-					return errOf(w.Next(ctx))
+					return errorOf(w.Next(ctx))
 				},
 				"supervised": func(ctx context.Context) error {
 					s := c.Supervise(SupervisedOptions{})
 					defer s.Close(ctx)
-					return errOf(s.Lock(ctx, "x"))
+					return errorOf(s.Lock(ctx, "x"))
 				},
 			}
 			for name, call := range calls {
@@ -321,5 +322,34 @@ func TestWaitWithoutTheRight(t *testing.T) {
 		wantErr(t, (<-waiting).err, ErrPermissionDenied)
 		ok(t, hold.Unlock(t.Context()))
 		ok(t, other.Err())
+	})
+}
+
+// TestCreateTokenIsRepeated checks that a request for a token is sent again with the same secret if the connection
+// breaks, and that its outcome is unknown to a caller that leaves.
+func TestCreateTokenIsRepeated(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		var secrets []string
+		f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+			secrets = append(secrets, req.GetCreateToken().GetToken())
+			if len(secrets) == 1 {
+				_ = cn.nc.Close()
+				return true
+			}
+			if len(secrets) == 2 {
+				cn.answer(req, &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_CreateToken{CreateToken: &wire.CreateTokenResponse{Token: &wire.TokenInfo{Id: "7"}}}})
+			}
+			return true
+		}
+		created, err := wirecall.Of(c).CreateToken(t.Context(), &wire.CreateTokenRequest{Name: "ci", Token: first})
+		ok(t, err)
+		if created.GetToken().GetId() != "7" || len(secrets) != 2 || secrets[0] != first || secrets[1] != first {
+			t.Errorf("%v after %d requests", created, len(secrets))
+		}
+		_, err = wirecall.Of(c).CreateToken(withTimeout(t, time.Second), &wire.CreateTokenRequest{Name: "ci", Token: second})
+		wantErr(t, err, context.DeadlineExceeded, ErrUncertain)
+		_, err = wirecall.Of(c).CreateToken(t.Context(), &wire.CreateTokenRequest{Name: "ci", Token: second + poison})
+		wantErr(t, err, ErrInvalidArgument)
+		withoutToken(t, "the error", err.Error())
 	})
 }

@@ -25,6 +25,8 @@ func (c *Client) do(ctx context.Context, kind wirecall.Kind, request *wire.Reque
 		k.kind = kindOperate
 	case wirecall.Admin:
 		k.kind = kindAdmin
+	case wirecall.Repeat:
+		k.kind = kindRepeat
 	}
 	k.request.Body = request.GetBody()
 	if err := c.readOnce(ctx, k); err != nil {
