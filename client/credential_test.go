@@ -228,8 +228,6 @@ func TestRefusedClient(t *testing.T) {
 	}
 }
 
-func errOf[T any](_ T, err error) error { return err }
-
 // TestRefusedByOneNode checks that a node that does not know the token yet does not fail a request that another
 // node serves.
 func TestRefusedByOneNode(t *testing.T) {
