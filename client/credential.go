@@ -46,7 +46,7 @@ func (c *Config) token() (string, error) {
 		return "", nil
 	}
 	if _, err := identity.HashToken(token); err != nil {
-		return "", unauthenticated("%s%v", from, err)
+		return "", unauthenticated("%s%s", from, strings.TrimPrefix(err.Error(), identity.ErrNone.Error()+": "))
 	}
 	return token, nil
 }
@@ -56,7 +56,7 @@ func (c *Config) checkConfidential(addr string) error {
 	if c.TLS != nil || isLoopback(addr) {
 		return nil
 	}
-	return unauthenticated("the token is not sent to %s, because the connection is in plaintext: configure TLS with the certificate of the cluster's authority", addr)
+	return unauthenticated("the token is not sent to %s, because the connection is in plaintext: name the file with the cluster's authority (CACertFile, QLOCK_CACERT or --cacert)", addr)
 }
 
 // isLoopback does not resolve names, because a name may resolve to another address after the check.

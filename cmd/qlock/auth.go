@@ -80,7 +80,7 @@ func (c cluster) bearerToken(addr string) (string, error) {
 		return "", nil
 	}
 	if _, err := identity.HashToken(token); err != nil {
-		return "", usagef("%w", err)
+		return "", usagef("%s", strings.TrimPrefix(err.Error(), identity.ErrNone.Error()+": "))
 	}
 	if c.cfg.TLS == nil && transport.CheckPlaintext(addr, false) != nil {
 		return "", usagef("the token is not sent to %s, because the connection is in plaintext: give the cluster's ca.crt with --cacert", printable(addr))

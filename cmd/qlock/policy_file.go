@@ -136,6 +136,12 @@ func readPolicyFile(c *cli.Context, path string) ([]byte, error) {
 func parsePolicy(content []byte) (*wire.Policy, error) {
 	var form policyForm
 	var document yaml.Node
+	if err := yaml.Unmarshal(content, &document); err != nil {
+		return nil, plainYAMLError(err)
+	}
+	if document.Kind != 0 && document.Content[0].Kind != yaml.MappingNode {
+		return nil, fmt.Errorf("line %d: a policy has the keys roles and bindings", document.Content[0].Line)
+	}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
 	err := decoder.Decode(&form)
@@ -144,9 +150,6 @@ func parsePolicy(content []byte) (*wire.Policy, error) {
 	}
 	if err == nil && !errors.Is(decoder.Decode(&yaml.Node{}), io.EOF) {
 		return nil, errors.New("it contains more than one document")
-	}
-	if err == nil {
-		err = yaml.Unmarshal(content, &document)
 	}
 	if err != nil {
 		return nil, plainYAMLError(err)

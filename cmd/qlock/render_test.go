@@ -160,8 +160,7 @@ func answering(t *testing.T) *fakeService {
 		forceClose: func(*wire.ForceClose) (*wire.OperatorResponse, error) {
 			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 305}, nil
 		},
-		access:   answeringAccess(),
-		alarms:   acknowledged,
+		access: answeringAccess(), alarms: acknowledged,
 		transfer: always[*wire.TransferLeadershipRequest](&wire.TransferLeadershipResponse{LeaderId: "n3"}),
 	}
 }

@@ -118,7 +118,10 @@ func dial(c *cli.Context) (service, error) {
 		Agent:         "qlock/" + build().Version,
 	}
 	sdk, err := client.New(cfg)
-	if err != nil {
+	switch {
+	case errors.Is(err, client.ErrUnauthenticated):
+		return nil, usagef("%s", said(err))
+	case err != nil:
 		return nil, usagef("%w", err)
 	}
 	return cluster{sdk, wirecall.Of(sdk), cfg}, nil
