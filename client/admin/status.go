@@ -31,6 +31,8 @@ type Status struct {
 	// DifferingIndex the last one after which states differed without a majority.
 	AgreedIndex    uint64
 	DifferingIndex uint64
+	// HasPolicy means that the cluster has a policy. Without one, every client may do everything.
+	HasPolicy bool
 }
 
 // Node is a member of the cluster.

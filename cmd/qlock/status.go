@@ -104,6 +104,10 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 	fmt.Fprintf(w, "%s, %s, %s, %s; last token %d, revision %d\n",
 		count(s.GetSessions(), "session"), count(s.GetLocks(), "lock"), count(s.GetHolds(), "hold"),
 		count(s.GetWaiters(), "waiter"), s.GetToken(), s.GetRevision())
+	if !s.GetHasPolicy() {
+		mark(w, urgent)
+		fmt.Fprintf(w, "policy: %s (qlock policy apply)\n", everything)
+	}
 	writeAgreement(w, s)
 	writeNodes(w, s.GetNodes())
 }

@@ -74,12 +74,12 @@ var layers = []struct {
 
 	{"internal/wirecall", []string{"transport/wire"}},
 	{"internal/contexts", nil},
-	{"client", []string{"transport", "transport/wire", "internal/contexts", "internal/wirecall"}},
-	{"client/admin", []string{"client", "transport/wire", "internal/wirecall"}},
+	{"client", []string{"transport", "transport/identity", "transport/wire", "internal/contexts", "internal/wirecall"}},
+	{"client/admin", []string{"client", "transport/identity", "transport/wire", "internal/wirecall"}},
 	{"client/otelquorumlock", []string{"client"}},
 	{"client/fence", nil},
 
-	{"cmd/...", []string{"client", "server", "fsm", "transport/...", "internal/contexts", "internal/wirecall", "cmd/..."}},
+	{"cmd/...", []string{"client", "server", "fsm", "fsm/rights", "transport/...", "internal/contexts", "internal/wirecall", "cmd/..."}},
 	{"scripts/...", []string{"client", "transport/wire", "internal/wirecall", "scripts/..."}},
 	{"internal/lint", nil},
 	{"test/model", []string{"transport/wire"}},
@@ -216,6 +216,7 @@ var sdkNeeds = []string{
 	module + "/internal/contexts",
 	module + "/internal/wirecall",
 	module + "/transport",
+	module + "/transport/identity",
 	module + "/transport/wire",
 	"google.golang.org/protobuf/...",
 	"golang.org/x/sys/...",
