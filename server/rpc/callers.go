@@ -33,7 +33,7 @@ func (s *Server) authenticate(l *link, hello *wire.Hello) (*access.Caller, *wire
 	if s.cfg.RequireIdentity && presented.Certificate == nil && presented.Token == "" && presented.Origin == nil {
 		return nil, &wire.Goodbye{Code: wire.Goodbye_UNAUTHENTICATED, Message: "this port requires a client certificate of its CA, or a token"}
 	}
-	caller, err := access.Authenticate(s.cfg.Replica, s.cfg.ClusterID(), presented)
+	caller, err := access.Authenticate(s.cfg.Replica, s.cfg.CertifiedCluster, presented)
 	if err != nil {
 		return nil, goodbyeFor(err)
 	}
