@@ -345,7 +345,7 @@ func TestCreateTokenIsRepeated(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		var secrets []string
 		f.intercept = func(cn *fakeConn, req *wire.Request) bool {
-			secrets = append(secrets, req.GetCreateToken().GetToken())
+			secrets = append(secrets, req.GetCreateToken().GetAuthToken())
 			if len(secrets) == 1 {
 				_ = cn.nc.Close()
 				return true
@@ -355,14 +355,14 @@ func TestCreateTokenIsRepeated(t *testing.T) {
 			}
 			return true
 		}
-		created, err := wirecall.Of(c).CreateToken(withTimeout(t, time.Hour), &wire.CreateTokenRequest{Name: "ci", Token: first})
+		created, err := wirecall.Of(c).CreateToken(withTimeout(t, time.Hour), &wire.CreateTokenRequest{Name: "ci", AuthToken: first})
 		ok(t, err)
 		if created.GetToken().GetId() != "7" || len(secrets) != 2 || secrets[0] != first || secrets[1] != first {
 			t.Errorf("%v after %d requests", created, len(secrets))
 		}
-		_, err = wirecall.Of(c).CreateToken(withTimeout(t, time.Second), &wire.CreateTokenRequest{Name: "ci", Token: second})
+		_, err = wirecall.Of(c).CreateToken(withTimeout(t, time.Second), &wire.CreateTokenRequest{Name: "ci", AuthToken: second})
 		wantErr(t, err, context.DeadlineExceeded, ErrUncertain)
-		_, err = wirecall.Of(c).CreateToken(withTimeout(t, time.Hour), &wire.CreateTokenRequest{Name: "ci", Token: second + poison})
+		_, err = wirecall.Of(c).CreateToken(withTimeout(t, time.Hour), &wire.CreateTokenRequest{Name: "ci", AuthToken: second + poison})
 		wantErr(t, err, ErrInvalidArgument)
 		withoutToken(t, "the error", err.Error())
 	})

@@ -110,7 +110,7 @@ func poisonedOfAccess(ctx context.Context, c *Client) map[string]func(text strin
 			return errorOf(wirecall.Of(c).CreateToken(ctx, &wire.CreateTokenRequest{Name: text}))
 		},
 		"Calls.RevokeToken": func(text string) error {
-			return errorOf(wirecall.Of(c).RevokeToken(ctx, &wire.RevokeToken{Id: text}))
+			return errorOf(wirecall.Of(c).RevokeToken(ctx, &wire.RevokeToken{TokenId: text}))
 		},
 	}
 }

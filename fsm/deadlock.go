@@ -116,10 +116,15 @@ func (m *Machine) cycleSteps(path []node, refused uint64) []*wire.DeadlockStep {
 	return steps
 }
 
-// describeCycle returns a human-readable description of a cycle.
-func describeCycle(cycle []*wire.DeadlockStep) string {
+// DescribeCycle returns a human-readable description of a cycle. A step without a lock is one that the reader may not
+// see.
+func DescribeCycle(cycle []*wire.DeadlockStep) string {
 	var steps []string
 	for _, step := range cycle[:min(len(cycle), stepsInWords)] {
+		if step.Lock == "" {
+			steps = append(steps, "a session waits for a lock that you may not read")
+			continue
+		}
 		who := fmt.Sprintf("session %d", step.SessionId)
 		if step.ClientName != "" {
 			who += fmt.Sprintf(" (%s)", cut(step.ClientName, maxNameInWord))

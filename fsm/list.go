@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -74,10 +75,15 @@ func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenRes
 // ListLocks returns a page of locks with the prefix, by name. The page token is the last name of
 // the page before.
 func (m *Machine) ListLocks(req *wire.ListLocksRequest) *wire.ListLocksResponse {
+	return m.ListReadable(req, nil)
+}
+
+// ListReadable is ListLocks for a caller that may not read all locks. It skips the others without reading them.
+func (m *Machine) ListReadable(req *wire.ListLocksRequest, g *rights.Grants) *wire.ListLocksResponse {
 	reply := &wire.ListLocksResponse{Revision: m.state.revision}
 	limit := pageSize(req.GetPageSize(), defaultPage, maxPage)
 	size := 0
-	m.locks.each(max(req.GetPrefix(), req.GetPageToken()), func(l *lock) bool {
+	m.eachReadable(max(req.GetPrefix(), req.GetPageToken()), g, func(l *lock) bool {
 		if l.name == req.GetPageToken() {
 			return true
 		}
@@ -98,9 +104,31 @@ func (m *Machine) ListLocks(req *wire.ListLocksRequest) *wire.ListLocksResponse 
 	return reply
 }
 
+// eachReadable calls fn for the locks from a name on that the grants allow to read, until it returns false.
+func (m *Machine) eachReadable(from string, g *rights.Grants, fn func(*lock) bool) {
+	for next, ok := g.NextReadable(from); ok; next, ok = g.NextReadable(from) {
+		ended := true
+		m.locks.each(next, func(l *lock) bool {
+			if !g.OnLock(l.name, wire.Verb_READ) {
+				from, ended = l.name, false
+				return false
+			}
+			return fn(l)
+		})
+		if ended {
+			return
+		}
+	}
+}
+
 // ListSessions returns a page of sessions, by id. The page token is the last id of the page before; a
 // token that is not a number starts at the beginning.
 func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessionsResponse {
+	return m.ListVisible(req, func(string) bool { return true })
+}
+
+// ListVisible is ListSessions for a caller that may only see sessions of some identities.
+func (m *Machine) ListVisible(req *wire.ListSessionsRequest, visible func(identity string) bool) *wire.ListSessionsResponse {
 	reply := &wire.ListSessionsResponse{Revision: m.state.revision}
 	limit := pageSize(req.GetPageSize(), defaultPage, maxPage)
 	last, err := strconv.ParseUint(req.GetPageToken(), 10, 64)
@@ -109,7 +137,7 @@ func (m *Machine) ListSessions(req *wire.ListSessionsRequest) *wire.ListSessions
 	}
 	size := 0
 	m.sessions.each(last, func(s *session) bool {
-		if s.id == last {
+		if s.id == last || !visible(s.identity) {
 			return true
 		}
 		if len(reply.Sessions) == limit || size > maxReplyBytes {

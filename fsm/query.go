@@ -165,6 +165,30 @@ func (m *Machine) LocksOf(session uint64, most int) (n int) {
 	return n
 }
 
+// LocksOfClaim returns the names of the locks of a hold, a wait or a lock-delay; nil if there is none with that id.
+func (m *Machine) LocksOfClaim(id uint64) []string {
+	c, ok := m.claims.get(id)
+	if !ok {
+		return nil
+	}
+	all := make([]string, 0, len(c.wants()))
+	for _, w := range c.wants() {
+		all = append(all, w.lock.name)
+	}
+	return all
+}
+
+// LockNames returns the names of the locks that a session holds or waits for.
+func (m *Machine) LockNames(session uint64) (all []string) {
+	m.owners.each(ownerKey{session: session}, func(at *ownerRow) bool {
+		if at.session == session {
+			all = append(all, at.one[0].lock.name)
+		}
+		return at.session == session
+	})
+	return all
+}
+
 // EachSession calls fn for every session, by id, until it returns false.
 func (m *Machine) EachSession(fn func(Session) bool) {
 	m.sessions.each(0, func(s *session) bool { return fn(viewSession(s)) })

@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
@@ -20,6 +21,7 @@ type Replicated struct {
 	halt  func(error)
 	// limits are the machine's settings, for callers that must not wait while an entry is applied.
 	limits atomic.Pointer[wire.Settings]
+	access atomic.Pointer[Access]
 	// units are the units of the state.
 	units atomic.Uint64
 
@@ -71,12 +73,18 @@ func (r *Replicated) show() {
 	if s := r.machine.state.settings; s != r.limits.Load() {
 		r.limits.Store(s)
 	}
+	if a := r.machine.Access(); a != r.access.Load() {
+		r.access.Store(a)
+	}
 	r.units.Store(r.machine.Units())
 }
 
 // Limits returns the replicated settings as applied on this node, nil before bootstrap. They are shared
 // and must not be changed.
 func (r *Replicated) Limits() *wire.Settings { return r.limits.Load() }
+
+// Access is [Machine.Access]. It takes no lock.
+func (r *Replicated) Access() *Access { return cmp.Or(r.access.Load(), noAccess) }
 
 // Units is [Machine.Units]. It takes no lock.
 func (r *Replicated) Units() uint64 { return r.units.Load() }

@@ -40,7 +40,7 @@ func (m *Machine) inTheWay(c *claim) []*wire.HolderInfo {
 
 // deadlock returns the refusal of a wait that would close a cycle. The caller has undone the request.
 func deadlock(cycle []*wire.DeadlockStep) *wire.Result {
-	return &wire.Result{Status: wire.Status_DEADLOCK, Message: describeCycle(cycle), Cycle: cycle}
+	return &wire.Result{Status: wire.Status_DEADLOCK, Message: DescribeCycle(cycle), Cycle: cycle}
 }
 
 // cancel ends the wait of an earlier request, unless it was granted first.

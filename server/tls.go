@@ -9,17 +9,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport"
 )
 
-// rpcTLS returns the TLS configuration of the client port; nil means plaintext. With a CA, clients need a
-// certificate signed by it.
-func (c Config) rpcTLS(log hclog.Logger) (*tls.Config, error) {
-	if c.TLS.Cert == "" {
+// rpcTLS returns the TLS configuration of the client port; nil means plaintext. With a CA, it verifies the
+// certificates of clients.
+func (c Config) rpcTLS(certs *nodeCertificates) (*tls.Config, error) {
+	if certs.client == nil {
 		return nil, nil
 	}
 	auth := tls.NoClientCert
 	if c.TLS.CA != "" {
-		auth = tls.RequireAndVerifyClientCert
+		auth = tls.VerifyClientCertIfGiven // rpc requires a certificate or a token
 	}
-	return c.TLS.ServerConfig(auth, reportReload(log))
+	return certs.client.ServerConfig(auth)
 }
 
 func reportReload(log hclog.Logger) transport.Option {

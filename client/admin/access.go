@@ -162,7 +162,7 @@ func (c *Client) CreateToken(ctx context.Context, name string, ttl time.Duration
 	}
 	token = identity.NewToken()
 	answer, err := c.calls.CreateToken(ctx, &wire.CreateTokenRequest{
-		Name: name, Token: token, TtlMs: uint64(ttl.Milliseconds()), Reason: by.Reason, Operator: by.Operator,
+		Name: name, AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: by.Reason, Operator: by.Operator,
 	})
 	if err != nil {
 		return "", Token{}, err
@@ -181,7 +181,7 @@ func (c *Client) Tokens(ctx context.Context, opts ...ReadOption) ([]Token, error
 // no such token, and client.ErrFailedPrecondition if nobody could change the policy without it. Other errors are
 // those of ForceRelease.
 func (c *Client) RevokeToken(ctx context.Context, id string, closeSessions bool, by By) error {
-	_, err := c.calls.RevokeToken(ctx, &wire.RevokeToken{Id: id, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator})
 	return err
 }
 

@@ -134,7 +134,7 @@ func TestIdentityCalls(t *testing.T) {
 	if _, invalid := identity.HashToken(token); err != nil || invalid != nil || about.ID != "7" || about.Ends.Sub(about.Created) != time.Minute {
 		t.Errorf("%+v, %v, %v", about, err, invalid)
 	}
-	want := &wire.CreateTokenRequest{Name: "ci", Token: token, TtlMs: 60_000, Reason: "test", Operator: "me"}
+	want := &wire.CreateTokenRequest{Name: "ci", AuthToken: token, TtlMs: 60_000, Reason: "test", Operator: "me"}
 	if !proto.Equal(asked.GetCreateToken(), want) {
 		t.Errorf("%v", asked)
 	}
@@ -147,7 +147,7 @@ func TestIdentityCalls(t *testing.T) {
 		t.Errorf("%+v, %v", tokens, err)
 	}
 	answer.Body = nil
-	if err := c.RevokeToken(ctx, "7", true, by); err != nil || !proto.Equal(asked.GetRevokeToken(), &wire.RevokeToken{Id: "7", CloseSessions: true, Reason: "test", Operator: "me"}) {
+	if err := c.RevokeToken(ctx, "7", true, by); err != nil || !proto.Equal(asked.GetRevokeToken(), &wire.RevokeToken{TokenId: "7", CloseSessions: true, Reason: "test", Operator: "me"}) {
 		t.Errorf("%v, %v", asked, err)
 	}
 	answer.Result = &wire.Result{Status: wire.Status_UNAUTHENTICATED}

@@ -51,6 +51,8 @@ type Node struct {
 	Version      string
 	// Alarms are those that no operator has acknowledged.
 	Alarms []Alarm
+	// CertificateExpires is when the first of the node's certificates expires; zero if it has none, or was not reached.
+	CertificateExpires time.Time
 }
 
 // Alarm is a problem that one node has detected.

@@ -297,7 +297,7 @@ func TestTokenCreate(t *testing.T) {
 	if _, err := identity.HashToken(token); got.code != 0 || err != nil || got.err != "created token 3f9c0a71b2d4 for ci, which ends at 2023-11-15T22:13:20Z; it is not shown again\n" {
 		t.Errorf("%+v, %v", got, err)
 	}
-	if want := (&wire.CreateTokenRequest{Name: "ci", Token: token, TtlMs: 86_400_000, Reason: "build", Operator: "me"}); !proto.Equal(asked, want) {
+	if want := (&wire.CreateTokenRequest{Name: "ci", AuthToken: token, TtlMs: 86_400_000, Reason: "build", Operator: "me"}); !proto.Equal(asked, want) {
 		t.Errorf("another request: %v", asked)
 	}
 	got = execTest(t, f.dialer, strings.Fields("token create cron --reason build")...)
@@ -305,7 +305,7 @@ func TestTokenCreate(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got = execTest(t, f.dialer, strings.Fields("token create ci --reason build -o template={{.token}},{{.id}}")...)
-	if got.out != asked.GetToken()+",3f9c0a71b2d4\n" || got.err != "" {
+	if got.out != asked.GetAuthToken()+",3f9c0a71b2d4\n" || got.err != "" {
 		t.Errorf("%+v", got)
 	}
 	for line, says := range map[string]string{
@@ -331,7 +331,7 @@ func TestTokenCreate(t *testing.T) {
 	}
 	for _, err := range []error{client.ErrUncertain, client.ErrPermissionDenied} {
 		f.access.create = func(req *wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) {
-			token = req.GetToken()
+			token = req.GetAuthToken()
 			return nil, err
 		}
 		got := execTest(t, f.dialer, "token", "create", "ci", "--reason", "r")
@@ -351,7 +351,7 @@ func TestTokenRevoke(t *testing.T) {
 		return &wire.OperatorResponse{Status: wire.Status_OK}, fails
 	}
 	got := execTest(t, f.dialer, strings.Fields("token revoke 7f --reason r --operator me --close-sessions")...)
-	if want := (&wire.RevokeToken{Id: "7f", CloseSessions: true, Reason: "r", Operator: "me"}); got.code != 0 || !proto.Equal(asked, want) {
+	if want := (&wire.RevokeToken{TokenId: "7f", CloseSessions: true, Reason: "r", Operator: "me"}); got.code != 0 || !proto.Equal(asked, want) {
 		t.Errorf("%+v for %v", got, asked)
 	}
 	for want, err := range map[int]error{exitNoSuch: client.ErrNotFound, exitInternal: client.ErrFailedPrecondition, exitDenied: client.ErrPermissionDenied} {

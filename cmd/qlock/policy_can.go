@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 
 	"github.com/urfave/cli/v2"
@@ -66,9 +67,9 @@ func canRequest(c *cli.Context) (*wire.TestPolicyRequest, error) {
 	}
 	request := &wire.TestPolicyRequest{Identity: args[0], Verb: asked}
 	switch {
-	case rights.OnLocks(asked) && len(args) != 3:
+	case onLocks(asked) && len(args) != 3:
 		return nil, usagef("%s is about a lock: give its name, %s", args[1], example)
-	case !rights.OnLocks(asked) && len(args) != 2:
+	case !onLocks(asked) && len(args) != 2:
 		return nil, usagef("%s is about the cluster: leave out the lock", args[1])
 	case len(args) == 3:
 		request.Lock = args[2]
@@ -115,3 +116,6 @@ func showDecision(c *cli.Context, answer *wire.TestPolicyResponse) error {
 	}
 	return err
 }
+
+// onLocks reports whether a verb is about locks, and not about the cluster.
+func onLocks(v wire.Verb) bool { return slices.Contains(rights.LockVerbs(), v) }

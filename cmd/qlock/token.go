@@ -63,7 +63,7 @@ func createToken(c *cli.Context, dial dialer) error {
 	token := identity.NewToken()
 	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
 		answer, err := svc.CreateToken(ctx, &wire.CreateTokenRequest{
-			Name: args[0], Token: token, TtlMs: uint64(ttl.Milliseconds()), Reason: reason, Operator: operator,
+			Name: args[0], AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: reason, Operator: operator,
 		})
 		if err != nil {
 			return err
@@ -161,7 +161,7 @@ func revokeToken(c *cli.Context, dial dialer) error {
 		return err
 	}
 	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-		answer, err := svc.RevokeToken(ctx, &wire.RevokeToken{Id: id, CloseSessions: c.Bool("close-sessions"), Reason: reason, Operator: operator})
+		answer, err := svc.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: c.Bool("close-sessions"), Reason: reason, Operator: operator})
 		switch {
 		case errors.Is(err, client.ErrNotFound):
 			return failf(exitNoSuch, "there is no token %s; see qlock token list", printable(id))

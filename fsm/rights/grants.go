@@ -172,7 +172,7 @@ func (c *Policy) Why(identity string, v wire.Verb, lock string) (Rule, bool) {
 
 // gives returns where a role gives a verb.
 func gives(role *wire.Role, v wire.Verb, lock string) (on string, ok bool) {
-	if !OnLocks(v) {
+	if !onLocks.has(v) {
 		return "the cluster", slices.Contains(role.Cluster, v)
 	}
 	for _, rule := range role.Locks {

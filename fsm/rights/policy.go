@@ -39,16 +39,18 @@ func setOf(list ...wire.Verb) (set verbs) {
 	return set
 }
 
-func (s verbs) has(v wire.Verb) bool { return s&(1<<v) != 0 }
+// has reports whether a verb is in the set. A verb from outside may be any number.
+func (s verbs) has(v wire.Verb) bool { return v >= 0 && s&(1<<v) != 0 }
 
-// Verbs on locks and on the cluster.
-var (
-	onLocks   = setOf(wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE)
-	onCluster = setOf(wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS, wire.Verb_RESTORE, wire.Verb_POLICY)
-)
+// LockVerbs returns the verbs on locks.
+func LockVerbs() []wire.Verb { return []wire.Verb{wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE} }
 
-// OnLocks reports whether a verb is about locks, and not about the cluster.
-func OnLocks(v wire.Verb) bool { return onLocks.has(v) }
+// ClusterVerbs returns the verbs on the cluster.
+func ClusterVerbs() []wire.Verb {
+	return []wire.Verb{wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS, wire.Verb_RESTORE, wire.Verb_POLICY}
+}
+
+var onLocks, onCluster = setOf(LockVerbs()...), setOf(ClusterVerbs()...)
 
 // BuiltIn returns the roles that exist in every policy.
 func BuiltIn() []*wire.Role {
@@ -57,9 +59,7 @@ func BuiltIn() []*wire.Role {
 		{Name: "reader", Locks: every(wire.Verb_READ)},
 		{Name: "user", Locks: every(wire.Verb_READ, wire.Verb_LOCK)},
 		{Name: "operator", Locks: every(wire.Verb_READ, wire.Verb_OPERATE), Cluster: []wire.Verb{wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS}},
-		{Name: "admin", Locks: every(wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE), Cluster: []wire.Verb{
-			wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS, wire.Verb_RESTORE, wire.Verb_POLICY,
-		}},
+		{Name: "admin", Locks: every(LockVerbs()...), Cluster: ClusterVerbs()},
 	}
 }
 

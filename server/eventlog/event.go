@@ -43,6 +43,7 @@ const (
 	upgradeFlag
 	partialFlag
 	restoredFlag
+	identityFlag // the texts begin with the identity
 )
 
 // pack appends an event to b, prefixed with its length.
@@ -68,7 +69,7 @@ func appendNumbers(b []byte, e *wire.Event) []byte {
 		sinceNumber:      e.Revision - e.HoldId,
 		tokenNumber:      e.Token,
 		modeNumber:       uint64(e.Mode),
-		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag) | flag(e.Restored, restoredFlag),
+		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag) | flag(e.Restored, restoredFlag) | flag(e.Identity != "", identityFlag),
 		waitNumber:       uint64(e.WaitMs),
 		generationNumber: e.Generation,
 		statusNumber:     uint64(e.Status),
@@ -98,8 +99,12 @@ func flag(is bool, bit uint64) uint64 {
 	return 0
 }
 
-// appendTexts appends the lock, the reason and the names of several locks, up to the last one that is set.
+// appendTexts appends the lock, the reason and the names of several locks, up to the last one that is set, behind
+// the identity of an event that has one.
 func appendTexts(b []byte, e *wire.Event) []byte {
+	if e.Identity != "" {
+		b = appendText(b, e.Identity)
+	}
 	if e.Lock == "" && e.Reason == "" && len(e.Locks) == 0 {
 		return b
 	}
@@ -151,7 +156,7 @@ func (p packed) unpack() (u unpacked) {
 
 // names reports whether fits holds for the name of any of its locks.
 func (u *unpacked) names(fits func(name []byte) bool) bool {
-	rest := u.texts
+	_, rest := u.identity()
 	for i := 0; len(rest) > 0; i++ {
 		var text []byte
 		if text, rest = cut(rest); i != 1 && fits(text) { // the reason is the second text
@@ -192,8 +197,17 @@ func (u *unpacked) event() *wire.Event {
 	return e
 }
 
+// identity splits the texts behind the identity.
+func (u *unpacked) identity() (identity, rest []byte) {
+	if u.numbers[flagsNumber]&identityFlag == 0 {
+		return nil, u.texts
+	}
+	return cut(u.texts)
+}
+
 func (u *unpacked) addTexts(e *wire.Event) {
-	rest := u.texts
+	identity, rest := u.identity()
+	e.Identity = string(identity)
 	for i := 0; len(rest) > 0; i++ {
 		var text []byte
 		switch text, rest = cut(rest); i {

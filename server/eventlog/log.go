@@ -3,7 +3,9 @@ package eventlog
 import (
 	"bytes"
 	"fmt"
+	"slices"
 	"sort"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -162,7 +164,7 @@ func (l *Log) revisionAt(position uint64) uint64 {
 
 // size returns about how much memory an event takes, in bytes.
 func size(e *wire.Event) int {
-	n := eventBytes + len(e.Lock) + len(e.Reason)
+	n := eventBytes + len(e.Lock) + len(e.Reason) + len(e.Identity)
 	for _, name := range e.Locks {
 		n += 16 + len(name)
 	}
@@ -171,7 +173,7 @@ func size(e *wire.Event) int {
 
 // Watch starts a watch. If it cannot, it returns a response that is the watch's only one, or nil if there are
 // too many watches.
-func (l *Log) Watch(req *wire.WatchRequest) (*Watch, *wire.WatchResponse) {
+func (l *Log) Watch(req *wire.WatchRequest, visible func(*wire.Event) *wire.Event) (*Watch, *wire.WatchResponse) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	after, lineage := req.GetAfterRevision(), req.GetLineage()
@@ -185,7 +187,7 @@ func (l *Log) Watch(req *wire.WatchRequest) (*Watch, *wire.WatchResponse) {
 	case l.watches >= MaxWatches:
 		return nil, nil
 	}
-	w := &Watch{name: req.GetName(), prefix: req.GetPrefix(), session: req.GetSessionId(), after: after, next: l.next, wake: make(chan struct{}, 1)}
+	w := &Watch{name: req.GetName(), prefix: req.GetPrefix(), session: req.GetSessionId(), after: after, next: l.next, wake: make(chan struct{}, 1), visible: visible}
 	if after != 0 {
 		w.next = l.first + uint64(sort.Search(int(l.next-l.first), func(i int) bool { return l.revisionAt(l.first+uint64(i)) > after }))
 		w.behind = w.next < l.next
@@ -248,14 +250,37 @@ func (l *Log) collect(w *Watch) (events []*wire.Event) {
 			}
 		}
 		if u.numbers[revisionNumber] > w.after && w.concerns(&u) {
-			e := u.event()
-			events = append(events, e)
-			taken += size(e)
+			if e := w.seen(u.event()); e != nil {
+				events = append(events, e)
+				taken += size(e)
+			}
 		}
 		w.next++
 		w.behind = w.next < l.next
 	}
 	return events
+}
+
+// seen returns an event as the watcher may see it, or nil.
+func (w *Watch) seen(e *wire.Event) *wire.Event {
+	if w.visible == nil {
+		return e
+	}
+	if e = w.visible(e); e == nil || !w.selects(e) {
+		return nil
+	}
+	return e
+}
+
+// selects reports whether the watch is about an event as the watcher sees it. A name that is hidden selects nothing.
+func (w *Watch) selects(e *wire.Event) bool {
+	switch {
+	case w.name != "":
+		return e.Lock == w.name || slices.Contains(e.Locks, w.name)
+	case w.prefix != "":
+		return strings.HasPrefix(e.Lock, w.prefix) || slices.ContainsFunc(e.Locks, func(name string) bool { return strings.HasPrefix(name, w.prefix) })
+	}
+	return true
 }
 
 // Size returns the number of watches and the number of events.

@@ -34,7 +34,7 @@ func lockEvent(lock string, session uint64) *wire.Event {
 
 func begin(t *testing.T, h *Log, req *wire.WatchRequest) *Watch {
 	t.Helper()
-	w, last := h.Watch(req)
+	w, last := h.Watch(req, nil)
 	if w == nil {
 		t.Fatalf("no watch: %v", last)
 	}
@@ -281,7 +281,7 @@ func TestWatchFromElsewhereIsCompacted(t *testing.T) {
 		{AfterRevision: 130},
 		{Lineage: "there"},
 	} {
-		w, last := h.Watch(req)
+		w, last := h.Watch(req, nil)
 		if w != nil || last.GetStatus() != wire.Status_COMPACTED || last.Oldest != 124 || last.Lineage != "here" || last.Message == "" {
 			t.Errorf("%v: %v, %v", req, w, last)
 		}
@@ -311,7 +311,7 @@ func TestWatchFromElsewhereIsCompacted(t *testing.T) {
 		}
 	}
 	h.Record([]*wire.Event{{Revision: 501}}, 502, "after a restore")
-	if w, last := h.Watch(&wire.WatchRequest{AfterRevision: 501, Lineage: "here"}); w != nil || last.Oldest != 502 || last.Lineage != "after a restore" {
+	if w, last := h.Watch(&wire.WatchRequest{AfterRevision: 501, Lineage: "here"}, nil); w != nil || last.Oldest != 502 || last.Lineage != "after a restore" {
 		t.Errorf("after a restore: %v", last)
 	}
 }
@@ -358,7 +358,7 @@ func TestEventLogIsBounded(t *testing.T) {
 	for range MaxWatches {
 		begin(t, h, &wire.WatchRequest{})
 	}
-	if w, last := h.Watch(&wire.WatchRequest{}); w != nil || last != nil {
+	if w, last := h.Watch(&wire.WatchRequest{}, nil); w != nil || last != nil {
 		t.Errorf("one watch too many: %v %v", w, last)
 	}
 }
@@ -389,7 +389,7 @@ func BenchmarkEventLog(b *testing.B) {
 		b.Run(fmt.Sprint(watches, " watches"), func(b *testing.B) {
 			h := New()
 			for i := range watches {
-				h.Watch(&wire.WatchRequest{Prefix: fmt.Sprint("other/", i)})
+				h.Watch(&wire.WatchRequest{Prefix: fmt.Sprint("other/", i)}, nil)
 			}
 			e := []*wire.Event{lockEvent("orders/refunds/42", 7)}
 			b.ReportAllocs()

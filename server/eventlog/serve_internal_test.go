@@ -51,7 +51,7 @@ func TestWatchIsSilentWhileItSkips(t *testing.T) {
 	for revision := range uint64(others) {
 		l.Record([]*wire.Event{{Revision: revision + 2, Lock: "other"}}, revision+2, "l")
 	}
-	w, _ := l.Watch(&wire.WatchRequest{Name: "mine", AfterRevision: 1, Lineage: "l"})
+	w, _ := l.Watch(&wire.WatchRequest{Name: "mine", AfterRevision: 1, Lineage: "l"}, nil)
 	var said []uint64
 	for drained, rounds := false, 0; !drained; rounds++ {
 		if rounds > others {

@@ -18,6 +18,8 @@ type Watch struct {
 	next   uint64
 	// cut is set if the log has started over, so the watch cannot continue.
 	cut bool
+	// visible returns an event as the watcher may see it, nil if it may not; nil means that it may see everything.
+	visible func(*wire.Event) *wire.Event
 	// wake has a capacity of one.
 	wake chan struct{}
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -67,7 +68,15 @@ func (s *Server) acquire(ctx context.Context, given *wire.Credentials, from uint
 	if err != nil {
 		return nil, err
 	}
-	return s.acquireResponse(key, session.ID, res, known)
+	return s.acquireResponse(key, session.ID, shown(ctx, cmd, res), known)
+}
+
+// shown returns the outcome as the caller may see it.
+func shown(ctx context.Context, cmd *wire.Command, res *wire.Result) *wire.Result {
+	if acquire := cmd.GetAcquire(); acquire != nil {
+		return access.Of(ctx).Result(res, access.NamesOf(acquire)...)
+	}
+	return access.Of(ctx).Result(res, res.GetName()) // an upgrade
 }
 
 // wait waits for an outcome while at least one caller on this node waits for it. known is true if a caller
@@ -123,7 +132,7 @@ func (s *Server) acquireResponse(key pending.Key, session uint64, res *wire.Resu
 	case wire.Status_GRANTED:
 		resp.HoldId, resp.Token, resp.Count = res.GetHoldId(), res.GetToken(), res.GetCount()
 		if known && !key.IsLease() {
-			s.recheck(key, resp)
+			s.recheckHold(key, resp)
 		}
 		if resp.Status == wire.Status_NOT_HELD {
 			return nil, apierror.New(resp.Status, resp.Message)
@@ -145,8 +154,8 @@ func (s *Server) acquireResponse(key pending.Key, session uint64, res *wire.Resu
 	return connect.NewResponse(resp), nil
 }
 
-// recheck corrects the response if a hold that was granted before has ended or changed since.
-func (s *Server) recheck(key pending.Key, resp *wire.AcquireResponse) {
+// recheckHold corrects the response if a hold that was granted before has ended or changed since.
+func (s *Server) recheckHold(key pending.Key, resp *wire.AcquireResponse) {
 	held := s.held(key.Session, resp.GetHoldId())
 	switch {
 	case held == nil && key.From != 0:

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -249,22 +250,21 @@ func TestBothFormsOfAnAcquire(t *testing.T) {
 	})
 }
 
-// TestAddressOfACaller verifies that the stored address of a caller always includes the one that this node
-// saw.
+// TestAddressOfACaller verifies that the stored address and identity of a caller are those that this node saw, whatever
+// the caller says.
 func TestAddressOfACaller(t *testing.T) {
 	for _, procedure := range []string{"SessionService/Open", "LeaseService/Acquire"} {
-		for claimed, want := range map[string]string{
-			"": "192.0.2.7:1234", "203.0.113.9:5": "203.0.113.9:5 via 192.0.2.7:1234", "not an address": "192.0.2.7:1234",
-		} {
+		const want = "192.0.2.7:1234"
+		for _, claimed := range []string{"", "not a caller", forward.EncodeCaller(&wire.Caller{Identity: "root", Address: "203.0.113.9:5"})} {
 			play(t, func(st *stage) {
 				p := probes[procedure]
-				st.ask(procedure, `{`+p.body+`,"client":{"name":"x","address":"made up"}}`, func(r *http.Request) { r.Header.Set(forward.HeaderFor, claimed) })
+				st.ask(procedure, `{`+p.body+`,"client":{"name":"x","address":"made up"}}`, func(r *http.Request) { r.Header.Set(forward.HeaderCaller, claimed) })
 				s := st.expect(p.first)
 				client := s.cmd.GetOpenSession().GetClient()
 				if client == nil {
 					client = s.cmd.GetOpenLease().GetClient()
 				}
-				if client.GetAddress() != want || client.GetName() != "x" {
+				if client.GetAddress() != want || client.GetName() != "x" || s.cmd.GetCaller().GetIdentity() != identity.Anonymous {
 					t.Errorf("%q: %v", claimed, client)
 				}
 				s.withdraw()

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -29,6 +30,9 @@ func (s *Server) call(ctx context.Context, begin func(done func(*wire.Result))) 
 func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	if !s.replica.Serving() {
 		return &wire.Result{Status: wire.Status_NOT_LEADER}
+	}
+	if cmd.GetSessionId() == 0 && cmd.GetCaller() == nil {
+		cmd.Caller = identity.FromContext(ctx)
 	}
 	return s.call(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(listener.Of(ctx), cmd, done) })
 }

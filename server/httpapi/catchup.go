@@ -8,6 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -16,7 +17,7 @@ import (
 // caller has seen elsewhere catches up first. Only the leader knows whether that revision exists.
 func (s *Server) watchOnce(ctx context.Context, req *wire.WatchRequest, w *watch) error {
 	for {
-		err := s.replica.Watch(ctx, req, w.deliver)
+		err := s.replica.Watch(ctx, req, access.Of(ctx).Event, w.deliver)
 		behind := errors.Is(err, status.ErrNotLeader) || errors.Is(err, status.ErrUnavailable)
 		if w.last != nil || !behind {
 			return err
@@ -53,16 +54,16 @@ func (s *Server) revision() (revision uint64) {
 func (s *Server) clusterRevision(ctx context.Context) (uint64, error) {
 	deadline := time.Now().Add(s.cfg.Limits.LeaderWait)
 	for {
-		host, here := s.forwarder.Await(ctx, deadline)
+		leader, here := s.forwarder.Await(ctx, deadline)
 		switch {
 		case here:
 			if s.reader.Prove(ctx) == nil {
 				return s.revision(), nil
 			}
-		case host == "":
+		case leader == "":
 			return 0, apierror.New(wire.Status_UNAVAILABLE, "no leader is known, and this node has not applied that revision: watch again")
 		default:
-			if revision, err := s.forwarder.Revision(ctx, host); err == nil {
+			if revision, err := s.forwarder.Revision(ctx, leader); err == nil {
 				return revision, nil
 			}
 		}

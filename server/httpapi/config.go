@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -51,8 +52,14 @@ type Replica interface {
 	Fork() *fsm.Machine
 	// Leader returns the leader known to the node, empty if none.
 	Leader() *wire.LeaderHint
-	// LeaderHTTP returns the leader's advertised HTTP address, host:port.
-	LeaderHTTP() string
+	// OpenForward opens a connection to the leader's HTTP port that is known to be this node's. OnForward makes the
+	// replica call accept with those of other nodes; accept must not block.
+	OpenForward(ctx context.Context, leader *wire.LeaderHint) (net.Conn, error)
+	OnForward(accept func(net.Conn)) (cancel func())
+	// Access returns who may do what.
+	Access() *fsm.Access
+	// CheckPolicy refuses a policy that this cluster cannot have.
+	CheckPolicy(*wire.Policy) *wire.Result
 	// Serving reports whether this node leads and may answer.
 	Serving() bool
 	// CaughtUp reports whether this node has applied all that was committed when it started.
@@ -65,8 +72,8 @@ type Replica interface {
 	HoldRemaining(hold uint64) (time.Duration, bool)
 	// DelayRemaining returns the remaining lock-delay of an ended hold; leader only.
 	DelayRemaining(hold uint64) (time.Duration, bool)
-	// Watch sends events at the pace of send, until a final message or the end of ctx.
-	Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error
+	// Watch sends the events as visible returns them, at the pace of send, until a final message or the end of ctx.
+	Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error
 	// SaveSnapshot writes the whole state; leader only.
 	SaveSnapshot(context.Context, *wire.SaveSnapshotRequest, io.Writer) error
 	// SaveStaleSnapshot writes this node's own state, after describing it.
@@ -89,14 +96,13 @@ type Config struct {
 	NodeID string
 	// Replica is the node.
 	Replica Replica
-	// TLS holds the certificate files of the port, also used to forward requests to the leader; zero means
-	// plaintext.
+	// TLS holds the certificate files of the port; zero means plaintext.
 	TLS transport.TLSFiles
+	// CertifiedCluster is the cluster that client certificates must name; empty if they may name any.
+	CertifiedCluster string
 	// ClientAuth selects what the port requires of client certificates; empty means AuthNone. Without TLS,
 	// only AuthNone is valid.
 	ClientAuth ClientAuth
-	// Network connects to the leader; nil means TCP.
-	Network transport.Network
 	// Logger receives the port's log messages; nil discards them.
 	Logger hclog.Logger
 	// Registry is served at /metrics and receives the port's own metrics; if nil, New creates one.

@@ -26,6 +26,7 @@ var httpOf = map[wire.Status_Code]int{
 	wire.Status_MISMATCH:            http.StatusBadRequest,
 	wire.Status_SESSION_LOST:        http.StatusNotFound,
 	wire.Status_PERMISSION_DENIED:   http.StatusForbidden,
+	wire.Status_UNAUTHENTICATED:     http.StatusUnauthorized,
 	wire.Status_NOT_ATTACHED:        http.StatusBadRequest,
 	wire.Status_STALE:               http.StatusBadRequest,
 	wire.Status_RESOURCE_EXHAUSTED:  http.StatusTooManyRequests,

@@ -2,8 +2,10 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"sync"
 	"testing"
 	"time"
@@ -16,6 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/watchlog"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -123,6 +126,9 @@ func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 // must applies a command of a test's setup, which must succeed.
 func (c *cluster) must(cmd *wire.Command) *wire.Result {
 	c.t.Helper()
+	if cmd.SessionId == 0 && cmd.Caller == nil {
+		cmd.Caller = &wire.Caller{Identity: identity.Anonymous}
+	}
 	res := c.apply(cmd)
 	switch res.GetStatus() {
 	case wire.Status_OK, wire.Status_GRANTED, wire.Status_QUEUED:
@@ -190,7 +196,8 @@ func (c *cluster) onFork(f func(*fsm.Machine)) {
 type fake struct {
 	cluster *cluster
 	id      string
-	http    string // its HTTP address; guarded by cluster.mu
+	// forwards accepts connections from other nodes; guarded by cluster.mu.
+	forwards func(net.Conn)
 }
 
 func (f *fake) leads() bool {
@@ -279,14 +286,39 @@ func (f *fake) Leader() *wire.LeaderHint {
 	return &wire.LeaderHint{Id: f.cluster.leader, Term: f.cluster.term}
 }
 
-func (f *fake) LeaderHTTP() string {
+// OpenForward connects to the leader's port in memory, as the peer port does.
+func (f *fake) OpenForward(_ context.Context, leader *wire.LeaderHint) (net.Conn, error) {
+	f.cluster.mu.Lock()
+	var accept func(net.Conn)
+	if to := f.cluster.nodes[leader.GetId()]; to != nil {
+		accept = to.forwards
+	}
+	f.cluster.mu.Unlock()
+	if accept == nil {
+		return nil, errors.New("connection refused")
+	}
+	near, far := net.Pipe()
+	accept(far)
+	return near, nil
+}
+
+func (f *fake) OnForward(accept func(net.Conn)) (cancel func()) {
+	set := func(accept func(net.Conn)) {
+		f.cluster.mu.Lock()
+		defer f.cluster.mu.Unlock()
+		f.forwards = accept
+	}
+	set(accept)
+	return func() { set(nil) }
+}
+
+func (f *fake) Access() *fsm.Access {
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
-	if leader := f.cluster.nodes[f.cluster.leader]; leader != nil {
-		return leader.http
-	}
-	return ""
+	return f.cluster.machine.Access()
 }
+
+func (f *fake) CheckPolicy(*wire.Policy) *wire.Result { return nil }
 
 func (f *fake) CaughtUp() bool { return true }
 
@@ -303,7 +335,7 @@ func (f *fake) Remaining(uint64) (time.Duration, bool) { return 14 * time.Second
 func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Second, f.leads() }
 func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
 
-func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
 	// The revision is in the future, or only later than what this node has applied.
 	if present := f.cluster.history.Last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
 		if !f.leads() {
@@ -311,7 +343,7 @@ func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wir
 		}
 		return eventlog.FutureRevision(req.GetAfterRevision(), present)
 	}
-	return f.cluster.history.Watch(ctx, req, send)
+	return f.cluster.history.Watch(ctx, req, visible, send)
 }
 
 func (f *fake) SaveSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, w io.Writer) error {

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/reflect/protoreflect"
 	"google.golang.org/protobuf/reflect/protoregistry"
 
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -102,6 +103,9 @@ func TestEveryFieldOfARequestReachesTheReplica(t *testing.T) {
 		if lease, ok := req.(*wire.AcquireLeaseRequest); ok {
 			lease.Client.Address = ""
 		}
+		if create, ok := req.(*wire.CreateTokenRequest); ok {
+			create.AuthToken, create.Name = identity.NewToken(), "ann"
+		}
 		sent := proto.Clone(req)
 		text, err := protojson.Marshal(req)
 		if err != nil {
@@ -125,6 +129,11 @@ func TestEveryFieldOfARequestReachesTheReplica(t *testing.T) {
 			case name == "secret":
 				hash := hashOf(string(value.Bytes()))
 				got, want = fmt.Sprintf("%x", op.Get(op.Descriptor().Fields().ByName("secret_hash")).Bytes()), fmt.Sprintf("%x", hash)
+			case name == "auth_token" && procedure == "AccessService/CreateToken":
+				hash, _ := identity.HashToken(value.String())
+				got, want = fmt.Sprintf("%x", s.cmd.GetCreateToken().GetSha256()), fmt.Sprintf("%x", hash)
+			case name == "ttl_ms" && procedure == "AccessService/CreateToken":
+				got, want = s.cmd.GetCreateToken().GetEndsUnixMs(), time.Now().UnixMilli()+int64(value.Uint())
 			case into == nil:
 				t.Errorf("%s is not in %s", name, op.Descriptor().Name())
 			default:

@@ -4,18 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -26,7 +26,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	route, known := s.routes[routeOf(r.URL.Path)]
 	place := s.connections.Request(r, route.open)
 	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Of(r.Context()).Memory())
-	defer s.metrics.count(route.name, a, time.Now())
+	defer s.metrics.Count(route.name, a, time.Now())
 	defer s.recoverPanic(a, r)
 	defer a.Release()
 	defer a.EndTurn()
@@ -48,12 +48,21 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		s.notFound(a, r)
 		return
 	}
-	if !route.open && !s.certified(r) {
-		s.respond(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{
-			Message: "this port requires a client certificate of its CA: present one (curl --cert FILE --key FILE)",
-		})
-		return
+	if !route.open {
+		caller, err := s.callers.Identify(r)
+		if err != nil {
+			s.refuse(a, r, err)
+			return
+		}
+		ctx, end := s.callers.Begin(r, caller)
+		defer end()
+		r = r.WithContext(ctx)
 	}
+	s.dispatch(a, r, route)
+}
+
+// dispatch checks the form of a request and hands it to its handler.
+func (s *Server) dispatch(a *response.Writer, r *http.Request, route route) {
 	if r.Method != route.method && (r.Method != http.MethodHead || route.method != http.MethodGet) {
 		a.Header().Set("Allow", route.method)
 		s.respond(a, r, http.StatusMethodNotAllowed, connect.CodeUnimplemented, problem{
@@ -61,7 +70,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		})
 		return
 	}
-	if route.method == http.MethodPost && !supported(r, route) {
+	if route.method == http.MethodPost && !jsoncodec.Supported(r.Header, route.streams || route.answers) {
 		a.Header().Set("Accept-Post", "application/json, application/proto, application/grpc, application/grpc-web")
 		s.respond(a, r, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, problem{
 			Message: fmt.Sprintf("Content-Type %q is not supported: send JSON with -H 'Content-Type: application/json'", r.Header.Get("Content-Type")),
@@ -128,7 +137,7 @@ func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), o
 		most -= most / operatorsShare
 	}
 	taken := conn.AddRequests(1)
-	if free := most - s.metrics.underWay.Add(1) + 1; free <= 0 || taken > free {
+	if free := most - s.metrics.InFlight.Add(1) + 1; free <= 0 || taken > free {
 		s.leaveRequest(conn)
 		return nil, false
 	}
@@ -137,7 +146,7 @@ func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), o
 
 func (s *Server) leaveRequest(conn *listener.Conn) {
 	conn.AddRequests(-1)
-	s.metrics.underWay.Add(-1)
+	s.metrics.InFlight.Add(-1)
 }
 
 // exhausted rejects an answer that the node has no memory for.
@@ -198,9 +207,15 @@ func (s *Server) recoverPanic(a *response.Writer, r *http.Request) {
 	})
 }
 
-// certified reports whether the caller presented the required certificate.
-func (s *Server) certified(r *http.Request) bool {
-	return s.cfg.ClientAuth != AuthRequire || (r.TLS != nil && len(r.TLS.VerifiedChains) > 0)
+// refuse answers a caller that is not known, or that has no role.
+func (s *Server) refuse(a *response.Writer, r *http.Request, err error) {
+	a.Header().Set("Connection", "close")
+	if errors.Is(err, access.ErrNoRole) {
+		s.respond(a, r, http.StatusForbidden, connect.CodePermissionDenied, problem{Message: err.Error()})
+		return
+	}
+	a.Header().Set("WWW-Authenticate", "Bearer")
+	s.respond(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{Message: err.Error()})
 }
 
 // notFound answers an unknown path with a list of the existing ones.
@@ -209,29 +224,4 @@ func (s *Server) notFound(a *response.Writer, r *http.Request) {
 		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /openapi.json, which describes them, /healthz, /readyz or /metrics", r.URL.Path),
 		Procedures: procedures,
 	})
-}
-
-// mediaTypes are the media types that connect's handlers accept.
-var mediaTypes = map[string]bool{
-	"application/json":           true,
-	"application/proto":          true,
-	"application/grpc":           true,
-	"application/grpc+proto":     true,
-	"application/grpc+json":      true,
-	"application/grpc-web":       true,
-	"application/grpc-web+proto": true,
-	"application/grpc-web+json":  true,
-}
-
-func supported(r *http.Request, route route) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		return false
-	}
-	return mediaTypes[kind] || (route.streams || route.answers) && strings.HasPrefix(kind, "application/connect+")
-}
-
-func isJSON(r *http.Request) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return err == nil && kind == "application/json"
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -38,22 +39,22 @@ func TestRequestsAreSentOnAsTheyCame(t *testing.T) {
 			r.Header.Set("Connection", "Upgrade")
 			r.Header.Set("Upgrade", "h2c")
 			r.Header.Set("Expect", "100-continue")
-			r.Header.Set("Authorization", "Bearer x")
-			r.Header.Set(forward.HeaderFor, "203.0.113.9:1")
+			r.Header.Set("Authorization", "Basic x")
+			r.Header.Set(forward.HeaderCaller, "forged")
 		})
 		sent := st.sentOn()
-		if got := sent.r.URL.String(); got != "http://n2.test:7402/quorumlock.v1."+procedure || sent.r.Method != http.MethodPost || sent.body != body {
+		if got := sent.r.URL.String(); got != "http://n2/quorumlock.v1."+procedure || sent.r.Method != http.MethodPost || sent.body != body {
 			t.Errorf("sent on: %s %s %s", sent.r.Method, got, sent.body)
 		}
 		for name, want := range map[string]string{
-			forward.HeaderFrom: "n1", forward.HeaderFor: "192.0.2.7:1234", "Connection": "", "Upgrade": "", "Expect": "",
-			"Authorization": "Bearer x", "Content-Type": "application/json",
+			forward.HeaderFrom: "n1", forward.HeaderCaller: forward.EncodeCaller(&wire.Caller{Identity: identity.Anonymous, Address: "192.0.2.7:1234"}), "Connection": "", "Upgrade": "", "Expect": "",
+			"Authorization": "", "Content-Type": "application/json",
 		} {
 			if got := sent.r.Header.Get(name); got != want {
 				t.Errorf("%s: %q, want %q", name, got, want)
 			}
 		}
-		if sent.r.Host != "n2.test:7402" {
+		if sent.r.Host != "n2" {
 			t.Errorf("host %s", sent.r.Host)
 		}
 		time.Sleep(time.Hour) // it may wait at the leader for any length of time
@@ -100,7 +101,7 @@ func TestLeaderThatDoesNotAnswer(t *testing.T) {
 			st.follow("n3")
 			time.Sleep(pollEvery)
 			next := st.sentOn()
-			if next.r.URL.Host != "n3.test:7402" || next.body != sent.body {
+			if next.r.URL.Host != "n3" || next.body != sent.body {
 				t.Errorf("%s: then %s %s", way.name, next.r.URL, next.body)
 			}
 			next.with(http.StatusOK, "{}")
@@ -190,7 +191,7 @@ func TestLeaderThatCannotBeReachedIsGivenUp(t *testing.T) {
 func TestForwardedRequestIsNotForwardedAgain(t *testing.T) {
 	eachForwarded(t, func(st *stage, procedure string, p probe) {
 		st.follow("n2")
-		a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n3") })
+		a := st.ask(procedure, p.full(st.open("ann")), st.from("n3"))
 		got := a.reply()
 		got.refused(http.StatusServiceUnavailable, wire.Status_NOT_LEADER)
 		if got.header.Get(forward.HeaderMoved) != forward.Unchanged {

@@ -9,7 +9,9 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/lease"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -27,13 +29,14 @@ func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.Acq
 	if given := req.Msg.GetClient(); given != nil {
 		client = proto.CloneOf(given)
 	}
-	client.Address = callerAddress(req)
+	client.Address = identity.FromContext(ctx).GetAddress()
 	open := &wire.OpenLease{SecretHash: hash[:], TtlMs: req.Msg.GetTtlMs(), Client: client, Acquire: req.Msg.GetAcquire()}
-	key := pending.Key{Lease: hash, Digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
+	key := pending.Key{Lease: hash, Identity: identity.FromContext(ctx).GetIdentity(), Digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
 	res, known, err := s.wait(ctx, key, func() (*wire.Result, error) { return s.leased(ctx, open) })
 	if err != nil {
 		return nil, err
 	}
+	res = access.Of(ctx).Result(res, access.NamesOf(open.Acquire)...)
 	return s.acquireResponse(key, res.GetSessionId(), res, known)
 }
 

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -85,7 +86,7 @@ func (s lockService) Get(ctx context.Context, req *connect.Request[wire.GetLockR
 	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
-	resp, res := s.reader.GetLock(req.Msg)
+	resp, res := s.reader.As(access.Of(ctx)).GetLock(req.Msg)
 	if res != nil {
 		return nil, s.refusal(res, true)
 	}
@@ -97,7 +98,7 @@ func (s lockService) List(ctx context.Context, req *connect.Request[wire.ListLoc
 	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
-	resp, res := s.reader.ListLocks(req.Msg)
+	resp, res := s.reader.As(access.Of(ctx)).ListLocks(req.Msg)
 	if res != nil {
 		return nil, s.refusal(res, true)
 	}
@@ -109,7 +110,7 @@ func (s lockService) VerifyToken(ctx context.Context, req *connect.Request[wire.
 	if err := s.awaitRead(ctx, req.Msg.GetStale(), smallAnswer); err != nil {
 		return nil, err
 	}
-	resp, res := s.reader.VerifyToken(req.Msg)
+	resp, res := s.reader.As(access.Of(ctx)).VerifyToken(req.Msg)
 	if res != nil {
 		return nil, s.refusal(res, true)
 	}
@@ -121,7 +122,7 @@ func (s lockService) ListDeadlocks(ctx context.Context, req *connect.Request[wir
 	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
-	resp, res := s.reader.ListDeadlocks(req.Msg)
+	resp, res := s.reader.As(access.Of(ctx)).ListDeadlocks(req.Msg)
 	if res != nil {
 		return nil, s.refusal(res, true)
 	}

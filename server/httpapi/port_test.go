@@ -70,9 +70,6 @@ func start(t *testing.T, c *cluster, id string, change ...func(*Config)) *port {
 		t.Fatal(err)
 	}
 	p.addr = l.Addr().String()
-	c.mu.Lock()
-	node.http = p.addr
-	c.mu.Unlock()
 	served := make(chan error, 1)
 	go func() { served <- p.server.Serve(l) }()
 	t.Cleanup(func() {

@@ -104,7 +104,7 @@ func (s *Server) cancelAbandoned(key pending.Key) {
 	var res *wire.Result
 	if key.IsLease() {
 		log = s.log.With("lease", true)
-		res = s.propose(ctx, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.Lease[:]}}})
+		res = s.propose(ctx, &wire.Command{Caller: &wire.Caller{Identity: key.Identity}, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.Lease[:]}}})
 	} else {
 		res = s.undo(ctx, key)
 	}

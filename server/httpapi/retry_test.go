@@ -331,7 +331,7 @@ func TestRetryAfterTheHoldHasEnded(t *testing.T) {
 func TestStopKeepsPlacesInTheQueue(t *testing.T) {
 	eachWaiting(t, func(x *crossing) {
 		x.setUp()
-		sentOn := x.queued(x.begin(func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n2") }))
+		sentOn := x.queued(x.begin(x.from("n2")))
 		direct := x.queued(x.begin())
 		x.stop()
 		if got := sentOn.reply(); got.header.Get(forward.HeaderMoved) != forward.InDoubt {

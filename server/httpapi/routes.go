@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -42,7 +43,7 @@ const maxRestoreBytes = 1 << 20
 // services are the port's own services, besides health and reflection.
 var services = []string{
 	wireconnect.SessionServiceName, wireconnect.LockServiceName, wireconnect.LeaseServiceName,
-	wireconnect.OperatorServiceName, wireconnect.ClusterServiceName,
+	wireconnect.OperatorServiceName, wireconnect.ClusterServiceName, wireconnect.AccessServiceName,
 }
 
 // procedures are the paths of the port's own services, sorted.
@@ -80,7 +81,8 @@ func routeOf(path string) string {
 // isOperators reports whether a procedure is for operators.
 func isOperators(path string) bool {
 	return strings.HasPrefix(path, "/"+wireconnect.OperatorServiceName+"/") ||
-		strings.HasPrefix(path, "/"+wireconnect.ClusterServiceName+"/")
+		strings.HasPrefix(path, "/"+wireconnect.ClusterServiceName+"/") ||
+		strings.HasPrefix(path, "/"+wireconnect.AccessServiceName+"/")
 }
 
 func (s *Server) newRoutes() map[string]route {
@@ -88,7 +90,7 @@ func (s *Server) newRoutes() map[string]route {
 	options := []connect.HandlerOption{
 		connect.WithCodec(jsoncodec.Codec{Subtype: "json"}),
 		connect.WithCodec(jsoncodec.Codec{Subtype: "json; charset=utf-8"}),
-		connect.WithInterceptors(observer{}),
+		connect.WithInterceptors(observer{}, callers.Checker{}),
 	}
 	small := append(slices.Clone(options), connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))
 	large := append(slices.Clone(options), connect.WithReadMaxBytes(max(s.cfg.Limits.MaxBodyBytes, maxRestoreBytes)))
@@ -98,6 +100,7 @@ func (s *Server) newRoutes() map[string]route {
 	ours.Handle(wireconnect.NewLeaseServiceHandler(leaseService{s}, small...))
 	ours.Handle(wireconnect.NewOperatorServiceHandler(operatorService{s}, large...))
 	ours.Handle(wireconnect.NewClusterServiceHandler(clusterService{s}, small...))
+	ours.Handle(wireconnect.NewAccessServiceHandler(accessService{s}, large...))
 	for _, path := range procedures {
 		r := route{name: path, method: http.MethodPost, handler: ours, operators: isOperators(path)}
 		switch path {
@@ -105,7 +108,7 @@ func (s *Server) newRoutes() map[string]route {
 			r.handler, r.answers, r.writeTimeout = s.plainJSON(ours, s.writeLines), true, s.cfg.Limits.WatchTimeout
 		case wireconnect.OperatorServiceSaveSnapshotProcedure:
 			r.handler, r.answers = s.plainJSON(ours, s.writeBytes), true
-		case wireconnect.OperatorServiceRestoreProcedure:
+		case wireconnect.OperatorServiceRestoreProcedure, wireconnect.AccessServiceSetPolicyProcedure, wireconnect.AccessServiceTestPolicyProcedure:
 			r.maxBody = maxRestoreBytes
 		}
 		routes[path] = r

@@ -3,7 +3,9 @@ package httpapi
 import (
 	"crypto/tls"
 	"crypto/x509"
+	"crypto/x509/pkix"
 	"encoding/json"
+	"math/big"
 	"net/http"
 	"slices"
 	"strings"
@@ -11,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -81,6 +84,14 @@ var probes = map[string]probe{
 	"ClusterService/RemoveMember":       {body: `"id":"n9"`, repeats: onceOnly, first: "RemoveMember", method: true},
 	"ClusterService/TransferLeadership": {body: `"id":"n9"`, repeats: onceOnly, first: "TransferLeadership", method: true},
 	"ClusterService/AcknowledgeAlarms":  {body: `"reason":"r"`, repeats: onceOnly, first: "AcknowledgeAlarms", method: true},
+
+	"AccessService/WhoAmI":      {repeats: changesNothing, first: "Prove"},
+	"AccessService/GetPolicy":   {repeats: changesNothing, first: "Prove"},
+	"AccessService/SetPolicy":   {body: `"reason":"r"`, repeats: onceOnly, first: "SetPolicy", good: operated},
+	"AccessService/TestPolicy":  {body: `"identity":"ann","verb":"AUDIT"`, repeats: changesNothing, first: "Prove"},
+	"AccessService/CreateToken": {body: `"name":"ann","authToken":"ql_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","reason":"r"`, first: "CreateToken"},
+	"AccessService/ListTokens":  {repeats: changesNothing, first: "Prove"},
+	"AccessService/RevokeToken": {body: `"tokenId":"012345678901","reason":"r"`, repeats: onceOnly, first: "RevokeToken", good: operated},
 }
 
 // others are the remaining routes, with their method and whether they are open to callers without a
@@ -172,8 +183,9 @@ func TestEveryProcedureAtTheGate(t *testing.T) {
 // without one.
 func TestEveryRouteAsksForACertificate(t *testing.T) {
 	play(t, func(st *stage) {
-		st.s.cfg.ClientAuth = AuthRequire
-		shown := &tls.ConnectionState{VerifiedChains: [][]*x509.Certificate{{{}}}}
+		st.s.callers = callers.New(callers.Config{Source: st.node, Require: true})
+		cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "app"}}
+		shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 		for path, route := range st.s.routes {
 			for _, state := range []*tls.ConnectionState{nil, {}, shown} {
 				r, err := http.NewRequest(http.MethodDelete, "http://n1"+path, nil)
@@ -200,7 +212,8 @@ func TestBodiesUpToTheLimit(t *testing.T) {
 	const most = 1 << 10
 	eachProcedure(t, func(st *stage, procedure string, p probe) {
 		limit := most
-		if procedure == "OperatorService/Restore" {
+		switch procedure {
+		case "OperatorService/Restore", "AccessService/SetPolicy", "AccessService/TestPolicy":
 			limit = maxRestoreBytes
 		}
 		body := p.full(st.open("ann"))

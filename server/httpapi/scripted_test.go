@@ -128,7 +128,7 @@ func (n *scripted) serve(s *step) *step {
 	return s
 }
 
-func (n *scripted) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+func (n *scripted) Watch(ctx context.Context, req *wire.WatchRequest, _ func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
 	return n.serve(&step{kind: "Watch", ctx: ctx, request: req, say: send}).err
 }
 

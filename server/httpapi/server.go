@@ -15,9 +15,11 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/server/internal/read"
@@ -39,14 +41,19 @@ type Server struct {
 	pending     *pending.Requests
 	health      *health.Probe
 	queues      *fairqueue.Queues
-	metrics     *metrics
+	metrics     *response.Metrics
 	warnings    *ratelog.Logger
 	connections *listener.Connections
 	errors      *connect.ErrorWriter
 	routes      map[string]route
 	forwarder   *forward.Forwarder
+	nodes       *listener.Nodes
+	stopNodes   func() // cancels the subscription to connections of other nodes
+	callers     *callers.Callers
 	tls         *tls.Config
-	http        *http.Server
+	// certificates are those of the port, and know which of the callers' are revoked; nil without TLS.
+	certificates *transport.Credentials
+	http         *http.Server
 
 	// life is cancelled by stop when the server starts to close.
 	life     context.Context
@@ -68,7 +75,7 @@ func New(cfg Config) (*Server, error) {
 		log:     cfg.Logger,
 		replica: cfg.Replica,
 		reader:  read.New(cfg.Replica, maxAnswerBytes),
-		metrics: newMetrics(cfg.Registry),
+		metrics: response.NewMetrics(cfg.Registry),
 		errors:  connect.NewErrorWriter(),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
@@ -80,7 +87,10 @@ func New(cfg Config) (*Server, error) {
 	if err := s.secure(); err != nil {
 		return nil, err
 	}
+	s.callers = s.newCallers()
 	s.http = s.newHTTP()
+	s.nodes = listener.NewNodes()
+	s.stopNodes = cfg.Replica.OnForward(func(conn net.Conn) { go s.nodes.Arrive(conn) })
 	if s.queues = cfg.Queues; s.queues == nil {
 		s.queues = fairqueue.NewQueues()
 	}
@@ -96,11 +106,10 @@ func (s *Server) newConnections() *listener.Connections {
 	})
 }
 
-// secure sets up TLS for both directions. Even if client certificates are required, the handshake accepts
+// secure sets up TLS. Even if client certificates are required, the handshake accepts
 // clients without one, because the health paths are open to them. The gate rejects their other requests with
 // an error message.
 func (s *Server) secure() error {
-	var toLeader *tls.Config
 	if !s.cfg.TLS.IsZero() {
 		ask := tls.NoClientCert
 		if s.cfg.ClientAuth != AuthNone {
@@ -114,20 +123,35 @@ func (s *Server) secure() error {
 			}
 			s.log.Info("using the changed certificates")
 		})
-		if s.tls, err = s.cfg.TLS.ServerConfig(ask, report); err != nil {
-			return fmt.Errorf("http port: %w", err)
+		if s.certificates, err = s.cfg.TLS.Open(report); err == nil {
+			s.tls, err = s.certificates.ServerConfig(ask)
 		}
-		if toLeader, err = s.cfg.TLS.ClientConfig(); err != nil {
+		if err != nil {
 			return fmt.Errorf("http port: %w", err)
 		}
 		s.tls.NextProtos = []string{"h2", "http/1.1"}
-		toLeader.NextProtos = []string{"h2", "http/1.1"}
 	}
 	s.forwarder = forward.New(forward.Config{
-		NodeID: s.cfg.NodeID, Replica: s.cfg.Replica, Network: s.cfg.Network, TLS: toLeader, Wait: s.cfg.Limits.LeaderWait,
+		NodeID: s.cfg.NodeID, Replica: s.cfg.Replica, Wait: s.cfg.Limits.LeaderWait,
 		Registry: s.cfg.Registry, Warnings: s.warnings, Errors: s.errors, Life: s.life,
 	})
 	return nil
+}
+
+func (s *Server) newCallers() *callers.Callers {
+	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire}
+	if s.certificates != nil {
+		cfg.Verify = s.certificates.Verify
+	}
+	return callers.New(cfg)
+}
+
+// verifyCertificates ends the requests and the idle connections of callers whose certificate is revoked. It ends all
+// idle connections, because they are cheap to open again.
+func (s *Server) verifyCertificates() {
+	s.callers.VerifyAll()
+	s.http.SetKeepAlivesEnabled(false)
+	s.http.SetKeepAlivesEnabled(true)
 }
 
 func (s *Server) newHTTP() *http.Server {
@@ -135,7 +159,7 @@ func (s *Server) newHTTP() *http.Server {
 	var protocols http.Protocols
 	protocols.SetHTTP1(true)
 	protocols.SetHTTP2(s.tls != nil)
-	protocols.SetUnencryptedHTTP2(s.tls == nil)
+	protocols.SetUnencryptedHTTP2(true) // from other nodes, and from everybody without TLS
 	return &http.Server{
 		Handler:           http.HandlerFunc(s.gate),
 		TLSConfig:         s.tls.Clone(), // a copy, because net/http changes it
@@ -164,6 +188,11 @@ func (s *Server) Serve(l net.Listener) error {
 		return l.Close()
 	}
 	defer s.serving.Done()
+	s.serving.Go(func() { _ = s.http.Serve(s.connections.Listen(s.life, s.nodes, nil)) })
+	s.serving.Go(func() { s.callers.Recheck(s.life) })
+	if s.certificates != nil {
+		s.serving.Go(func() { s.certificates.Watch(s.life, s.verifyCertificates) })
+	}
 	err := s.http.Serve(s.connections.Listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("http port: %w", err)
@@ -189,6 +218,8 @@ func (s *Server) Close(ctx context.Context) error {
 	s.mu.Lock()
 	s.stop()
 	s.mu.Unlock()
+	s.stopNodes()
+	_ = s.nodes.Close()
 	err := s.http.Shutdown(ctx)
 	if err != nil {
 		err = fmt.Errorf("http port: requests were cut: %w", err)

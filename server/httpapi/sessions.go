@@ -4,14 +4,14 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"net/netip"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
-	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -28,7 +28,7 @@ func (s sessionService) Open(ctx context.Context, req *connect.Request[wire.Open
 	if given := req.Msg.GetClient(); given != nil {
 		client = proto.CloneOf(given)
 	}
-	client.Address = callerAddress(req)
+	client.Address = identity.FromContext(ctx).GetAddress()
 	res := s.propose(ctx, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
 		SecretHash: hash[:], TtlMs: req.Msg.GetTtlMs(), Client: client,
 	}}})
@@ -73,7 +73,7 @@ func (s sessionService) List(ctx context.Context, req *connect.Request[wire.List
 	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
 		return nil, err
 	}
-	resp, res := s.reader.ListSessions(req.Msg)
+	resp, res := s.reader.As(access.Of(ctx)).ListSessions(req.Msg)
 	if res != nil {
 		return nil, s.refusal(res, true)
 	}
@@ -113,7 +113,10 @@ func (s *Server) authenticate(ctx context.Context, given *wire.Credentials) (fsm
 		}
 	}
 	if subtle.ConstantTimeCompare(hash[:], session.SecretHash) != 1 {
-		return fsm.Session{}, apierror.New(wire.Status_PERMISSION_DENIED, "")
+		return fsm.Session{}, apierror.New(wire.Status_PERMISSION_DENIED, "wrong secret for the session")
+	}
+	if refused := access.Of(ctx).Owns(session.Identity); refused != nil {
+		return fsm.Session{}, apierror.FromResult(refused)
 	}
 	if session.Leased {
 		return fsm.Session{}, apierror.New(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: use LeaseService with the lease's secret")
@@ -124,17 +127,6 @@ func (s *Server) authenticate(ctx context.Context, given *wire.Credentials) (fsm
 func (s *Server) session(id uint64) (session fsm.Session, found bool) {
 	s.replica.View(func(m *fsm.Machine) { session, found = m.Session(id) })
 	return session, found
-}
-
-// callerAddress returns the caller's address for display. A forwarding node reports the address it saw. Since
-// a caller could pretend to be a forwarding node, the address seen by this node is always included.
-func callerAddress(req connect.AnyRequest) string {
-	seen := req.Peer().Addr
-	claimed, err := netip.ParseAddrPort(req.Header().Get(forward.HeaderFor))
-	if err != nil {
-		return seen
-	}
-	return claimed.String() + " via " + seen
 }
 
 // lost returns the error for a session that does not exist.

@@ -17,8 +17,10 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -70,7 +72,7 @@ func (st *stage) end() {
 	default:
 		synctest.Wait()
 	}
-	if n := st.s.metrics.underWay.Load(); n != 0 || pendingRequests(st.s) != 0 {
+	if n := st.s.metrics.InFlight.Load(); n != 0 || pendingRequests(st.s) != 0 {
 		st.t.Errorf("%d requests are under way, and %d are pending, after the end", n, pendingRequests(st.s))
 	}
 	for _, a := range st.node.subscriptions() {
@@ -89,6 +91,18 @@ func (st *stage) connect() *listener.Conn {
 	c := st.s.connections.Begin(near)
 	st.t.Cleanup(func() { _ = far.Close() })
 	return c
+}
+
+// from makes a request arrive from another node, for an anonymous caller.
+func (st *stage) from(node string) func(*http.Request) {
+	near, far := net.Pipe()
+	conn := st.s.connections.Begin(&listener.NodeConn{Conn: near})
+	st.t.Cleanup(func() { _, _ = conn.Close(), far.Close() })
+	return func(r *http.Request) {
+		*r = *r.WithContext(listener.Context(r.Context(), conn))
+		r.Header.Set(forward.HeaderFrom, node)
+		r.Header.Set(forward.HeaderCaller, forward.EncodeCaller(&wire.Caller{Identity: identity.Anonymous}))
+	}
 }
 
 // stop starts to close the server; finish completes it.
@@ -330,7 +344,6 @@ func (readCloser) Close() error { return nil }
 
 // follow makes the stage's node a follower of another node.
 func (st *stage) follow(id string) {
-	st.c.node(id).http = id + ".test:7402"
 	st.c.lead(id)
 }
 

@@ -123,7 +123,7 @@ func TestFormerLeaderAnswersTheForwardingNode(t *testing.T) {
 		wire.Status_NOT_LEADER: forward.Unchanged, wire.Status_UNAVAILABLE: forward.Unchanged, wire.Status_UNCERTAIN: forward.InDoubt,
 	} {
 		eachOf(t, func(_ string, p probe) bool { return !p.method }, func(st *stage, procedure string, p probe) {
-			a := st.ask(procedure, p.full(st.open("ann")), func(r *http.Request) { r.Header.Set(forward.HeaderFrom, "n3") })
+			a := st.ask(procedure, p.full(st.open("ann")), st.from("n3"))
 			first := st.expect(p.first)
 			st.follow("n2")
 			first.is(&wire.Result{Status: status})
@@ -153,6 +153,7 @@ var sentinels = map[string]error{
 	"ErrNotLeader":   status.ErrNotLeader,
 	"ErrUnavailable": status.ErrUnavailable, "ErrUncertain": status.ErrUncertain, "ErrInvalid": status.ErrInvalid,
 	"ErrNotFound": status.ErrNotFound, "ErrTooMany": status.ErrTooMany, "ErrPrecondition": status.ErrPrecondition,
+	"ErrDenied": status.ErrDenied,
 }
 
 // declaredErrors returns the names of the errors that a file declares.

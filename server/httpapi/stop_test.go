@@ -94,7 +94,7 @@ func (r *rolling) roles() (leader int, followers []*server.Node) {
 			}
 		}
 		for i, node := range r.nodes {
-			if leader >= 0 && i != leader && node.Replica().LeaderHTTP() == r.configs[leader].Listen.HTTP {
+			if leader >= 0 && i != leader && node.Replica().Leader().GetClientAddr() == r.configs[leader].Listen.Client {
 				followers = append(followers, node)
 			}
 		}

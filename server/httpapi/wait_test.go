@@ -11,6 +11,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -180,7 +181,7 @@ var askers = map[string]func(c *cluster, s *Server) asker{
 	"acquire": func(c *cluster, s *Server) asker {
 		session := credentialsOf(c, "0123456789abcdef")
 		return asker{mode: wire.Mode_EXCLUSIVE, ask: func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error) {
-			return lockService{s}.Acquire(ctx, connect.NewRequest(&wire.AcquireRequest{Session: session, Seq: 1, Name: "a"}))
+			return lockService{s}.Acquire(anonymous(ctx, s), connect.NewRequest(&wire.AcquireRequest{Session: session, Seq: 1, Name: "a"}))
 		}}
 	},
 	"upgrade": func(c *cluster, s *Server) asker {
@@ -189,14 +190,14 @@ var askers = map[string]func(c *cluster, s *Server) asker{
 			Locks: []*wire.LockRequest{{Name: "a", Mode: wire.Mode_SHARED}},
 		}}})
 		return asker{mode: wire.Mode_EXCLUSIVE, ask: func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error) {
-			return lockService{s}.Upgrade(ctx, connect.NewRequest(&wire.UpgradeRequest{
+			return lockService{s}.Upgrade(anonymous(ctx, s), connect.NewRequest(&wire.UpgradeRequest{
 				Session: session, Seq: 2, HoldId: held.GetHoldId(), Token: held.GetToken(),
 			}))
 		}}
 	},
 	"lease": func(_ *cluster, s *Server) asker {
 		return asker{mode: wire.Mode_SHARED, ask: func(ctx context.Context) (*connect.Response[wire.AcquireResponse], error) {
-			return leaseService{s}.Acquire(ctx, connect.NewRequest(&wire.AcquireLeaseRequest{
+			return leaseService{s}.Acquire(anonymous(ctx, s), connect.NewRequest(&wire.AcquireLeaseRequest{
 				Secret:  []byte("0123456789abcdef"),
 				Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a", Mode: wire.Mode_SHARED}}},
 			}))
@@ -283,7 +284,7 @@ func TestImmediateGrantToADisconnectedCallerIsReleased(t *testing.T) {
 		}
 		return nil
 	})
-	_, err := lockService{Server: s}.Acquire(ctx, connect.NewRequest(&wire.AcquireRequest{
+	_, err := lockService{Server: s}.Acquire(anonymous(ctx, s), connect.NewRequest(&wire.AcquireRequest{
 		Session: session, Seq: 1, Name: "a",
 	}))
 	if connect.CodeOf(err) != connect.CodeCanceled {
@@ -369,4 +370,13 @@ func pendingRequests(s *Server) int {
 func abandonedRequests(s *Server) int {
 	_, abandoned := s.pending.Len()
 	return abandoned
+}
+
+// anonymous returns the context of a request without credentials.
+func anonymous(ctx context.Context, s *Server) context.Context {
+	caller, err := access.Authenticate(s.replica, "", access.Presented{})
+	if err != nil {
+		panic(err)
+	}
+	return access.NewContext(ctx, caller)
 }

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
@@ -168,7 +169,7 @@ func (p *chunks) Write(piece []byte) (int, error) {
 // plainJSON handles requests with plain JSON by plain, and all others by streamed.
 func (s *Server) plainJSON(streamed http.Handler, plain func(w http.ResponseWriter, r *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isJSON(r) {
+		if !jsoncodec.IsJSON(r.Header) {
 			streamed.ServeHTTP(w, r)
 			return
 		}
@@ -223,6 +224,7 @@ func (s *Server) writeBytes(w http.ResponseWriter, r *http.Request) error {
 	})
 }
 
+// decode reads a request that no handler of connect reads, and checks it like those.
 func decode(r *http.Request, m proto.Message) error {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
@@ -231,5 +233,5 @@ func decode(r *http.Request, m proto.Message) error {
 	if err != nil {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	return nil
+	return callers.Check(r.Context(), m)
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -75,7 +76,7 @@ func (m *Members) Lock(ctx context.Context) (done func(), err error) {
 // Record writes to the audit log what an operator is about to do. Unless it returns nil, the action must not
 // happen.
 func Record(ctx context.Context, lead Leadership, act *wire.RecordAct) error {
-	_, err := lead.Execute(ctx, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
+	_, err := lead.Execute(ctx, &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
 	return err
 }
 

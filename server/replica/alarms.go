@@ -5,6 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/alarm"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -36,7 +37,7 @@ func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAl
 		return nil, err
 	}
 	defer done()
-	result, err := r.Execute(ctx, lead.term, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
+	result, err := r.Execute(ctx, lead.term, &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
 	if err != nil {
 		return nil, err
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -51,7 +52,7 @@ func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotR
 	if err != nil {
 		return err
 	}
-	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "operator", req.GetOperator(), "reason", req.GetReason(),
+	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "identity", identity.FromContext(ctx).GetIdentity(), "operator", req.GetOperator(), "reason", req.GetReason(),
 		"revision", about.Revision, "index", about.Index, "committed", about.CommittedIndex, "leader", about.LeaderId)
 	if err := described(about); err != nil {
 		return err
@@ -79,6 +80,8 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		Backup:      req.GetBackup(),
 		ClockUnixMs: unixMs(now),
 		ClusterId:   req.GetClusterId(),
+		Policy:      req.GetPolicy(),
+		Tokens:      req.GetTokens(),
 	}
 	var refusal *wire.Result
 	r.machine.View(func(m *fsm.Machine) { refusal = m.CheckRestore(op) })
@@ -88,7 +91,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	if err := backup.NextSecond(ctx, now); err != nil {
 		return nil, err
 	}
-	result, err := r.Execute(ctx, lead.term, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}, 0)
+	result, err := r.Execute(ctx, lead.term, &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_RestoreBackup{RestoreBackup: op}}, 0)
 	if err != nil {
 		return nil, err
 	}

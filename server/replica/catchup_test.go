@@ -25,7 +25,7 @@ func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 		n.start()
 
 		req := &wire.WatchRequest{AfterRevision: after, Lineage: lineage}
-		err := n.Watch(t.Context(), req, func(r *wire.WatchResponse) error {
+		err := n.Watch(t.Context(), req, nil, func(r *wire.WatchResponse) error {
 			t.Errorf("a node that has heard of nobody answers %v", r)
 			return nil
 		})
@@ -34,7 +34,7 @@ func TestWatchesWaitUntilANodeHasCaughtUp(t *testing.T) {
 		}
 		soon, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if err := n.Watch(soon, req, nil); !errors.Is(err, context.DeadlineExceeded) {
+		if err := n.Watch(soon, req, nil, nil); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a watch that gives up: %v", err)
 		}
 		if n.CaughtUp() {

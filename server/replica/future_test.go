@@ -22,7 +22,7 @@ func TestWatchFromTheFutureIsRefused(t *testing.T) {
 			defer stop()
 			var first *wire.WatchResponse
 			enough := errors.New("enough")
-			err := n.Watch(ctx, &wire.WatchRequest{AfterRevision: after, Lineage: lineage}, func(r *wire.WatchResponse) error {
+			err := n.Watch(ctx, &wire.WatchRequest{AfterRevision: after, Lineage: lineage}, nil, func(r *wire.WatchResponse) error {
 				first = r
 				return enough
 			})

@@ -10,24 +10,24 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// identity is what the peer port needs to know about this node and its callers.
-type identity struct {
+// peerIdentity is what the peer port needs to know about this node and its callers.
+type peerIdentity struct {
 	*directory.Directory
 	peers *peers.Peers
 }
 
-var _ peerport.Identity = identity{}
+var _ peerport.Identity = peerIdentity{}
 
 // State implements peerport.Identity.
-func (i identity) State(incarnation string) *wire.PeerState { return i.peers.State(incarnation) }
+func (i peerIdentity) State(incarnation string) *wire.PeerState { return i.peers.State(incarnation) }
 
 // CheckState implements peerport.Identity.
-func (i identity) CheckState(id, incarnation string, state *wire.PeerState) error {
+func (i peerIdentity) CheckState(id, incarnation string, state *wire.PeerState) error {
 	return i.peers.CheckState(id, incarnation, state)
 }
 
 // Incompatible implements peerport.Identity.
-func (i identity) Incompatible(id string, err error) { i.peers.Incompatible(id, err) }
+func (i peerIdentity) Incompatible(id string, err error) { i.peers.Incompatible(id, err) }
 
 func (r *Replica) directoryConfig() directory.Config {
 	return directory.Config{

@@ -43,12 +43,6 @@ func (r *Replica) Leader() *wire.LeaderHint {
 	return &wire.LeaderHint{Id: m.Id, ClientAddr: m.ClientAddr, Term: term}
 }
 
-// LeaderHTTP returns the advertised HTTP address of the leader, "" if there is none.
-func (r *Replica) LeaderHTTP() string {
-	m, _, _ := r.leader()
-	return m.GetHttpAddr()
-}
-
 // self returns this node as it reports itself.
 func (r *Replica) self() *wire.Member {
 	a := r.cfg.Advertise

@@ -21,30 +21,30 @@ import (
 // failed.
 func TestNamedLeader(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		if n := openIdle(t, nil); n.Leader().GetId() != "" || n.LeaderHTTP() != "" {
+		if n := openIdle(t, nil); n.Leader().GetId() != "" {
 			t.Errorf("a node that does not run names %v", n.Leader())
 		}
 		_, nodes := openTogether(t, 2)
 		leader, follower := nodes[0], nodes[1]
 		id, term := leader.cfg.ID, leader.current().term
-		awaitRaft(t, "the follower has applied it", func() bool { return follower.LeaderHTTP() != "" })
-		want := func(when string, n *teammate, id, http string, term uint64) {
+		awaitRaft(t, "the follower has applied it", func() bool { return follower.Leader().GetClientAddr() != "" })
+		want := func(when string, n *teammate, id string, term uint64) {
 			t.Helper()
-			if hint := n.Leader(); hint.Id != id || hint.Term != term || (hint.ClientAddr != "") != (id != "") || n.LeaderHTTP() != http {
-				t.Errorf("%s: %v, %q", when, hint, n.LeaderHTTP())
+			if hint := n.Leader(); hint.Id != id || hint.Term != term || (hint.ClientAddr != "") != (id != "") {
+				t.Errorf("%s: %v", when, hint)
 			}
 		}
-		want("the leader", leader, id, id+":7402", term)
-		want("a follower", follower, id, id+":7402", term)
+		want("the leader", leader, id, term)
+		want("a follower", follower, id, term)
 		follower.halted.Store(&errDisk)
-		want("a follower that has failed", follower, id, id+":7402", term)
+		want("a follower that has failed", follower, id, term)
 		follower.halted.Store(nil)
 		leader.halted.Store(&errDisk)
-		want("a leader that has failed", leader, "", "", 0)
+		want("a leader that has failed", leader, "", 0)
 		leader.halted.Store(nil)
 		next := follower.cfg.ID
 		leader.handover.HandedOver(next, term, term+1)
-		want("a leader with a successor", leader, next, next+":7402", term+1)
+		want("a leader with a successor", leader, next, term+1)
 	})
 }
 

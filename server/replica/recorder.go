@@ -62,6 +62,6 @@ func (c recorder) position() (revision uint64, lineage string, term uint64) {
 }
 
 // Watch is watch.Watcher.Watch.
-func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
-	return r.watcher.Watch(ctx, req, send)
+func (r *Replica) Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
+	return r.watcher.Watch(ctx, req, visible, send)
 }

@@ -19,7 +19,7 @@ import (
 // startWatch starts a watch.
 func startWatch(t *testing.T, l *eventlog.Log, req *wire.WatchRequest) *eventlog.Watch {
 	t.Helper()
-	w, final := l.Watch(req)
+	w, final := l.Watch(req, nil)
 	if w == nil {
 		t.Fatalf("no watch: %v", final)
 	}

@@ -77,8 +77,9 @@ type Replica struct {
 
 	// applyEntry hands an entry to raft. It is r.apply, except in tests.
 	applyEntry atomic.Pointer[func(data []byte, timeout time.Duration) raft.ApplyFuture]
-	// tunnels accepts the connections that other nodes open for clients; nil while nothing does.
-	tunnels atomic.Pointer[acceptTunnel]
+	// tunnels accepts the connections that other nodes open for clients, forwards those for requests of HTTP clients; nil
+	// while nothing does.
+	tunnels, forwards atomic.Pointer[acceptTunnel]
 
 	// halted is why the node has failed, nil until then.
 	halted atomic.Pointer[error]
@@ -188,14 +189,12 @@ func (r *Replica) openNetwork() error {
 		Listener:  r.cfg.PeerListener,
 		Advertise: r.cfg.Advertise.Peer,
 		Network:   r.cfg.Network,
-		Identity:  identity{r.directory, r.peers},
+		Identity:  peerIdentity{r.directory, r.peers},
 		TLS:       r.cfg.PeerTLS,
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
 	}
-	if !r.cfg.NoTunnels {
-		cfg.Tunnels, cfg.MaxTunnels = r.tunnelAsked, r.cfg.MaxTunnels
-	}
+	cfg.Tunnels, cfg.MaxTunnels = r.tunnelAsked, r.cfg.MaxTunnels
 	layer, err := peerport.New(cfg)
 	r.mu.Lock()
 	r.layer, r.prober = layer, probe.Prober{Layer: layer, Directory: r.directory}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"sync/atomic"
 
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -13,13 +14,25 @@ import (
 // ErrLeaderMoved is returned by OpenTunnel when this node does not follow the given leader.
 var ErrLeaderMoved = errors.New("the leader has moved")
 
-// acceptTunnel takes over a client's connection that another node has opened.
-type acceptTunnel func(conn net.Conn, address string)
+// acceptTunnel takes over a connection that another node has opened for a caller, which is nil for HTTP.
+type acceptTunnel func(conn net.Conn, caller *wire.Caller)
 
-// OpenTunnel opens a connection to the leader for the bytes of one of this node's clients. It sends the
-// client's address along. It returns ErrLeaderMoved if this node follows another leader or none, and a
+// OpenTunnel opens a connection to the leader for the bytes of one of this node's clients. It sends along the
+// client's identity as this node has verified it. It returns ErrLeaderMoved if this node follows another leader or none, and a
 // *peerport.TunnelError if the leader refuses.
-func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
+func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, caller *wire.Caller) (net.Conn, error) {
+	return r.openTo(ctx, leader, &wire.TunnelRequest{
+		Port: wire.TunnelRequest_CLIENT, Address: caller.GetAddress(), Identity: caller.GetIdentity(), Credential: caller.GetCredential(),
+	})
+}
+
+// OpenForward opens a connection to the leader's HTTP port for requests of this node's callers. The leader believes
+// what these requests say about their callers. Errors are those of OpenTunnel.
+func (r *Replica) OpenForward(ctx context.Context, leader *wire.LeaderHint) (net.Conn, error) {
+	return r.openTo(ctx, leader, &wire.TunnelRequest{Port: wire.TunnelRequest_HTTP})
+}
+
+func (r *Replica) openTo(ctx context.Context, leader *wire.LeaderHint, req *wire.TunnelRequest) (net.Conn, error) {
 	node := r.cluster.Raft()
 	if node == nil {
 		return nil, fmt.Errorf("%w: this node is starting", ErrLeaderMoved)
@@ -28,27 +41,59 @@ func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, addre
 	if string(id) != leader.GetId() {
 		return nil, fmt.Errorf("%w: this node follows %q, not %q", ErrLeaderMoved, id, leader.GetId())
 	}
-	return r.layer.Tunnel(ctx, string(r.cluster.Resolve(id, addr)), leader.GetId(), &wire.TunnelRequest{Address: address})
+	return r.layer.Tunnel(ctx, string(r.cluster.Resolve(id, addr)), leader.GetId(), req)
 }
 
-// OnTunnel makes the replica call accept with each client connection that another node opens to this one
-// while it leads. accept owns the connection and must not block. cancel removes it.
-func (r *Replica) OnTunnel(accept func(conn net.Conn, address string)) (cancel func()) {
-	own := acceptTunnel(accept)
-	r.tunnels.Store(&own)
-	return func() { r.tunnels.CompareAndSwap(&own, nil) }
+// OnTunnel makes the replica call accept with each client connection that another node opens to this one while it
+// leads. accept owns the connection and must not block. cancel removes it.
+func (r *Replica) OnTunnel(accept func(conn net.Conn, caller *wire.Caller)) (cancel func()) {
+	return register(&r.tunnels, accept)
 }
 
-// tunnelAsked decides whether to accept a tunnel from another node.
+// OnForward is OnTunnel for connections to the HTTP port, which this node accepts whether it leads or not.
+func (r *Replica) OnForward(accept func(conn net.Conn)) (cancel func()) {
+	return register(&r.forwards, func(conn net.Conn, _ *wire.Caller) { accept(conn) })
+}
+
+func register(at *atomic.Pointer[acceptTunnel], accept acceptTunnel) (cancel func()) {
+	at.Store(&accept)
+	return func() { at.CompareAndSwap(&accept, nil) }
+}
+
+// tunnelAsked decides whether to accept a connection from another node.
 func (r *Replica) tunnelAsked(_ *wire.PeerHello, req *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
-	accept, leader := r.tunnels.Load(), r.Leader()
-	switch err := peerport.CheckClientAddress(req.GetAddress()); {
-	case accept == nil:
-		return &wire.TunnelResponse{Status: wire.Status_UNAVAILABLE, Message: "this node is starting or stopping"}, nil
-	case leader.GetId() != r.cfg.ID:
-		return &wire.TunnelResponse{Status: wire.Status_NOT_LEADER, Message: fmt.Sprintf("this node follows %q", leader.GetId())}, nil
-	case err != nil:
-		return &wire.TunnelResponse{Status: wire.Status_INVALID_ARGUMENT, Message: err.Error()}, nil
+	accept, refusal := r.acceptor(req)
+	if refusal != nil {
+		return refusal, nil
 	}
-	return &wire.TunnelResponse{Status: wire.Status_OK}, func(conn net.Conn) { (*accept)(conn, req.GetAddress()) }
+	caller := &wire.Caller{Identity: req.GetIdentity(), Credential: req.GetCredential(), Address: req.GetAddress()}
+	return &wire.TunnelResponse{Status: wire.Status_OK}, func(conn net.Conn) { (*accept)(conn, caller) }
+}
+
+// acceptor returns the port for a connection, or why there is none.
+func (r *Replica) acceptor(req *wire.TunnelRequest) (*acceptTunnel, *wire.TunnelResponse) {
+	refuse := func(status wire.Status_Code, message string) (*acceptTunnel, *wire.TunnelResponse) {
+		return nil, &wire.TunnelResponse{Status: status, Message: message}
+	}
+	accept := r.tunnels.Load()
+	if req.GetPort() == wire.TunnelRequest_HTTP {
+		accept = r.forwards.Load()
+	}
+	if req.GetPort() == wire.TunnelRequest_CLIENT && r.cfg.NoTunnels {
+		return refuse(wire.Status_UNSUPPORTED, "tunnels are switched off at this node (--no-tunnels)")
+	}
+	if accept == nil {
+		return refuse(wire.Status_UNAVAILABLE, "this node is starting or stopping")
+	}
+	if req.GetPort() == wire.TunnelRequest_HTTP {
+		return accept, nil
+	}
+	leader := r.Leader()
+	switch err := peerport.CheckClientAddress(req.GetAddress()); {
+	case leader.GetId() != r.cfg.ID:
+		return refuse(wire.Status_NOT_LEADER, fmt.Sprintf("this node follows %q", leader.GetId()))
+	case err != nil:
+		return refuse(wire.Status_INVALID_ARGUMENT, err.Error())
+	}
+	return accept, nil
 }

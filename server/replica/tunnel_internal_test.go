@@ -16,7 +16,7 @@ import (
 func TestTunnelsToNoLeader(t *testing.T) {
 	r := &Replica{}
 	for _, says := range []string{"is starting", `follows "", not "n2"`} {
-		if _, err := r.OpenTunnel(t.Context(), &wire.LeaderHint{Id: "n2"}, "10.0.0.1:1"); !errors.Is(err, ErrLeaderMoved) || !strings.Contains(err.Error(), says) {
+		if _, err := r.OpenTunnel(t.Context(), &wire.LeaderHint{Id: "n2"}, &wire.Caller{Address: "10.0.0.1:1"}); !errors.Is(err, ErrLeaderMoved) || !strings.Contains(err.Error(), says) {
 			t.Errorf("opened: %v, want %q", err, says)
 		}
 		r.cluster.Run(new(raft.Raft))
@@ -38,8 +38,8 @@ func TestNodesThatAcceptTunnels(t *testing.T) {
 		}
 		const address = "10.0.0.1:4711"
 		var got []string
-		takes := func(who string) func(net.Conn, string) {
-			return func(_ net.Conn, address string) { got = append(got, who+address) }
+		takes := func(who string) func(net.Conn, *wire.Caller) {
+			return func(_ net.Conn, caller *wire.Caller) { got = append(got, who+caller.GetAddress()) }
 		}
 		ask(leader, address, wire.Status_UNAVAILABLE)
 		endFirst, _ := leader.OnTunnel(takes("first")), follower.OnTunnel(takes("follower"))

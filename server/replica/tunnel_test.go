@@ -17,7 +17,7 @@ func (c *cluster) tunnel(leader *node, address string) wire.Status_Code {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), 10*time.Second)
 	defer cancel()
-	conn, err := c.followers()[0].OpenTunnel(ctx, &wire.LeaderHint{Id: leader.id}, address)
+	conn, err := c.followers()[0].OpenTunnel(ctx, &wire.LeaderHint{Id: leader.id}, &wire.Caller{Identity: "ann", Address: address})
 	if refusal := (*peerport.TunnelError)(nil); errors.As(err, &refusal) {
 		return refusal.Status
 	}
@@ -39,8 +39,8 @@ func TestTunnelsReachTheLeader(t *testing.T) {
 			}
 			leader := c.startAll().waitForReports()
 			accepted := make(chan string, 10)
-			cancel := leader.OnTunnel(func(conn net.Conn, address string) {
-				accepted <- address
+			cancel := leader.OnTunnel(func(conn net.Conn, caller *wire.Caller) {
+				accepted <- caller.GetAddress()
 				_ = conn.Close()
 			})
 			for address, want := range map[string]wire.Status_Code{

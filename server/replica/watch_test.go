@@ -35,7 +35,7 @@ func (n *node) watch(req *wire.WatchRequest, pace func()) *watcher {
 	r := n.Replica
 	go func() {
 		defer close(w.ended)
-		w.err = r.Watch(ctx, req, func(resp *wire.WatchResponse) error {
+		w.err = r.Watch(ctx, req, nil, func(resp *wire.WatchResponse) error {
 			if pace != nil {
 				pace()
 			}
@@ -153,7 +153,7 @@ func (k *nomad) wander(c *cluster, stop <-chan struct{}) {
 			}
 		}()
 		k.moves++
-		_ = r.Watch(ctx, k.req, k.take)
+		_ = r.Watch(ctx, k.req, nil, k.take)
 		cancel()
 	}
 }
@@ -348,12 +348,12 @@ func TestBadWatchIsRefused(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 1).startAll()
 		for _, req := range []*wire.WatchRequest{{Name: "a", Prefix: "a"}, {Name: "a", SessionId: 1}, {Name: "/"}} {
-			if err := c.leader().Watch(t.Context(), req, func(*wire.WatchResponse) error { return nil }); !errors.Is(err, status.ErrInvalid) {
+			if err := c.leader().Watch(t.Context(), req, nil, func(*wire.WatchResponse) error { return nil }); !errors.Is(err, status.ErrInvalid) {
 				t.Errorf("%v: %v", req, err)
 			}
 		}
 		gone := errors.New("the receiver is gone")
-		if err := c.leader().Watch(t.Context(), &wire.WatchRequest{}, func(*wire.WatchResponse) error { return gone }); err != gone {
+		if err := c.leader().Watch(t.Context(), &wire.WatchRequest{}, nil, func(*wire.WatchResponse) error { return gone }); err != gone {
 			t.Errorf("the receiver failed: %v", err)
 		}
 	})

@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/server/internal/notify"
 	"github.com/quorumlock/quorumlock/transport"
@@ -39,6 +41,7 @@ func (p *prompt) Remaining(uint64) (time.Duration, bool)          { return 9 * t
 func (p *prompt) Leader() *wire.LeaderHint                        { return nil }
 func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func()) { return func() {} }
 func (p *prompt) Bind(uint64, notify.Sink)                        {}
+func (p *prompt) Access() *fsm.Access                             { return &fsm.Access{} }
 func (p *prompt) Unbind(uint64, notify.Sink)                      {}
 
 // repeated is a connection that delivers the same bytes left times and discards what is written to it.
@@ -95,7 +98,7 @@ func benchmarkRequest(b *testing.B, req *wire.Request) {
 	}
 	defer srv.Close(context.Background())
 	l := newLink(&repeated{bytes: frame, left: b.N}, srv.cfg.Limits)
-	c := newConn(srv, l, transport.NewFrameReader(l, transport.DefaultMaxFrame), "bench")
+	c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "bench"}, caller: access.Node(srv.cfg.Replica, "n1"), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
 	c.attached[req.SessionId] = struct{}{}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -116,7 +119,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 	defer srv.Close(context.Background())
 	l := newLink(&repeated{}, srv.cfg.Limits)
-	c := newConn(srv, l, transport.NewFrameReader(l, transport.DefaultMaxFrame), "bench")
+	c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "bench"}, caller: access.Node(srv.cfg.Replica, "n1"), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
 	outcome := &wire.Result{Status: wire.Status_GRANTED, Seq: 35_001, Revision: 5_000_017, HoldId: 5_000_017, Token: 391_484_405_014_593_763, Count: 1}
 	push := &wire.Push{SessionId: 1, Body: &wire.Push_Outcome{Outcome: outcome}}
 	b.ReportAllocs()

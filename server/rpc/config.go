@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
@@ -25,6 +26,10 @@ import (
 type Replica interface {
 	read.Source
 	lease.Node
+	access.Source
+
+	// CheckPolicy refuses a policy that this cluster cannot have.
+	CheckPolicy(*wire.Policy) *wire.Result
 
 	ProposeAll([]command.Proposal)
 	Heartbeat(session uint64, done func(*wire.Result))
@@ -36,7 +41,7 @@ type Replica interface {
 	OnLeader(func(*wire.LeaderHint)) (cancel func())
 	OnAnswered(func()) (cancel func())
 
-	Watch(context.Context, *wire.WatchRequest, func(*wire.WatchResponse) error) error
+	Watch(context.Context, *wire.WatchRequest, func(*wire.Event) *wire.Event, func(*wire.WatchResponse) error) error
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
@@ -57,6 +62,13 @@ type Config struct {
 	ClusterID func() string
 	// TLS starts with the first byte of a connection; nil means plaintext.
 	TLS *tls.Config
+	// Certificates know which certificates of clients are revoked; nil without TLS.
+	Certificates *transport.Credentials
+	// CertifiedCluster is the cluster that client certificates must name, that of the node's peer certificate; empty if
+	// the node has none, and then they may name any.
+	CertifiedCluster string
+	// RequireIdentity refuses clients without a certificate and without a token.
+	RequireIdentity bool
 	// Tunnels opens and accepts tunnels to the leader for clients; nil disables both.
 	Tunnels Tunnels
 	// Queues are the node's queues for reads and operator requests; if nil, Serve creates its own.

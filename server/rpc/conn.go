@@ -10,6 +10,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/transport"
@@ -33,6 +34,7 @@ type conn struct {
 	frames *transport.FrameReader
 	out    *transport.Outbox
 	remote string
+	caller *access.Caller
 	agent  string
 	slots  chan struct{}   // one element per request in flight
 	memory *budget.Account // charged for what the connection holds; nil without a budget
@@ -59,22 +61,23 @@ type conn struct {
 	goodbye  *wire.Goodbye
 }
 
-func newConn(srv *Server, l *link, frames *transport.FrameReader, agent string) *conn {
+func newConn(srv *Server, l *link, g *greeted) *conn {
 	limits := srv.cfg.Limits
 	c := &conn{
 		srv:      srv,
 		link:     l,
-		frames:   frames,
+		frames:   g.frames,
 		remote:   l.RemoteAddr().String(),
-		agent:    agent,
+		caller:   g.caller,
+		agent:    g.hello.GetAgent(),
 		slots:    make(chan struct{}, limits.MaxInFlight),
 		attached: map[uint64]struct{}{},
 		watches:  map[uint64]*watch{},
 	}
-	c.ctx, c.cancel = context.WithCancel(context.Background())
+	c.ctx, c.cancel = context.WithCancel(access.NewContext(context.Background(), g.caller))
 	l.busy = c.busy
 	c.memory, c.noMemory = srv.cfg.Buffers.Open(connBytes, c.heldMost)
-	frames.SetMeter(c.memory)
+	g.frames.SetMeter(c.memory)
 	c.out = transport.NewOutbox(l, transport.OutboxConfig{
 		MaxFrame:     limits.MaxFrameBytes,
 		MaxBytes:     limits.MaxOutboxBytes,
@@ -132,12 +135,19 @@ func (c *conn) Received() error {
 		return err
 	}
 	c.srv.metrics.count(req)
-	if x.Frequent {
+	refused := c.caller.CheckRequest(req)
+	if x.Frequent && refused == nil {
 		x.begin(c)
 		return nil
 	}
-	exchanges.Put(x) // the request does not share memory with x
-	c.propose()      // keeps the order of arrival
+	if !x.Frequent {
+		exchanges.Put(x) // the request does not share memory with x
+	}
+	c.propose() // keeps the order of arrival
+	if refused != nil {
+		c.respond(req, refused)
+		return nil
+	}
 	c.dispatch(req)
 	return nil
 }
@@ -197,7 +207,7 @@ func (c *conn) Decode(b []byte) error {
 
 // respondFor answers a session's request and includes the session's remaining TTL.
 func (c *conn) respondFor(req *wire.Request, res *wire.Result, session uint64) {
-	resp := &wire.Response{Id: req.GetId(), Result: res}
+	resp := &wire.Response{Id: req.GetId(), Result: c.caller.Answer(req, res)}
 	c.addRemaining(resp, session)
 	c.reply(resp)
 }
@@ -220,7 +230,7 @@ func milliseconds(left time.Duration) uint64 { return uint64(max(left, 0).Millis
 
 // respond answers a request with a result only.
 func (c *conn) respond(req *wire.Request, res *wire.Result) {
-	c.reply(&wire.Response{Id: req.GetId(), Result: res})
+	c.reply(&wire.Response{Id: req.GetId(), Result: c.caller.Answer(req, res)})
 }
 
 // replyPage reads a page and replies with it. Pages may fill at most half of the outbox, so that a client

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -79,11 +80,11 @@ func mostWrites(t *testing.T, connections, each int) (most int) {
 	var wires []*counted
 	var conns []*conn
 	for range connections {
-		wire := &counted{repeated: repeated{bytes: frame, left: each}}
-		l := newLink(wire, srv.cfg.Limits)
-		c := newConn(srv, l, transport.NewFrameReader(l, transport.DefaultMaxFrame), "test")
+		side := &counted{repeated: repeated{bytes: frame, left: each}}
+		l := newLink(side, srv.cfg.Limits)
+		c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "test"}, caller: access.Node(srv.cfg.Replica, "n1"), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
 		c.attached[1] = struct{}{}
-		wires, conns = append(wires, wire), append(conns, c)
+		wires, conns = append(wires, side), append(conns, c)
 	}
 	for _, c := range conns {
 		_ = c.frames.Receive(c) // until everything sent is read

@@ -246,11 +246,19 @@ func (f *fake) View(look func(*fsm.Machine)) {
 	look(f.machine)
 }
 
-func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+func (f *fake) Access() *fsm.Access {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.machine.Access()
+}
+
+func (f *fake) CheckPolicy(*wire.Policy) *wire.Result { return nil }
+
+func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
 	if present := f.history.Last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {
 		return eventlog.FutureRevision(req.GetAfterRevision(), present)
 	}
-	return f.history.Watch(ctx, req, send)
+	return f.history.Watch(ctx, req, visible, send)
 }
 
 func (f *fake) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {

@@ -51,7 +51,7 @@ func (c *conn) endLease(req *wire.Request) {
 	if !ok {
 		return
 	}
-	cmd := &wire.Command{}
+	cmd := &wire.Command{Caller: c.caller.Origin()}
 	if l := req.GetExtendLease(); l != nil {
 		cmd.Op = &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: l.GetHoldId(), TtlMs: l.GetTtlMs()}}
 	} else {

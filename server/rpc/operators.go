@@ -4,13 +4,14 @@ import (
 	"context"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // operate proposes an operator's command on locks. The command belongs to no session. After an uncertain
 // answer, the operator compares the state before repeating it.
 func (c *conn) operate(req *wire.Request) {
-	cmd := &wire.Command{}
+	cmd := &wire.Command{Caller: c.caller.Origin()}
 	switch body := req.GetBody().(type) {
 	case *wire.Request_ForceRelease:
 		cmd.Op = &wire.Command_ForceRelease{ForceRelease: body.ForceRelease}
@@ -23,13 +24,49 @@ func (c *conn) operate(req *wire.Request) {
 	case *wire.Request_ForceClose:
 		cmd.Op = &wire.Command_ForceClose{ForceClose: body.ForceClose}
 	}
+	c.command(req, cmd, func(res *wire.Result) { c.respond(req, res) })
+}
+
+// command queues an operator's command for a worker.
+func (c *conn) command(req *wire.Request, cmd *wire.Command, done func(*wire.Result)) {
 	c.submit(c.srv.queues.Commands, req, func(context.Context) {
 		answered := make(chan struct{})
 		c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) {
-			c.respond(req, res)
+			done(res)
 			close(answered)
 		})
 		<-answered
+	})
+}
+
+// changeAccess changes the policy or the tokens.
+func (c *conn) changeAccess(req *wire.Request) {
+	if refused := c.excess(req); refused != nil {
+		c.respond(req, refused)
+		return
+	}
+	var refused *wire.Result
+	var cmd *wire.Command
+	switch body := req.GetBody().(type) {
+	case *wire.Request_SetPolicy:
+		if refused = c.srv.cfg.Replica.CheckPolicy(body.SetPolicy.GetPolicy()); refused == nil {
+			cmd, refused = c.caller.Command(body.SetPolicy)
+		}
+	case *wire.Request_CreateToken:
+		cmd, refused = c.caller.Command(body.CreateToken)
+	case *wire.Request_RevokeToken:
+		cmd, refused = c.caller.Command(body.RevokeToken)
+	}
+	if refused != nil {
+		c.respond(req, refused)
+		return
+	}
+	c.command(req, cmd, func(res *wire.Result) {
+		resp := &wire.Response{Id: req.GetId(), Result: res}
+		if body := req.GetCreateToken(); body != nil && res.GetStatus() == wire.Status_OK {
+			resp.Body = &wire.Response_CreateToken{CreateToken: c.caller.Created(body)}
+		}
+		c.reply(resp)
 	})
 }
 
@@ -44,7 +81,7 @@ func (c *conn) administer(req *wire.Request) {
 		queue = c.srv.queues.Status
 	}
 	c.submit(queue, req, func(ctx context.Context) {
-		ctx, cancel := context.WithTimeout(ctx, c.srv.cfg.Limits.AdminTimeout)
+		ctx, cancel := context.WithTimeout(access.NewContext(ctx, c.caller), c.srv.cfg.Limits.AdminTimeout)
 		defer cancel()
 		c.reply(c.carryOut(ctx, req))
 	})

@@ -11,6 +11,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport"
@@ -27,7 +28,7 @@ func bare(t *testing.T, p *port) (*conn, *peer) {
 		t.Fatal(err)
 	}
 	limits := p.cfg.Limits
-	c := newConn(p.Server, newLink(far, limits), transport.NewFrameReader(far, limits.MaxFrameBytes), "test")
+	c := newConn(p.Server, newLink(far, limits), &greeted{hello: &wire.Hello{Agent: "test"}, caller: access.Node(p.cfg.Replica, "n1"), frames: transport.NewFrameReader(far, limits.MaxFrameBytes)})
 	t.Cleanup(func() {
 		c.cancel()
 		_ = near.Close()

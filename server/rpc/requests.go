@@ -28,7 +28,8 @@ func (c *conn) dispatch(req *wire.Request) {
 	case *wire.Request_EndWatch:
 		c.endWatch(req, body.EndWatch)
 	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
-		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit:
+		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit,
+		*wire.Request_WhoAmI, *wire.Request_GetPolicy, *wire.Request_TestPolicy, *wire.Request_ListTokens:
 		c.read(req)
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
 		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
@@ -36,6 +37,8 @@ func (c *conn) dispatch(req *wire.Request) {
 	case *wire.Request_ForceRelease, *wire.Request_Revoke, *wire.Request_SkipDelay, *wire.Request_Resize,
 		*wire.Request_ForceClose:
 		c.operate(req)
+	case *wire.Request_SetPolicy, *wire.Request_CreateToken, *wire.Request_RevokeToken:
+		c.changeAccess(req)
 	case nil:
 		c.respond(req, failure(wire.Status_UNSUPPORTED, "this node does not know that request: upgrade it, or send one of those in frame.proto"))
 	default:
@@ -54,7 +57,7 @@ const (
 // a worker. Commands are checked for size before they are queued.
 func (c *conn) excess(req *wire.Request) *wire.Result {
 	most := plainBytes
-	if req.GetRestore() != nil {
+	if req.GetRestore() != nil || req.GetSetPolicy() != nil || req.GetTestPolicy() != nil {
 		most = restoreBytes
 	}
 	if size := proto.Size(req); size > most {
@@ -74,7 +77,7 @@ func (c *conn) open(req *wire.Request, body *wire.OpenRequest) {
 		client = &wire.ClientInfo{}
 	}
 	client.Address = c.remote
-	c.claim(req, &wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
+	c.claim(req, &wire.Command{Caller: c.caller.Origin(), Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
 		SecretHash: hash, TtlMs: body.GetTtlMs(), Client: client,
 	}}})
 }
@@ -100,6 +103,7 @@ func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 		SessionId:  req.GetSessionId(),
 		AckedBelow: req.GetAckedBelow(),
 		Acked:      req.GetAcked(),
+		Caller:     c.caller.Origin(),
 		Op:         &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: hash, Address: c.remote}},
 	})
 }
@@ -196,7 +200,8 @@ func (c *conn) read(req *wire.Request) {
 
 func stale(req *wire.Request) bool {
 	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale() ||
-		req.GetVerifyToken().GetStale() || req.GetListDeadlocks().GetStale() || req.GetListAudit().GetStale()
+		req.GetVerifyToken().GetStale() || req.GetListDeadlocks().GetStale() || req.GetListAudit().GetStale() ||
+		req.GetWhoAmI().GetStale() || req.GetGetPolicy().GetStale() || req.GetTestPolicy().GetStale() || req.GetListTokens().GetStale()
 }
 
 func (c *conn) gather(req *wire.Request) {
@@ -205,7 +210,7 @@ func (c *conn) gather(req *wire.Request) {
 
 // page reads from the locally applied state.
 func (c *conn) page(req *wire.Request) *wire.Response {
-	resp, reader := &wire.Response{Id: req.GetId()}, c.srv.reader
+	resp, reader := &wire.Response{Id: req.GetId()}, c.srv.reader.As(c.caller)
 	switch body := req.GetBody().(type) {
 	case *wire.Request_ListLocks:
 		page, refused := reader.ListLocks(body.ListLocks)
@@ -225,6 +230,15 @@ func (c *conn) page(req *wire.Request) *wire.Response {
 	case *wire.Request_ListAudit:
 		page, refused := reader.ListAudit(body.ListAudit)
 		resp.Result, resp.Body = refused, &wire.Response_ListAudit{ListAudit: page}
+	case *wire.Request_WhoAmI:
+		resp.Body = &wire.Response_WhoAmI{WhoAmI: reader.WhoAmI()}
+	case *wire.Request_GetPolicy:
+		resp.Body = &wire.Response_GetPolicy{GetPolicy: reader.GetPolicy()}
+	case *wire.Request_TestPolicy:
+		verdict, refused := reader.TestPolicy(body.TestPolicy)
+		resp.Result, resp.Body = refused, &wire.Response_TestPolicy{TestPolicy: verdict}
+	case *wire.Request_ListTokens:
+		resp.Body = &wire.Response_ListTokens{ListTokens: reader.ListTokens()}
 	}
 	return completed(resp)
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/server/internal/tunnel"
@@ -49,6 +50,8 @@ type Server struct {
 	stopFlushing func()        // cancels the subscription to completed entries
 	relay        *tunnel.Relay // nil without tunnels
 	stopTunnels  func()        // cancels the subscription to incoming tunnels
+
+	callers callers
 
 	hints sync.Mutex // orders the leadership hints sent to each connection
 
@@ -97,6 +100,10 @@ func Serve(cfg Config) (*Server, error) {
 	s.stopFlushing = cfg.Replica.OnAnswered(s.flusher.flush)
 	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
 	s.wg.Go(s.accept)
+	s.wg.Go(func() { s.recheck(s.ctx) })
+	if cfg.Certificates != nil {
+		s.wg.Go(func() { cfg.Certificates.Watch(s.ctx, s.verifyAll) })
+	}
 	if cfg.Tunnels != nil {
 		s.stopTunnels = cfg.Tunnels.OnTunnel(s.admitArrived)
 	}
@@ -226,10 +233,11 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 	}
 	defer func() { <-s.places }()
 	if l.tunnel != nil {
-		s.carry(l, g.frames)
+		s.carry(l, g.caller, g.frames)
 		return
 	}
-	c := newConn(s, l, g.frames, g.hello.GetAgent())
+	c := newConn(s, l, g)
+	defer s.connected(g.caller, l, c.end)()
 	c.told = g.hint
 	defer c.memory.Close()
 	if !s.register(c) {
@@ -245,6 +253,7 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 // greeted is the outcome of a handshake.
 type greeted struct {
 	hello  *wire.Hello
+	caller *access.Caller
 	frames *transport.FrameReader
 	hint   *wire.LeaderHint // the hint sent to the client
 }
@@ -255,8 +264,12 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 	ctx, cancel := context.WithTimeout(s.ctx, s.cfg.Limits.HandshakeTimeout)
 	defer cancel()
 	var hint *wire.LeaderHint
+	var caller *access.Caller
 	placed := false
-	hello, frames, err := transport.ServerHandshake(ctx, l, func(hello *wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
+	hello, frames, err := transport.ServerHandshake(ctx, l, func(hello *wire.Hello) (reply *wire.HelloReply, bye *wire.Goodbye) {
+		if caller, bye = s.authenticate(l, hello); bye != nil {
+			return nil, bye
+		}
 		select {
 		case s.places <- struct{}{}:
 			placed = true
@@ -265,7 +278,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 			return nil, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS,
 				Message: fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)}
 		}
-		answer := s.openTunnel(ctx, l, hello)
+		answer := s.openTunnel(ctx, l, caller, hello)
 		hint = s.cfg.Replica.Leader() // leadership may have moved while the tunnel was opened
 		return &wire.HelloReply{
 			ClusterId:     s.cfg.ClusterID(),
@@ -274,6 +287,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 			MaxFrameBytes: uint32(s.cfg.Limits.MaxFrameBytes),
 			MaxInFlight:   uint32(s.cfg.Limits.MaxInFlight),
 			Tunnel:        answer,
+			Identity:      caller.Identity(),
 		}, nil
 	})
 	if err != nil {
@@ -285,7 +299,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 		}
 		return nil, err
 	}
-	return &greeted{hello, frames, hint}, nil
+	return &greeted{hello, caller, frames, hint}, nil
 }
 
 // handshakeFailed logs the reason and sends it to the client if the client can read it.

@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/tunnel"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -18,8 +19,8 @@ const tunnelTimeout = time.Second
 // Tunnels connects clients to a leader that they cannot reach directly: [replica.Replica], which documents
 // the methods, or a fake in tests.
 type Tunnels interface {
-	OpenTunnel(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error)
-	OnTunnel(accept func(conn net.Conn, address string)) (cancel func())
+	OpenTunnel(ctx context.Context, leader *wire.LeaderHint, caller *wire.Caller) (net.Conn, error)
+	OnTunnel(accept func(conn net.Conn, caller *wire.Caller)) (cancel func())
 }
 
 // newRelay returns the relay that opens tunnels for clients of this node, or nil if tunnels are disabled.
@@ -41,10 +42,12 @@ func newRelay(cfg Config) (*tunnel.Relay, error) {
 }
 
 // admitArrived starts the handshake of a client connection that another node tunnels to this one.
-func (s *Server) admitArrived(conn net.Conn, address string) { s.admit(tunnel.Arrive(conn, address)) }
+func (s *Server) admitArrived(conn net.Conn, caller *wire.Caller) {
+	s.admit(tunnel.Arrive(conn, caller))
+}
 
 // openTunnel answers a hello that asks for a tunnel. It returns nil if the hello does not.
-func (s *Server) openTunnel(ctx context.Context, l *link, hello *wire.Hello) *wire.TunnelReply {
+func (s *Server) openTunnel(ctx context.Context, l *link, caller *access.Caller, hello *wire.Hello) *wire.TunnelReply {
 	to := hello.GetTunnelTo()
 	if to == "" {
 		return nil
@@ -52,7 +55,7 @@ func (s *Server) openTunnel(ctx context.Context, l *link, hello *wire.Hello) *wi
 	if _, through := l.Conn.(*tunnel.Arrived); through {
 		return &wire.TunnelReply{Status: wire.Status_FAILED_PRECONDITION, Message: "this connection comes through a tunnel already"}
 	}
-	t, err := s.relay.Open(ctx, l.RemoteAddr(), to)
+	t, err := s.relay.Open(ctx, l.RemoteAddr(), caller.Origin(), to)
 	if refused, ok := errors.AsType[*tunnel.Refusal](err); ok {
 		return &wire.TunnelReply{Status: refused.Status, Message: wire.CleanText(refused.Message, maxRefusal)}
 	}
@@ -64,7 +67,8 @@ func (s *Server) openTunnel(ctx context.Context, l *link, hello *wire.Hello) *wi
 const maxRefusal = 1 << 10
 
 // carry relays the data of a connection that has a tunnel.
-func (s *Server) carry(l *link, frames *transport.FrameReader) {
+func (s *Server) carry(l *link, caller *access.Caller, frames *transport.FrameReader) {
+	defer s.connected(caller, l, func(code wire.Goodbye_Code, reason string) { l.tunnel.End(code, reason) })()
 	early := frames.Buffered()
 	frames.Free()
 	if early > 0 {

@@ -17,18 +17,18 @@ import (
 
 // ways connects two ports of the same process by tunnels.
 type ways struct {
-	accept atomic.Pointer[func(net.Conn, string)] // of the port at the leader's end
+	accept atomic.Pointer[func(net.Conn, *wire.Caller)] // of the port at the leader's end
 	opened atomic.Int64
 }
 
 // far is the leader's side.
 type far struct{ *ways }
 
-func (f far) OpenTunnel(context.Context, *wire.LeaderHint, string) (net.Conn, error) {
+func (f far) OpenTunnel(context.Context, *wire.LeaderHint, *wire.Caller) (net.Conn, error) {
 	return nil, errors.New("the leader opens no tunnels")
 }
 
-func (f far) OnTunnel(accept func(net.Conn, string)) (cancel func()) {
+func (f far) OnTunnel(accept func(net.Conn, *wire.Caller)) (cancel func()) {
 	f.accept.Store(&accept)
 	return func() {}
 }
@@ -36,14 +36,14 @@ func (f far) OnTunnel(accept func(net.Conn, string)) (cancel func()) {
 // near is the follower's side.
 type near struct{ *ways }
 
-func (n near) OpenTunnel(_ context.Context, _ *wire.LeaderHint, address string) (net.Conn, error) {
+func (n near) OpenTunnel(_ context.Context, _ *wire.LeaderHint, caller *wire.Caller) (net.Conn, error) {
 	a, b := net.Pipe()
 	n.opened.Add(1)
-	(*n.accept.Load())(b, address)
+	(*n.accept.Load())(b, caller)
 	return a, nil
 }
 
-func (n near) OnTunnel(func(net.Conn, string)) (cancel func()) { return func() {} }
+func (n near) OnTunnel(func(net.Conn, *wire.Caller)) (cancel func()) { return func() {} }
 
 // followed serves a leader, which requires TLS of direct clients, and a follower.
 func followed(t *testing.T, change func(*Config)) (leader, follower *port, between *ways) {
@@ -122,7 +122,7 @@ func TestTunnelledClientsCountByTheirOwnAddress(t *testing.T) {
 	half := func(address string) net.Conn {
 		a, b := net.Pipe()
 		t.Cleanup(func() { _ = a.Close() })
-		(*between.accept.Load())(b, address)
+		(*between.accept.Load())(b, &wire.Caller{Address: address})
 		return a
 	}
 	greedy := []net.Conn{half("10.0.0.1:1"), half("10.0.0.1:2"), half("10.0.0.1:3")}

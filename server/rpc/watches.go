@@ -51,7 +51,7 @@ func (c *conn) watch(req *wire.Request, body *wire.WatchRequest) {
 	}
 	c.running.Go(func() {
 		defer c.leaveWatch(w)
-		w.end(c.srv.cfg.Replica.Watch(w.ctx, body, w.send))
+		w.end(c.srv.cfg.Replica.Watch(w.ctx, body, c.caller.Event, w.send))
 	})
 }
 

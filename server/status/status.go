@@ -40,6 +40,8 @@ var (
 	ErrTooMany = errors.New("too many")
 	// ErrPrecondition is returned when the state of the cluster does not allow the change.
 	ErrPrecondition = errors.New("not possible now")
+	// ErrDenied is returned when the policy does not allow this to the caller.
+	ErrDenied = errors.New("not allowed")
 )
 
 // Code returns the wire status for an error of this package. It is INTERNAL for unknown errors.
@@ -59,6 +61,8 @@ func Code(err error) wire.Status_Code {
 		return wire.Status_NOT_FOUND
 	case errors.Is(err, ErrTooMany):
 		return wire.Status_RESOURCE_EXHAUSTED
+	case errors.Is(err, ErrDenied):
+		return wire.Status_PERMISSION_DENIED
 	case errors.Is(err, ErrPrecondition), errors.Is(err, ErrReplaced), errors.Is(err, ErrOtherCluster):
 		return wire.Status_FAILED_PRECONDITION
 	}
@@ -84,6 +88,8 @@ func Err(r *wire.Result) error {
 		return &statusError{ErrTooMany, r}
 	case wire.Status_FAILED_PRECONDITION:
 		return &statusError{ErrPrecondition, r}
+	case wire.Status_PERMISSION_DENIED:
+		return &statusError{ErrDenied, r}
 	}
 	return &statusError{errors.New(r.GetStatus().String()), r}
 }

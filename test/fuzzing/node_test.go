@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/generate"
 	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -107,6 +108,9 @@ func (g *target) close() {
 func (g *target) do(cmd *wire.Command) *wire.Result {
 	g.t.Helper()
 	answered := make(chan *wire.Result, 1)
+	if cmd.GetSessionId() == 0 {
+		cmd.Caller = &wire.Caller{Identity: identity.Anonymous}
+	}
 	g.node.Replica().Propose(cmd, func(r *wire.Result) { answered <- r })
 	return <-answered
 }
@@ -130,6 +134,9 @@ func (g *target) prepare() {
 	opened = g.do(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:], TtlMs: 600_000}}})
 	g.guest.SessionId = opened.GetSession().GetSessionId()
 	g.provide()
+	sum := sha256.Sum256([]byte("a token"))
+	g.do(&wire.Command{Op: &wire.Command_CreateToken{CreateToken: &wire.CreateToken{Sha256: sum[:], Name: "ann", Reason: "because"}}})
+	g.known.Learn((&wire.RevokeToken{TokenId: identity.TokenID(sum[:])}).ProtoReflect())
 	g.do(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{
 		Id: "n2", Incarnation: "two", PeerAddr: "n2:7401", ClientAddr: "n2:7400", Level: fsm.Level,
 	}}}})

@@ -59,8 +59,8 @@ func (l *Log) Last() uint64 {
 	return l.events[len(l.events)-1].GetRevision()
 }
 
-// Watch serves a watch until ctx ends or send fails.
-func (l *Log) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+// Watch serves a watch until ctx ends or send fails. visible returns an event as the watcher may see it, or nil.
+func (l *Log) Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
 	after := req.GetAfterRevision()
 	if after == 0 {
 		after = l.Last()
@@ -81,7 +81,7 @@ func (l *Log) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire
 			} else {
 				events = nil
 			}
-			if err := say(&wire.WatchResponse{Status: wire.Status_OK, Events: events}); err != nil {
+			if err := say(&wire.WatchResponse{Status: wire.Status_OK, Events: seen(events, visible)}); err != nil {
 				return err
 			}
 			started = true
@@ -93,4 +93,13 @@ func (l *Log) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire
 			return ctx.Err()
 		}
 	}
+}
+
+func seen(events []*wire.Event, visible func(*wire.Event) *wire.Event) (shown []*wire.Event) {
+	for _, e := range events {
+		if e = visible(e); e != nil {
+			shown = append(shown, e)
+		}
+	}
+	return shown
 }

@@ -27,6 +27,7 @@ var Codes = map[wire.Status_Code]connect.Code{
 	wire.Status_MISMATCH:            connect.CodeFailedPrecondition,
 	wire.Status_SESSION_LOST:        connect.CodeNotFound,
 	wire.Status_PERMISSION_DENIED:   connect.CodePermissionDenied,
+	wire.Status_UNAUTHENTICATED:     connect.CodeUnauthenticated,
 	wire.Status_NOT_ATTACHED:        connect.CodeFailedPrecondition,
 	wire.Status_STALE:               connect.CodeOutOfRange,
 	wire.Status_RESOURCE_EXHAUSTED:  connect.CodeResourceExhausted,
@@ -45,7 +46,7 @@ var Codes = map[wire.Status_Code]connect.Code{
 // messages are the messages of results for which the state machine provides none.
 var messages = map[wire.Status_Code]string{
 	wire.Status_SESSION_LOST:      "no such session: it expired, was closed or never existed; open a new one",
-	wire.Status_PERMISSION_DENIED: "wrong secret for the session",
+	wire.Status_PERMISSION_DENIED: "the policy does not allow this any more",
 	wire.Status_ALREADY_HELD:      "this owner already holds the lock",
 	wire.Status_ALREADY_QUEUED:    "this owner already waits for the lock, under another seq",
 	wire.Status_STALE:             "seq is below acked_below, so it is not executed again; use a new one",

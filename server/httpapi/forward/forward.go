@@ -2,7 +2,7 @@ package forward
 
 import (
 	"context"
-	"crypto/tls"
+	"encoding/base64"
 	"errors"
 	"fmt"
 	"log"
@@ -14,20 +14,22 @@ import (
 
 	"connectrpc.com/connect"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
-	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
 
-// Headers between nodes. A request with HeaderFrom is not forwarded again.
+// Headers between nodes, which count only on connections from nodes. A request with HeaderFrom is not forwarded again.
 const (
 	// HeaderFrom names the node that forwarded a request.
 	HeaderFrom = "Quorumlock-Forwarded-By"
-	// HeaderFor is the caller's address as seen by the forwarding node.
-	HeaderFor = "Quorumlock-Forwarded-For"
+	// HeaderCaller is the caller as the forwarding node has verified it: a wire.Caller in base64. Without it, the
+	// request is the node's own.
+	HeaderCaller = "Quorumlock-Forwarded-Caller"
 	// HeaderMoved marks the answer of a node that does not lead, or no longer leads. Its value says whether
 	// that node may have changed something.
 	HeaderMoved = "Quorumlock-Not-Leader"
@@ -39,8 +41,8 @@ const (
 type Replica interface {
 	// Leader returns the leader known to the node, empty if none.
 	Leader() *wire.LeaderHint
-	// LeaderHTTP returns the leader's advertised HTTP address, host:port.
-	LeaderHTTP() string
+	// OpenForward opens a connection to the leader's HTTP port that is known to be a node's.
+	OpenForward(ctx context.Context, leader *wire.LeaderHint) (net.Conn, error)
 	// Serving reports whether this node leads and may answer.
 	Serving() bool
 }
@@ -50,10 +52,6 @@ type Config struct {
 	// NodeID is the node's --id.
 	NodeID  string
 	Replica Replica
-	// Network connects to the leader; nil means TCP.
-	Network transport.Network
-	// TLS is the configuration of connections to the leader; nil means plaintext.
-	TLS *tls.Config
 	// Wait bounds the time a request waits for a leader.
 	Wait time.Duration
 	// Registry receives the metrics.
@@ -69,7 +67,6 @@ type Config struct {
 // Forwarder forwards requests to the leader. It is safe for concurrent use.
 type Forwarder struct {
 	cfg       Config
-	scheme    string
 	transport *http.Transport
 	proxy     *httputil.ReverseProxy
 	forwarded *prometheus.CounterVec
@@ -103,14 +100,11 @@ const (
 
 // New returns a Forwarder. The caller must call Close.
 func New(cfg Config) *Forwarder {
-	f := &Forwarder{cfg: cfg, scheme: "http", forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
+	f := &Forwarder{cfg: cfg, forwarded: prometheus.NewCounterVec(prometheus.CounterOpts{
 		Name: "quorumlock_http_forwarded_total",
 		Help: "Requests sent on to the leader, by what came of it: answered, moved (it no longer led), unreached, lost.",
 	}, []string{"result"})}
 	cfg.Registry.MustRegister(f.forwarded)
-	if cfg.TLS != nil {
-		f.scheme = "https"
-	}
 	f.transport = newTransport(cfg)
 	f.proxy = &httputil.ReverseProxy{
 		Rewrite:        f.rewrite,
@@ -126,16 +120,16 @@ func newTransport(cfg Config) *http.Transport {
 	dial := func(ctx context.Context, _, addr string) (net.Conn, error) {
 		ctx, stop := context.WithTimeout(ctx, dialTimeout)
 		defer stop()
-		conn, err := transport.Dial(ctx, cfg.Network, addr, cfg.TLS)
+		leader, _, _ := net.SplitHostPort(addr)
+		conn, err := cfg.Replica.OpenForward(ctx, &wire.LeaderHint{Id: leader})
 		if err != nil {
 			return nil, fmt.Errorf("%w: %w", ErrUnreached, err)
 		}
 		return conn, nil
 	}
 	var protocols http.Protocols
-	protocols.SetUnencryptedHTTP2(cfg.TLS == nil)
-	protocols.SetHTTP2(cfg.TLS != nil)
-	t := &http.Transport{
+	protocols.SetUnencryptedHTTP2(true)
+	return &http.Transport{
 		Protocols:       &protocols,
 		DialContext:     dial,
 		IdleConnTimeout: time.Minute,
@@ -146,10 +140,6 @@ func newTransport(cfg Config) *http.Transport {
 		},
 		DisableCompression: true,
 	}
-	if cfg.TLS != nil {
-		t.DialTLSContext = dial
-	}
-	return t
 }
 
 // RegisterProtocol makes rt send the requests of a URL scheme, as the method of http.Transport does.
@@ -160,25 +150,48 @@ func (f *Forwarder) RegisterProtocol(scheme string, rt http.RoundTripper) {
 // Close closes the idle connections to the leader.
 func (f *Forwarder) Close() { f.transport.CloseIdleConnections() }
 
+// scheme is that of the requests to the leader: the connection between the nodes is secure by itself.
+const scheme = "http"
+
+// EncodeCaller returns the value of HeaderCaller.
+func EncodeCaller(caller *wire.Caller) string {
+	data, err := proto.Marshal(caller)
+	if err != nil {
+		panic(err) // its texts are valid: they were verified
+	}
+	return base64.StdEncoding.EncodeToString(data)
+}
+
+// DecodeCaller returns the caller in the value of HeaderCaller.
+func DecodeCaller(value string) (*wire.Caller, error) {
+	data, err := base64.StdEncoding.DecodeString(value)
+	if err != nil {
+		return nil, err
+	}
+	caller := &wire.Caller{}
+	return caller, proto.Unmarshal(data, caller)
+}
+
 // attempt is one request to one leader.
 type attempt struct {
-	host string
-	err  error
+	leader string // its id
+	err    error
 }
 
 type attemptKey struct{}
 
 func (f *Forwarder) rewrite(r *httputil.ProxyRequest) {
 	a := r.In.Context().Value(attemptKey{}).(*attempt)
-	r.SetURL(&url.URL{Scheme: f.scheme, Host: a.host})
-	r.Out.Host = a.host
+	r.SetURL(&url.URL{Scheme: scheme, Host: a.leader})
+	r.Out.Host = a.leader
 	// Hop-by-hop headers: the connection to the leader uses HTTP/2, which has no upgrades, and the body is
 	// already here.
 	for _, name := range []string{"Connection", "Upgrade", "Expect"} {
 		r.Out.Header.Del(name)
 	}
 	r.Out.Header.Set(HeaderFrom, f.cfg.NodeID)
-	r.Out.Header.Set(HeaderFor, r.In.RemoteAddr)
+	r.Out.Header.Set(HeaderCaller, EncodeCaller(identity.FromContext(r.In.Context())))
+	r.Out.Header.Del("Authorization")
 }
 
 // arrived rejects the answer of a node that no longer leads.
@@ -197,10 +210,10 @@ func failed(_ http.ResponseWriter, r *http.Request, err error) {
 	r.Context().Value(attemptKey{}).(*attempt).err = err
 }
 
-// try sends the request to host. A nil error means that an answer was written.
-func (f *Forwarder) try(w *response.Writer, r Request, host string) error {
+// try sends the request to the leader. A nil error means that an answer was written.
+func (f *Forwarder) try(w *response.Writer, r Request, leader string) error {
 	w.Reset()
-	this := &attempt{host: host}
+	this := &attempt{leader: leader}
 	ctx, stop := context.WithCancelCause(context.WithValue(r.Context(), attemptKey{}, this))
 	defer stop(nil)
 	defer context.AfterFunc(f.cfg.Life, func() { stop(errStopping) })()
@@ -237,11 +250,11 @@ func again(err error, procedure string) bool {
 	return !once[procedure]
 }
 
-// Revision reads the revision from the leader at host. Any linearizable answer carries it.
-func (f *Forwarder) Revision(ctx context.Context, host string) (uint64, error) {
+// Revision reads the revision from the leader with that id. Any linearizable answer carries it.
+func (f *Forwarder) Revision(ctx context.Context, leaderID string) (uint64, error) {
 	ctx, stop := context.WithTimeout(ctx, f.cfg.Wait)
 	defer stop()
-	leader := wireconnect.NewLockServiceClient(&http.Client{Transport: f.transport}, f.scheme+"://"+host)
+	leader := wireconnect.NewLockServiceClient(&http.Client{Transport: f.transport}, scheme+"://"+leaderID)
 	req := connect.NewRequest(&wire.VerifyTokenRequest{Name: "-"})
 	req.Header().Set(HeaderFrom, f.cfg.NodeID)
 	answer, err := leader.VerifyToken(ctx, req)

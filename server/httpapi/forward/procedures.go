@@ -17,6 +17,8 @@ var once = map[string]bool{
 	wireconnect.ClusterServiceRemoveMemberProcedure:       true,
 	wireconnect.ClusterServiceTransferLeadershipProcedure: true,
 	wireconnect.ClusterServiceAcknowledgeAlarmsProcedure:  true,
+	wireconnect.AccessServiceSetPolicyProcedure:           true,
+	wireconnect.AccessServiceRevokeTokenProcedure:         true,
 }
 
 // readOnly are the read-only procedures, whose outcome is never uncertain.
@@ -30,4 +32,8 @@ var readOnly = map[string]bool{
 	wireconnect.OperatorServiceListAuditProcedure:    true,
 	wireconnect.OperatorServiceSaveSnapshotProcedure: true,
 	wireconnect.ClusterServiceStatusProcedure:        true,
+	wireconnect.AccessServiceWhoAmIProcedure:         true,
+	wireconnect.AccessServiceGetPolicyProcedure:      true,
+	wireconnect.AccessServiceTestPolicyProcedure:     true,
+	wireconnect.AccessServiceListTokensProcedure:     true,
 }

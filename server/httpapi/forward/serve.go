@@ -24,7 +24,7 @@ func (f *Forwarder) Serve(w *response.Writer, r Request) {
 	reason := "no leader is known"
 	for {
 		started := time.Now()
-		host, here := f.Await(r.Context(), deadline)
+		leader, here := f.Await(r.Context(), deadline)
 		switch {
 		case f.cfg.Life.Err() != nil:
 			f.giveUp(w, r, errStopping.Error())
@@ -34,11 +34,11 @@ func (f *Forwarder) Serve(w *response.Writer, r Request) {
 				return
 			}
 			reason = "leadership keeps changing"
-		case host == "":
+		case leader == "":
 			f.giveUp(w, r, reason)
 			return
 		default:
-			err := f.try(w, r, host)
+			err := f.try(w, r, leader)
 			if err == nil {
 				return
 			}
@@ -57,31 +57,31 @@ func (f *Forwarder) Serve(w *response.Writer, r Request) {
 	}
 }
 
-// Await waits until a leader is known. It returns another node's address, or here if this node leads. At the
+// Await waits until a leader is known. It returns another node's id, or here if this node leads. At the
 // deadline, or when ctx or the node's life ends, it returns neither.
-func (f *Forwarder) Await(ctx context.Context, deadline time.Time) (host string, here bool) {
+func (f *Forwarder) Await(ctx context.Context, deadline time.Time) (leader string, here bool) {
 	ctx, stop := context.WithDeadline(ctx, deadline)
 	defer stop()
 	for {
 		if f.cfg.Replica.Serving() {
-			host, here = "", true
+			leader, here = "", true
 		} else {
-			host, here = f.leader(), false
+			leader, here = f.leader(), false
 		}
 		switch {
 		case ctx.Err() != nil:
 			return "", false
-		case here || host != "" || f.cfg.Life.Err() != nil:
-			return host, here
+		case here || leader != "" || f.cfg.Life.Err() != nil:
+			return leader, here
 		}
 		f.Pause(ctx)
 	}
 }
 
-// leader returns the address of another node that leads, empty if none is known.
+// leader returns the id of another node that leads, empty if none is known.
 func (f *Forwarder) leader() string {
-	if id := f.cfg.Replica.Leader().GetId(); id != "" && id != f.cfg.NodeID {
-		return f.cfg.Replica.LeaderHTTP()
+	if id := f.cfg.Replica.Leader().GetId(); id != f.cfg.NodeID {
+		return id
 	}
 	return ""
 }

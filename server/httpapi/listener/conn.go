@@ -151,6 +151,15 @@ func Of(ctx context.Context) *Conn {
 	return c
 }
 
+// FromNode reports whether another node of the cluster has opened the connection, to forward requests.
+func (c *Conn) FromNode() bool {
+	if c == nil {
+		return false
+	}
+	_, fromNode := c.Conn.(*NodeConn)
+	return fromNode
+}
+
 // Memory returns the account that is charged for what the connection holds; nil means unbounded.
 func (c *Conn) Memory() *budget.Account {
 	if c == nil {

@@ -15,6 +15,8 @@ type Key struct {
 	From uint64
 	// Lease is the hash of the lease's secret.
 	Lease [sha256.Size]byte
+	// Identity is the caller's, on whose behalf an abandoned lease is given up.
+	Identity string
 	// Digest is the digest of the request, since a client may reuse the sequence number or secret of one
 	// request for another. The other one is refused, and must not affect the first.
 	Digest uint64

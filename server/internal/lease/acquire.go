@@ -8,6 +8,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -32,7 +33,7 @@ const (
 // this node lost leadership while it waited. The outcome of a wait includes the implicit session. If ctx ends
 // first, Acquire returns its error, and the wait expires with its session unless the request is sent again.
 func Acquire(ctx context.Context, node Node, connection any, open *wire.OpenLease) (*wire.Result, error) {
-	w := &wait{node: node, connection: connection, cmd: &wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
+	w := &wait{node: node, connection: connection, cmd: &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
 	defer w.stop()
 	res, err := w.ask(ctx)
 	if err != nil || res.GetStatus() != wire.Status_QUEUED {
@@ -119,7 +120,7 @@ func opened(res *wire.Result) bool {
 // late releases a lease that was acquired by a repetition after the wait had ended, since the caller did not
 // ask for a second one. It returns the outcome of the wait.
 func (w *wait) late(ctx context.Context, session uint64, res *wire.Result) (*wire.Result, error) {
-	w.node.ProposeFrom(w.connection, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{
+	w.node.ProposeFrom(w.connection, &wire.Command{Caller: w.cmd.Caller, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{
 		SecretHash: w.cmd.GetOpenLease().GetSecretHash(), HoldId: res.GetHoldId(),
 	}}}, func(*wire.Result) {})
 	select {

@@ -11,29 +11,29 @@ import (
 )
 
 // listing requests one page of a listing.
-type listing func(r *Reader, token string, size uint32) (next string, refused *wire.Result)
+type listing func(r *View, token string, size uint32) (next string, refused *wire.Result)
 
 var listings = map[string]listing{
-	"locks": func(r *Reader, token string, size uint32) (string, *wire.Result) {
+	"locks": func(r *View, token string, size uint32) (string, *wire.Result) {
 		page, refused := r.ListLocks(&wire.ListLocksRequest{PageToken: token, PageSize: size})
 		return page.GetNextPageToken(), refused
 	},
-	"locks with a prefix": func(r *Reader, token string, size uint32) (string, *wire.Result) {
+	"locks with a prefix": func(r *View, token string, size uint32) (string, *wire.Result) {
 		page, refused := r.ListLocks(&wire.ListLocksRequest{Prefix: "l/", PageToken: token, PageSize: size})
 		return page.GetNextPageToken(), refused
 	},
-	"sessions": func(r *Reader, token string, size uint32) (string, *wire.Result) {
+	"sessions": func(r *View, token string, size uint32) (string, *wire.Result) {
 		page, refused := r.ListSessions(&wire.ListSessionsRequest{PageToken: token, PageSize: size})
 		return page.GetNextPageToken(), refused
 	},
-	"audit": func(r *Reader, token string, size uint32) (string, *wire.Result) {
+	"audit": func(r *View, token string, size uint32) (string, *wire.Result) {
 		page, refused := r.ListAudit(&wire.ListAuditRequest{PageToken: token, PageSize: size})
 		return page.GetNextPageToken(), refused
 	},
 }
 
 // paged returns a reader with three items of each kind.
-func paged(t *testing.T) *Reader {
+func paged(t *testing.T) *View {
 	s := newSource(t)
 	for i := range byte(3) {
 		session := s.open(t, 0, i+1)
@@ -45,7 +45,7 @@ func paged(t *testing.T) *Reader {
 			HoldId: hold.GetHoldId(), Token: hold.GetToken(), Reason: "stuck",
 		}}})
 	}
-	return New(s, 1<<20)
+	return reader(s, 1<<20)
 }
 
 func TestPageSizesOutOfRange(t *testing.T) {
@@ -144,7 +144,7 @@ func TestPageAfterADeletedItem(t *testing.T) {
 	for i, name := range []string{"a", "b", "c"} {
 		s.acquire(t, 0, session, uint64(i+1), name)
 	}
-	r := New(s, 1<<20)
+	r := reader(s, 1<<20)
 	first, _ := r.ListLocks(&wire.ListLocksRequest{PageSize: 1})
 	held := first.GetLocks()[0].GetHolders()[0]
 	s.apply(t, 0, &wire.Command{SessionId: session, Seq: 9, Op: &wire.Command_Release{Release: &wire.Release{HoldId: held.GetHoldId(), Token: held.GetToken()}}})

@@ -20,15 +20,15 @@ func TestDeadlinesAreFilledIn(t *testing.T) {
 	s.holds = map[uint64]time.Duration{hold.GetHoldId(): 7 * time.Second}
 	s.delays = map[uint64]time.Duration{hold.GetHoldId(): -time.Second}
 
-	verdict, refused := New(s, 1<<20).VerifyToken(&wire.VerifyTokenRequest{Name: "l", Token: hold.GetToken()})
+	verdict, refused := reader(s, 1<<20).VerifyToken(&wire.VerifyTokenRequest{Name: "l", Token: hold.GetToken()})
 	if refused != nil || !verdict.GetHeld() || verdict.GetHolder().GetRemainingHoldMs() != 7_000 {
 		t.Errorf("verified: %v, %v", verdict, refused)
 	}
-	verdict, _ = New(s, 1<<20).VerifyToken(&wire.VerifyTokenRequest{Name: "l", Token: hold.GetToken() + 1})
+	verdict, _ = reader(s, 1<<20).VerifyToken(&wire.VerifyTokenRequest{Name: "l", Token: hold.GetToken() + 1})
 	if verdict.GetHeld() || verdict.GetHolder() != nil {
 		t.Errorf("another token: %v", verdict)
 	}
-	if _, refused := New(s, 1<<20).VerifyToken(&wire.VerifyTokenRequest{Name: "/"}); refused.GetStatus() != wire.Status_INVALID_ARGUMENT {
+	if _, refused := reader(s, 1<<20).VerifyToken(&wire.VerifyTokenRequest{Name: "/"}); refused.GetStatus() != wire.Status_INVALID_ARGUMENT {
 		t.Errorf("bad name: %v", refused)
 	}
 
@@ -48,7 +48,7 @@ func TestDeadlinesAreFilledIn(t *testing.T) {
 
 func get(t *testing.T, s *source, name string) *wire.GetLockResponse {
 	t.Helper()
-	lock, refused := New(s, 1<<20).GetLock(&wire.GetLockRequest{Name: name})
+	lock, refused := reader(s, 1<<20).GetLock(&wire.GetLockRequest{Name: name})
 	if refused != nil {
 		t.Fatal(refused)
 	}
@@ -57,7 +57,7 @@ func get(t *testing.T, s *source, name string) *wire.GetLockResponse {
 
 func list(t *testing.T, s *source) *wire.ListLocksResponse {
 	t.Helper()
-	page, refused := New(s, 1<<20).ListLocks(&wire.ListLocksRequest{})
+	page, refused := reader(s, 1<<20).ListLocks(&wire.ListLocksRequest{})
 	if refused != nil {
 		t.Fatal(refused)
 	}
@@ -94,7 +94,7 @@ func TestAuditIsReadInPages(t *testing.T) {
 	}
 	var ids []uint64
 	for token := ""; ; {
-		page, refused := New(s, limit).ListAudit(&wire.ListAuditRequest{PageToken: token})
+		page, refused := reader(s, limit).ListAudit(&wire.ListAuditRequest{PageToken: token})
 		if refused != nil {
 			t.Fatal(refused)
 		}
@@ -133,11 +133,11 @@ func TestDeadlocksFit(t *testing.T) {
 			}}})
 		}
 	}
-	all, refused := New(s, 1<<20).ListDeadlocks(&wire.ListDeadlocksRequest{})
+	all, refused := reader(s, 1<<20).ListDeadlocks(&wire.ListDeadlocksRequest{})
 	if refused != nil || len(all.GetDeadlocks()) != cycles {
 		t.Fatalf("%d cycles, %v", len(all.GetDeadlocks()), refused)
 	}
-	some, refused := New(s, 2<<10).ListDeadlocks(&wire.ListDeadlocksRequest{})
+	some, refused := reader(s, 2<<10).ListDeadlocks(&wire.ListDeadlocksRequest{})
 	if n := len(some.GetDeadlocks()); refused != nil || n == 0 || n == cycles || proto.Size(some) > 2<<10 {
 		t.Errorf("%d cycles, %v", n, refused)
 	}

@@ -7,6 +7,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -35,6 +36,15 @@ type Reader struct {
 	limit  int
 	now    func() time.Time
 }
+
+// View is what one caller may read.
+type View struct {
+	*Reader
+	caller *access.Caller
+}
+
+// As returns what a caller may read.
+func (r *Reader) As(caller *access.Caller) *View { return &View{r, caller} }
 
 // Page sizes, as documented in read.proto. A size out of range is rejected, never clamped.
 const (
@@ -66,16 +76,17 @@ func (r *Reader) Prove(ctx context.Context) *wire.Result {
 }
 
 // ListLocks returns a page of locks from the applied state.
-func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse, *wire.Result) {
+func (r *View) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse, *wire.Result) {
 	last, refused := begin(locksListing, req.GetPrefix(), req.GetPageToken(), req.GetPageSize())
 	if refused != nil {
 		return nil, refused
 	}
-	machine := r.source.Fork()
+	machine, g := r.source.Fork(), r.caller.Grants()
 	return fit(r.limit, orDefault(req.GetPageSize(), defaultPage), func(size uint32) *wire.ListLocksResponse {
-		resp := machine.ListLocks(&wire.ListLocksRequest{Prefix: req.GetPrefix(), PageToken: last, PageSize: size})
+		resp := machine.ListReadable(&wire.ListLocksRequest{Prefix: req.GetPrefix(), PageToken: last, PageSize: size}, g)
 		resp.NextPageToken = pageToken(locksListing, req.GetPrefix(), resp.GetNextPageToken())
 		for _, lock := range resp.GetLocks() {
+			lock.Holders, lock.Queue = access.Holders(g, lock.Holders), access.Waiters(g, lock.Queue)
 			r.fillLock(lock)
 		}
 		return resp
@@ -84,33 +95,36 @@ func (r *Reader) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse,
 
 // GetLock returns a lock from the applied state. It returns NOT_FOUND if the lock has no holder, no waiter
 // and no lock-delay.
-func (r *Reader) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.Result) {
+func (r *View) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.Result) {
 	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	if refused := outOfRange("queue_limit", req.GetQueueLimit(), maxQueue); refused != nil {
 		return nil, refused
 	}
-	machine := r.source.Fork()
+	machine, g := r.source.Fork(), r.caller.Grants()
 	if _, found := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: 1}); !found {
 		return nil, failure(wire.Status_NOT_FOUND, "nobody holds or waits for "+req.GetName()+", and no lock-delay keeps it closed")
 	}
 	return fit(r.limit, orDefault(req.GetQueueLimit(), defaultQueue), func(size uint32) *wire.GetLockResponse {
 		resp, _ := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: size})
+		resp.Holders, resp.Queue = access.Holders(g, resp.Holders), access.Waiters(g, resp.Queue)
 		r.fillLock(resp)
 		return resp
 	})
 }
 
-// ListSessions returns a page of sessions from the applied state.
-func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, *wire.Result) {
+// ListSessions returns a page of sessions from the applied state: all for a caller that may read all locks, and
+// otherwise the caller's own.
+func (r *View) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, *wire.Result) {
 	last, refused := begin(sessionsListing, "", req.GetPageToken(), req.GetPageSize())
 	if refused != nil {
 		return nil, refused
 	}
-	machine := r.source.Fork()
+	machine, all := r.source.Fork(), r.caller.Grants().OnAllLocks(wire.Verb_READ)
+	visible := func(identity string) bool { return all || identity == r.caller.Identity() }
 	return fit(r.limit, orDefault(req.GetPageSize(), defaultPage), func(size uint32) *wire.ListSessionsResponse {
-		resp := machine.ListSessions(&wire.ListSessionsRequest{PageToken: last, PageSize: size})
+		resp := machine.ListVisible(&wire.ListSessionsRequest{PageToken: last, PageSize: size}, visible)
 		resp.NextPageToken = pageToken(sessionsListing, "", resp.GetNextPageToken())
 		for _, s := range resp.GetSessions() {
 			s.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(s.GetSessionId()))
@@ -120,20 +134,27 @@ func (r *Reader) ListSessions(req *wire.ListSessionsRequest) (*wire.ListSessions
 }
 
 // VerifyToken checks against the applied state whether the token holds the lock.
-func (r *Reader) VerifyToken(req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, *wire.Result) {
+func (r *View) VerifyToken(req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, *wire.Result) {
 	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	resp := r.source.Fork().VerifyToken(req)
-	if h := resp.GetHolder(); h != nil {
-		r.FillHolders([]*wire.HolderInfo{h})
+	g := r.caller.Grants()
+	if h := resp.GetHolder(); h != nil && g.OnLock(req.GetName(), wire.Verb_READ) {
+		resp.Holder = access.Holders(g, []*wire.HolderInfo{h})[0]
+		r.FillHolders([]*wire.HolderInfo{resp.Holder})
+	} else {
+		resp.Holder = nil
 	}
 	return fit(r.limit, 1, func(uint32) *wire.VerifyTokenResponse { return resp })
 }
 
 // ListDeadlocks returns the cycles among the waiters in the applied state, as many as fit.
-func (r *Reader) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, *wire.Result) {
+func (r *View) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, *wire.Result) {
 	resp := r.source.Fork().ListDeadlocks(req)
+	if g := r.caller.Grants(); !g.OnAllLocks(wire.Verb_READ) {
+		resp.Deadlocks = access.Deadlocks(g, resp.Deadlocks)
+	}
 	return fit(r.limit, uint32(max(len(resp.GetDeadlocks()), 1)), func(size uint32) *wire.ListDeadlocksResponse {
 		resp.Deadlocks = resp.Deadlocks[:min(int(size), len(resp.Deadlocks))]
 		return resp
@@ -141,7 +162,7 @@ func (r *Reader) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlo
 }
 
 // ListAudit returns a page of the audit log from the applied state.
-func (r *Reader) ListAudit(req *wire.ListAuditRequest) (*wire.ListAuditResponse, *wire.Result) {
+func (r *View) ListAudit(req *wire.ListAuditRequest) (*wire.ListAuditResponse, *wire.Result) {
 	last, refused := begin(auditListing, "", req.GetPageToken(), req.GetPageSize())
 	if refused != nil {
 		return nil, refused

@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -27,6 +28,10 @@ type source struct {
 }
 
 func (s *source) Fork() *fsm.Machine { return s.machine.Fork() }
+
+func (s *source) Access() *fsm.Access { return s.machine.Access() }
+
+func (s *source) View(f func(*fsm.Machine)) { f(s.machine) }
 
 func (s *source) Prove(done func(*wire.Result)) {
 	if s.proof != nil {
@@ -89,8 +94,11 @@ func newSource(t *testing.T) *source {
 	return s
 }
 
-func at(s *source, limit int, wall int64) *Reader {
-	r := New(s, limit)
+// reader returns what a caller that may read everything reads.
+func reader(s *source, limit int) *View { return New(s, limit).As(access.Node(s, "n1")) }
+
+func at(s *source, limit int, wall int64) *View {
+	r := reader(s, limit)
 	r.now = func() time.Time { return time.UnixMilli(wall) }
 	return r
 }
@@ -146,7 +154,7 @@ func TestAnswerOfTheLimit(t *testing.T) {
 }
 
 func TestRefusals(t *testing.T) {
-	r := New(newSource(t), 1<<20)
+	r := reader(newSource(t), 1<<20)
 	if _, refused := r.GetLock(&wire.GetLockRequest{Name: "free"}); refused.GetStatus() != wire.Status_NOT_FOUND {
 		t.Errorf("free lock: %v", refused)
 	}
@@ -162,7 +170,7 @@ func TestPagesFitAndLeaveNothingOut(t *testing.T) {
 	for i := range locks {
 		s.acquire(t, 0, session, uint64(i+1), fmt.Sprintf("%s/%03d", strings.Repeat("n", 60), i))
 	}
-	r := New(s, limit)
+	r := reader(s, limit)
 	var names []string
 	for token := ""; ; {
 		page, refused := r.ListLocks(&wire.ListLocksRequest{PageSize: maxPage, PageToken: token})
@@ -182,7 +190,7 @@ func TestPagesFitAndLeaveNothingOut(t *testing.T) {
 	if len(names) != locks {
 		t.Errorf("%d locks in all pages, want %d", len(names), locks)
 	}
-	if _, refused := New(s, 10).ListLocks(&wire.ListLocksRequest{}); refused.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+	if _, refused := reader(s, 10).ListLocks(&wire.ListLocksRequest{}); refused.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
 		t.Errorf("a page that cannot fit: %v", refused)
 	}
 }
@@ -190,17 +198,17 @@ func TestPagesFitAndLeaveNothingOut(t *testing.T) {
 func TestProof(t *testing.T) {
 	s := newSource(t)
 	s.proof = &wire.Result{Status: wire.Status_OK}
-	if res := New(s, 1).Prove(t.Context()); res != nil {
+	if res := reader(s, 1).Prove(t.Context()); res != nil {
 		t.Errorf("proved: %v", res)
 	}
 	s.proof = &wire.Result{Status: wire.Status_NOT_LEADER}
-	if res := New(s, 1).Prove(t.Context()); res.GetStatus() != wire.Status_NOT_LEADER {
+	if res := reader(s, 1).Prove(t.Context()); res.GetStatus() != wire.Status_NOT_LEADER {
 		t.Errorf("not the leader: %v", res)
 	}
 	s.proof = nil
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if res := New(s, 1).Prove(ctx); res.GetStatus() != wire.Status_UNAVAILABLE {
+	if res := reader(s, 1).Prove(ctx); res.GetStatus() != wire.Status_UNAVAILABLE {
 		t.Errorf("no proof: %v", res)
 	}
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Arrived is the leader's end of a tunnel. The port serves it like a direct connection from the client:
@@ -11,10 +13,16 @@ import (
 type Arrived struct {
 	net.Conn
 	client net.Addr
+	caller *wire.Caller
 }
 
-// Arrive wraps the connection that another node has opened for the client at address.
-func Arrive(conn net.Conn, address string) *Arrived { return &Arrived{conn, clientAddr(address)} }
+// Arrive wraps the connection that another node has opened for a caller.
+func Arrive(conn net.Conn, caller *wire.Caller) *Arrived {
+	return &Arrived{conn, clientAddr(caller.GetAddress()), caller}
+}
+
+// Caller returns the client as the relaying node has verified it.
+func (a *Arrived) Caller() *wire.Caller { return a.caller }
 
 // RemoteAddr returns the client's address as seen by the relaying node.
 func (a *Arrived) RemoteAddr() net.Addr { return a.client }

@@ -33,8 +33,8 @@ type Config struct {
 	NodeID string
 	// Leader returns the leader known to this node.
 	Leader func() *wire.LeaderHint
-	// Dial opens a connection to the leader on behalf of the client at address.
-	Dial func(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error)
+	// Dial opens a connection to the leader on behalf of a client.
+	Dial func(ctx context.Context, leader *wire.LeaderHint, caller *wire.Caller) (net.Conn, error)
 	// Max bounds the tunnels of the node. A single address may have half of them, rounded up.
 	Max int
 	// DialTimeout bounds the opening of a tunnel.
@@ -87,16 +87,17 @@ func New(cfg Config) (*Relay, error) {
 	return r, nil
 }
 
-// Open opens a tunnel to the requested leader for the client at address client. It is bounded by ctx and by
+// Open opens a tunnel to the requested leader for the client at address client, which this node has verified to be
+// caller. It is bounded by ctx and by
 // Config.DialTimeout. A failure is returned as a *Refusal. After success, the caller must call Run or
 // Discard.
-func (r *Relay) Open(ctx context.Context, client net.Addr, leader string) (*Tunnel, error) {
+func (r *Relay) Open(ctx context.Context, client net.Addr, caller *wire.Caller, leader string) (*Tunnel, error) {
 	if r == nil {
 		return nil, refuse(wire.Status_UNSUPPORTED, "tunnels are switched off at this node (--no-tunnels)")
 	}
 	t, err := r.enter(client, leader)
 	if err == nil {
-		if err = t.open(ctx); err != nil {
+		if err = t.open(ctx, caller); err != nil {
 			t.leave()
 		}
 	}
@@ -185,7 +186,7 @@ func (r *Relay) LeaderMoved(now *wire.LeaderHint) {
 	}
 	for _, t := range r.all() {
 		if t.leader.GetId() != now.GetId() || t.leader.GetTerm() != now.GetTerm() {
-			t.end(wire.Goodbye_TUNNEL_ENDED, "the leader moved: look for the next one")
+			t.End(wire.Goodbye_TUNNEL_ENDED, "the leader moved: look for the next one")
 		}
 	}
 }
@@ -199,7 +200,7 @@ func (r *Relay) Close() {
 	r.closing = true
 	r.mu.Unlock()
 	for _, t := range r.all() {
-		t.end(wire.Goodbye_SHUTDOWN, "this node is shutting down: use another node")
+		t.End(wire.Goodbye_SHUTDOWN, "this node is shutting down: use another node")
 	}
 }
 

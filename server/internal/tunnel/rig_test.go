@@ -31,7 +31,7 @@ type rig struct {
 
 	mu      sync.Mutex // guards the fields below
 	leader  *wire.LeaderHint
-	told    []string // client addresses that the leader received
+	told    []string // identities of clients that the leader received
 	dialled func()   // called before the leader is dialled
 }
 
@@ -82,9 +82,9 @@ func (r *rig) hint() *wire.LeaderHint {
 	return r.leader
 }
 
-func (r *rig) dial(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
+func (r *rig) dial(ctx context.Context, leader *wire.LeaderHint, caller *wire.Caller) (net.Conn, error) {
 	r.mu.Lock()
-	r.told = append(r.told, address)
+	r.told = append(r.told, caller.GetIdentity())
 	before := r.dialled
 	r.mu.Unlock()
 	if before != nil {
@@ -124,7 +124,7 @@ func (r *rig) connect(ip string) *ends {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	tunnel, err := r.Open(r.t.Context(), from(ip), "n1")
+	tunnel, err := r.Open(r.t.Context(), from(ip), &wire.Caller{Identity: "ann"}, "n1")
 	if err != nil {
 		r.t.Fatal(err)
 	}

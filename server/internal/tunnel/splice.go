@@ -40,7 +40,7 @@ type Tunnel struct {
 }
 
 // open connects to the leader.
-func (t *Tunnel) open(ctx context.Context) *Refusal {
+func (t *Tunnel) open(ctx context.Context, caller *wire.Caller) *Refusal {
 	ctx, cancel := context.WithTimeout(ctx, t.relay.cfg.DialTimeout)
 	defer cancel()
 	defer context.AfterFunc(t.ctx, cancel)()
@@ -50,7 +50,7 @@ func (t *Tunnel) open(ctx context.Context) *Refusal {
 	case <-ctx.Done():
 		return t.unopened(ctx.Err())
 	}
-	conn, err := t.relay.cfg.Dial(ctx, t.leader, t.remote.String())
+	conn, err := t.relay.cfg.Dial(ctx, t.leader, caller)
 	if err != nil {
 		return t.unopened(err)
 	}
@@ -114,11 +114,11 @@ func (t *Tunnel) begin(client net.Conn) {
 
 // heldMost is called when the node's budget is exhausted and this tunnel holds the largest share.
 func (t *Tunnel) heldMost() {
-	t.end(wire.Goodbye_RESOURCE_EXHAUSTED, "the node's buffers are used up (--max-buffer-bytes), and this tunnel held most of them")
+	t.End(wire.Goodbye_RESOURCE_EXHAUSTED, "the node's buffers are used up (--max-buffer-bytes), and this tunnel held most of them")
 }
 
-// end makes Run send a goodbye and return. The first reason counts. It does not wait.
-func (t *Tunnel) end(code wire.Goodbye_Code, reason string) {
+// End makes Run send a goodbye and return. The first reason counts. It does not wait.
+func (t *Tunnel) End(code wire.Goodbye_Code, reason string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.goodbye != nil {

@@ -28,15 +28,15 @@ func TestTunnelPassesBytesBothWays(t *testing.T) {
 		e := r.connect("10.0.0.1")
 		carries(t, e.client, e.leader, "a question")
 		carries(t, e.leader, e.client, "an answer!!")
-		if r.told[0] != "10.0.0.1:4711" {
-			t.Errorf("the leader was told of a client at %q", r.told)
+		if r.told[0] != "ann" {
+			t.Errorf("the leader was told of the client %q", r.told)
 		}
 		counts(t, registry, map[string]float64{"tunnels": 1, "tunnels_opened_total": 1, "tunnel_bytes_total up": 10, "tunnel_bytes_total down": 11})
 		_, _ = e.client.Close(), e.leader.Close()
 		<-e.done
 		counts(t, registry, map[string]float64{"tunnels": 0, "tunnels_opened_total": 1, "tunnel_bytes_total up": 10, "tunnel_bytes_total down": 11,
 			"tunnels_ended_total UNSPECIFIED": 1})
-		if _, err := r.Open(t.Context(), from("10.0.0.1"), "n3"); err == nil {
+		if _, err := r.Open(t.Context(), from("10.0.0.1"), nil, "n3"); err == nil {
 			t.Error("a tunnel to a follower")
 		}
 		counts(t, registry, map[string]float64{"tunnels": 0, "tunnels_opened_total": 1, "tunnel_bytes_total up": 10, "tunnel_bytes_total down": 11,
@@ -116,7 +116,7 @@ func TestRefusedTunnels(t *testing.T) {
 				defer func() { r.Relay = relay }()
 				c.prepare(r)
 				started := time.Now()
-				_, err := r.Open(t.Context(), from("10.0.0.1"), c.to)
+				_, err := r.Open(t.Context(), from("10.0.0.1"), nil, c.to)
 				refused, ok := errors.AsType[*Refusal](err)
 				if !ok || refused.Status != c.status || !strings.Contains(refused.Message, c.says) {
 					t.Errorf("%v, want %v and %q", err, c.status, c.says)
@@ -134,7 +134,7 @@ func TestTunnelsAreBounded(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Max = 4 })
 		full := func(ip, says string) {
 			t.Helper()
-			_, err := r.Open(t.Context(), from(ip), "n1")
+			_, err := r.Open(t.Context(), from(ip), nil, "n1")
 			if refused, ok := errors.AsType[*Refusal](err); !ok || refused.Status != wire.Status_RESOURCE_EXHAUSTED || !strings.Contains(refused.Message, says) {
 				t.Errorf("one more from %s: %v, want %q", ip, err, says)
 			}
@@ -167,7 +167,7 @@ func TestTunnelsWithoutASource(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := newRig(t, func(c *Config) { c.Max = 4 })
 		for range 4 {
-			tunnel, err := r.Open(t.Context(), named("shop"), "n1")
+			tunnel, err := r.Open(t.Context(), named("shop"), nil, "n1")
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -191,8 +191,8 @@ func TestMetricsOfTwoRelays(t *testing.T) {
 func TestDisconnectedClient(t *testing.T) {
 	hidden := func(c *Config) {
 		dial := c.Dial
-		c.Dial = func(ctx context.Context, leader *wire.LeaderHint, address string) (net.Conn, error) {
-			conn, err := dial(ctx, leader, address)
+		c.Dial = func(ctx context.Context, leader *wire.LeaderHint, caller *wire.Caller) (net.Conn, error) {
+			conn, err := dial(ctx, leader, caller)
 			return struct{ net.Conn }{conn}, err
 		}
 	}
@@ -227,7 +227,7 @@ func TestFewTunnelsAreOpenedAtOnce(t *testing.T) {
 		results := make(chan error, 3*maxOpening)
 		for range cap(results) {
 			go func() {
-				_, err := r.Open(context.Background(), from("10.0.0.1"), "n1")
+				_, err := r.Open(context.Background(), from("10.0.0.1"), nil, "n1")
 				results <- err
 			}()
 		}
@@ -256,7 +256,7 @@ func TestTunnelsCountAgainstTheBuffers(t *testing.T) {
 		if used := buffers.Used(); used != 2*tunnelBytes {
 			t.Errorf("%d bytes are counted, want %d", used, 2*tunnelBytes)
 		}
-		_, err := r.Open(t.Context(), from("10.0.0.3"), "n1")
+		_, err := r.Open(t.Context(), from("10.0.0.3"), nil, "n1")
 		if refused, ok := errors.AsType[*Refusal](err); !ok || refused.Status != wire.Status_RESOURCE_EXHAUSTED {
 			t.Errorf("a third one: %v", err)
 		}
@@ -424,18 +424,18 @@ func TestArrivedIsTheClients(t *testing.T) {
 	defer near.Close()
 	defer far.Close()
 	for _, address := range []string{"10.1.2.3:4567", "[2001:db8::1]:80", "shop:40001"} {
-		if got := Arrive(near, address).RemoteAddr(); got.String() != address || got.Network() != "tcp" {
+		if got := Arrive(near, &wire.Caller{Address: address}).RemoteAddr(); got.String() != address || got.Network() != "tcp" {
 			t.Errorf("a client at %s has address %v", address, got)
 		}
 	}
-	if _, ip := Arrive(near, "10.1.2.3:4567").RemoteAddr().(*net.TCPAddr); !ip {
+	if _, ip := Arrive(near, &wire.Caller{Address: "10.1.2.3:4567"}).RemoteAddr().(*net.TCPAddr); !ip {
 		t.Error("the source of an IP address is not known")
 	}
 	failing := halfCloser{near}
-	if err := Arrive(failing, "a:1").CloseWrite(); !errors.Is(err, errNoWay) {
+	if err := Arrive(failing, &wire.Caller{Address: "a:1"}).CloseWrite(); !errors.Is(err, errNoWay) {
 		t.Errorf("the connection's own error is lost: %v", err)
 	}
-	if err := Arrive(near, "a:1").CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
+	if err := Arrive(near, &wire.Caller{Address: "a:1"}).CloseWrite(); !errors.Is(err, errors.ErrUnsupported) {
 		t.Errorf("half a pipe was closed: %v", err)
 	}
 }

@@ -30,7 +30,8 @@ type Watcher struct {
 //
 // The first answer is sent immediately, if only to report the revision from which the watch runs. While there
 // are no events, an answer is sent every five seconds. Events come up to some hundreds at a time, as fast as
-// send returns. They are shared between watches and must not be changed. The last answer is COMPACTED if the
+// send returns. visible returns an event as the caller may see it, nil if it may not; a nil function shows everything.
+// The last answer is COMPACTED if the
 // requested events are not, or no longer, in memory, and UNAVAILABLE if the node stops; Watch then returns
 // nil. It returns without a last answer when ctx ends, with its error, or when send fails, with that error.
 //
@@ -42,7 +43,7 @@ type Watcher struct {
 // a revision come in one answer. If they exceed a mebibyte, they come in several answers. All of these except
 // the last carry the preceding revision, so a client that resumes from one gets all events of the revision
 // again.
-func (w *Watcher) Watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
+func (w *Watcher) Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
 	if err := validWatch(req); err != nil {
 		return err
 	}
@@ -52,7 +53,7 @@ func (w *Watcher) Watch(ctx context.Context, req *wire.WatchRequest, send func(*
 	if err := w.reached(ctx, req); err != nil {
 		return err
 	}
-	one, last := w.EventLog.Watch(req)
+	one, last := w.EventLog.Watch(req, visible)
 	if last != nil {
 		return w.sendFinal(last, send)
 	}

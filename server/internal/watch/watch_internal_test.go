@@ -29,7 +29,7 @@ func newWatcher() (*Watcher, chan func(*wire.Result)) {
 // startWatch starts a watch.
 func startWatch(t *testing.T, l *eventlog.Log, req *wire.WatchRequest) *eventlog.Watch {
 	t.Helper()
-	w, final := l.Watch(req)
+	w, final := l.Watch(req, nil)
 	if w == nil {
 		t.Fatalf("no watch: %v", final)
 	}
@@ -42,7 +42,7 @@ func TestWatchesOfANodeAreBounded(t *testing.T) {
 	watch := func() error {
 		ended, end := context.WithCancel(t.Context())
 		defer end()
-		return w.Watch(ended, &wire.WatchRequest{}, func(*wire.WatchResponse) error { end(); return nil })
+		return w.Watch(ended, &wire.WatchRequest{}, nil, func(*wire.WatchResponse) error { end(); return nil })
 	}
 	for range eventlog.MaxWatches - 1 {
 		startWatch(t, w.EventLog, &wire.WatchRequest{})
@@ -104,7 +104,7 @@ func TestReceiversThatFail(t *testing.T) {
 	w.EventLog.Close()
 	for _, want := range []error{nil, gone} {
 		said := 0
-		err := w.Watch(t.Context(), &wire.WatchRequest{}, func(resp *wire.WatchResponse) error {
+		err := w.Watch(t.Context(), &wire.WatchRequest{}, nil, func(resp *wire.WatchResponse) error {
 			if said++; resp.Status != wire.Status_UNAVAILABLE {
 				t.Errorf("said %v", resp)
 			}

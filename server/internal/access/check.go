@@ -1,0 +1,217 @@
+package access
+
+import (
+	"fmt"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/fsm/rights"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// RightOf returns what a request requires, RIGHT_UNSPECIFIED for a message that is no request.
+func RightOf(request proto.Message) wire.Right {
+	right, _ := proto.GetExtension(request.ProtoReflect().Descriptor().Options(), wire.E_Right).(wire.Right)
+	return right
+}
+
+// Check refuses a request that the caller may not send, with PERMISSION_DENIED. request is the message of the schema:
+// the body of a framed request, or the input of a procedure.
+func (c *Caller) Check(request proto.Message) *wire.Result {
+	g := c.Grants()
+	if g == nil {
+		return nil
+	}
+	switch op := request.(type) { // the frequent ones first, without reflection
+	case *wire.Acquire:
+		return c.mayLock(g, op.GetLocks())
+	case *wire.Release, *wire.Heartbeat:
+		return nil
+	}
+	switch right := RightOf(request); right {
+	case wire.Right_IDENTITY, wire.Right_OWN:
+		return nil
+	case wire.Right_ANY_ROLE:
+		return c.require(g.Any(), "a role")
+	case wire.Right_READ_LOCKS:
+		return c.mayRead(g, request)
+	case wire.Right_VERIFY_LOCKS:
+		return c.mayVerify(g, request)
+	case wire.Right_LOCK_SOME:
+		return c.require(g.OnSomeLock(wire.Verb_LOCK), "a role with LOCK on some lock")
+	case wire.Right_LOCK_LOCKS:
+		return c.mayLockAll(g, request)
+	case wire.Right_OPERATE_LOCKS:
+		return c.mayOperate(g, request)
+	default:
+		return c.onCluster(g, right)
+	}
+}
+
+// clusterVerbs are the verbs on the cluster that requests require.
+var clusterVerbs = map[wire.Right]wire.Verb{
+	wire.Right_READ_AUDIT:     wire.Verb_AUDIT,
+	wire.Right_SAVE_BACKUP:    wire.Verb_BACKUP,
+	wire.Right_CHANGE_MEMBERS: wire.Verb_MEMBERS,
+	wire.Right_RESTORE_BACKUP: wire.Verb_RESTORE,
+	wire.Right_CHANGE_POLICY:  wire.Verb_POLICY,
+}
+
+// onCluster also refuses a request whose right is not known.
+func (c *Caller) onCluster(g *rights.Grants, right wire.Right) *wire.Result {
+	verb, known := clusterVerbs[right]
+	if !known {
+		return denied("the schema does not say what this request requires")
+	}
+	if !g.OnCluster(verb) {
+		return fsm.Denied(c.Identity(), verb, "")
+	}
+	return nil
+}
+
+func denied(message string) *wire.Result {
+	return &wire.Result{Status: wire.Status_PERMISSION_DENIED, Message: message}
+}
+
+func (c *Caller) require(has bool, what string) *wire.Result {
+	if has {
+		return nil
+	}
+	return denied(fmt.Sprintf("the policy does not give %q %s", c.Identity(), what))
+}
+
+func (c *Caller) mayLock(g *rights.Grants, locks []*wire.LockRequest) *wire.Result {
+	for _, l := range locks {
+		if !g.OnLock(l.GetName(), wire.Verb_LOCK) {
+			return fsm.Denied(c.Identity(), wire.Verb_LOCK, l.GetName())
+		}
+	}
+	return nil
+}
+
+// mayRead allows lists and watches to whoever may read some lock: the answers contain only what the caller may read.
+func (c *Caller) mayRead(g *rights.Grants, request proto.Message) *wire.Result {
+	name := ""
+	switch op := request.(type) {
+	case *wire.GetLockRequest:
+		name = op.GetName()
+	case *wire.WatchRequest:
+		name = op.GetName()
+	}
+	switch {
+	case name == "":
+		return c.require(g.OnSomeLock(wire.Verb_READ), "a role with READ on some lock")
+	case !g.OnLock(name, wire.Verb_READ):
+		return fsm.Denied(c.Identity(), wire.Verb_READ, name)
+	}
+	return nil
+}
+
+func (c *Caller) mayVerify(g *rights.Grants, request proto.Message) *wire.Result {
+	name := request.(interface{ GetName() string }).GetName()
+	if g.OnLock(name, wire.Verb_READ) || g.OnLock(name, wire.Verb_LOCK) {
+		return nil
+	}
+	return fsm.Denied(c.Identity(), wire.Verb_LOCK, name)
+}
+
+// mayLockAll checks the locks that a request names, or those of the hold that it names.
+func (c *Caller) mayLockAll(g *rights.Grants, request proto.Message) *wire.Result {
+	switch op := request.(type) {
+	case *wire.AcquireRequest:
+		if len(op.GetLocks()) == 0 {
+			return c.mayLock(g, []*wire.LockRequest{{Name: op.GetName()}})
+		}
+		return c.mayLock(g, op.GetLocks())
+	case *wire.AcquireLeaseRequest:
+		return c.mayLock(g, op.GetAcquire().GetLocks())
+	}
+	return c.onHold(g, wire.Verb_LOCK, request)
+}
+
+// onHold checks the locks of the hold that a request names. A hold that does not exist is not refused here: its
+// request is answered NOT_HELD.
+func (c *Caller) onHold(g *rights.Grants, v wire.Verb, request proto.Message) *wire.Result {
+	hold, ok := request.(interface{ GetHoldId() uint64 })
+	if !ok {
+		return denied("the schema does not say which locks this request concerns")
+	}
+	if !g.OnSomeLock(v) {
+		return c.require(false, fmt.Sprintf("a role with %v on any lock", v))
+	}
+	var locks []string
+	c.source.View(func(m *fsm.Machine) { locks = m.LocksOfClaim(hold.GetHoldId()) })
+	return c.onAll(g, v, locks)
+}
+
+// onAll does not name the lock that is refused, because the caller may not be allowed to see it.
+func (c *Caller) onAll(g *rights.Grants, v wire.Verb, locks []string) *wire.Result {
+	for _, name := range locks {
+		if !g.OnLock(name, v) {
+			return c.require(false, fmt.Sprintf("a role with %v on every lock that this concerns", v))
+		}
+	}
+	return nil
+}
+
+func (c *Caller) mayOperate(g *rights.Grants, request proto.Message) *wire.Result {
+	switch op := request.(type) {
+	case *wire.SkipDelay:
+		return c.mayOperateOn(g, op.GetName())
+	case *wire.Resize:
+		return c.mayOperateOn(g, op.GetName())
+	case *wire.ForceClose:
+		return c.mayClose(g, op.GetSessionId())
+	}
+	return c.onHold(g, wire.Verb_OPERATE, request)
+}
+
+func (c *Caller) mayOperateOn(g *rights.Grants, name string) *wire.Result {
+	if g.OnLock(name, wire.Verb_OPERATE) {
+		return nil
+	}
+	return fsm.Denied(c.Identity(), wire.Verb_OPERATE, name)
+}
+
+// mayClose requires OPERATE on every lock that the session holds or waits for, and on all locks if there is none.
+func (c *Caller) mayClose(g *rights.Grants, session uint64) *wire.Result {
+	if g.OnAllLocks(wire.Verb_OPERATE) {
+		return nil
+	}
+	var locks []string
+	c.source.View(func(m *fsm.Machine) { locks = m.LockNames(session) })
+	if len(locks) == 0 || !g.OnSomeLock(wire.Verb_OPERATE) {
+		return c.require(false, "a role with OPERATE on every lock, which a session without locks requires")
+	}
+	return c.onAll(g, wire.Verb_OPERATE, locks)
+}
+
+// Owns refuses a caller that did not open the session or the lease.
+func (c *Caller) Owns(owner string) *wire.Result {
+	if c.Identity() == owner {
+		return nil
+	}
+	return denied("the session was opened by another identity")
+}
+
+var bodyField = (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body")
+
+// CheckRequest is Check for a framed request. A request without a body is not refused here: no node knows it.
+func (c *Caller) CheckRequest(req *wire.Request) *wire.Result {
+	if c.Grants() == nil {
+		return nil
+	}
+	switch body := req.GetBody().(type) {
+	case *wire.Request_Acquire:
+		return c.Check(body.Acquire)
+	case *wire.Request_Release, *wire.Request_Heartbeat:
+		return nil
+	}
+	m := req.ProtoReflect()
+	body := m.WhichOneof(bodyField)
+	if body == nil {
+		return nil
+	}
+	return c.Check(m.Get(body).Message().Interface())
+}

@@ -1,0 +1,32 @@
+package replica
+
+import (
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// Access returns who may do what, as applied on this node. It is immutable, and another one after each change.
+func (r *Replica) Access() *fsm.Access { return r.machine.Access() }
+
+// CheckPolicy refuses a policy in a cluster whose nodes do not authenticate each other: anybody who reaches a peer
+// port could act there as any identity. Clusters on loopback are exempt.
+func (r *Replica) CheckPolicy(policy *wire.Policy) *wire.Result {
+	if policy == nil || r.cfg.PeerTLS != nil {
+		return nil
+	}
+	exposed := ""
+	r.machine.View(func(m *fsm.Machine) {
+		for _, member := range m.Members() {
+			if !access.IsLoopback(member.GetPeerAddr()) {
+				exposed = member.GetPeerAddr()
+			}
+		}
+	})
+	if exposed == "" {
+		return nil
+	}
+	return status.Result(wire.Status_FAILED_PRECONDITION, "a policy requires TLS between the nodes, and the peer port "+exposed+
+		" has none: start every node with --peer-tls-cert, --peer-tls-key and --peer-tls-ca (qlock tls init makes the files)")
+}

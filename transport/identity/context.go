@@ -1,0 +1,20 @@
+package identity
+
+import (
+	"context"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+type originKey struct{}
+
+// NewContext returns a context that carries the verified origin of a request.
+func NewContext(ctx context.Context, origin *wire.Caller) context.Context {
+	return context.WithValue(ctx, originKey{}, origin)
+}
+
+// FromContext returns the verified origin of a request, nil if nobody sent it: then it is the node's own.
+func FromContext(ctx context.Context) *wire.Caller {
+	origin, _ := ctx.Value(originKey{}).(*wire.Caller)
+	return origin
+}
