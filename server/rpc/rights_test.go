@@ -160,3 +160,26 @@ func asGoodbye(err error) (*transport.GoodbyeError, bool) {
 	bye, ok := errors.AsType[*transport.GoodbyeError](err)
 	return bye, ok
 }
+
+// TestWatchesHideOtherLocks verifies that a watch sees the events of the locks that its caller may read, and no others.
+func TestWatchesHideOtherLocks(t *testing.T) {
+	p, c := governed(t, nil)
+	for role, want := range map[string][]string{"other": {"else/1"}, "reader": {rights.Lock, "else/1"}} {
+		client := as(t, p, c.Tokens[role])
+		id := client.send(&wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{}}})
+		client.await(id)
+		p.replica.history.Add(
+			&wire.Event{Type: wire.Event_RELEASED, Revision: p.replica.history.Last() + 1, Lock: rights.Lock},
+			&wire.Event{Type: wire.Event_RELEASED, Revision: p.replica.history.Last() + 2, Lock: "else/1"},
+		)
+		var got []string
+		for len(got) < len(want) {
+			for _, e := range client.seen(id).GetEvents() {
+				got = append(got, e.GetLock())
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%s sees %q, want %q", role, got, want)
+		}
+	}
+}
