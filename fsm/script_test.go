@@ -296,6 +296,9 @@ func (s *script) describe(e *wire.Event) string {
 	if e.SessionId == 0 {
 		text = e.Type.String()
 	}
+	if r := e.Audit; r != nil {
+		text += fmt.Sprintf(" %v%s%s", r.Action, nonzero("record", r.Id), quoted(" by ", r.Operator))
+	}
 	if e.Leased {
 		text += " leased"
 	}

@@ -233,8 +233,25 @@ func (w *walker) reason() string {
 	return "because"
 }
 
+// by returns a command with a verified caller.
+func (w *walker) by(cmd *wire.Command) *wire.Command {
+	cmd.Caller = callerNumber(w.d.Revision)
+	return cmd
+}
+
+// callerNumber returns one of a few callers, one of which comes most often.
+func callerNumber(n uint64) *wire.Caller {
+	identity := []string{"busy", "busy", "busy", "busy", "ann", "busy", "bob"}[n%7]
+	if n%5 == 0 {
+		return nil
+	}
+	return &wire.Caller{Identity: identity, Credential: "token 7", Address: "h:1"}
+}
+
 // operator returns one of the commands of operators.
-func (w *walker) operator() *wire.Command {
+func (w *walker) operator() *wire.Command { return w.by(w.operation()) }
+
+func (w *walker) operation() *wire.Command {
 	if w.one(20) {
 		return w.recordAct()
 	}
@@ -266,7 +283,7 @@ func (w *walker) recordAct() *wire.Command {
 func (w *walker) fillAudit(op *wire.RestoreBackup) {
 	n := []int{0, 2, 2, 200, 512, 513}[min(w.roll(6), w.roll(6))]
 	for i := range n {
-		op.Audit = append(op.Audit, &wire.AuditRecord{Id: uint64(5 + i), Action: wire.AuditRecord_RESIZE, Lock: "old", Reason: "old"})
+		op.Audit = append(op.Audit, &wire.AuditRecord{Id: uint64(5 + i), Action: wire.AuditRecord_RESIZE, Lock: "old", Reason: "old", Caller: callerNumber(uint64(i))})
 	}
 	if n == 0 {
 		return
@@ -305,5 +322,5 @@ func (w *walker) restoreBackup() *wire.Command {
 		op.Backup.Token = max(ClockToken(op.ClockUnixMs), w.d.Token) + aYear + uint64(w.roll(2))
 	}
 	w.fillAudit(op)
-	return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}
+	return w.by(&wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}})
 }

@@ -39,6 +39,7 @@ type Model struct {
 	Draws int
 
 	wall    int64 // of the last command
+	caller  *wire.Caller
 	leader  string
 	audited uint64
 	acted   uint64 // revision of the first act that was not a membership change
@@ -149,7 +150,7 @@ func says(status wire.Status_Code) *wire.Result { return &wire.Result{Status: st
 // granted from queues in this command, in order.
 func (d *Model) Apply(cmd *wire.Command, wall int64, granted ...uint64) *wire.Result {
 	d.Revision++
-	d.News, d.hint, d.wall, d.refusing = nil, granted, wall, false
+	d.News, d.hint, d.wall, d.caller, d.refusing = nil, granted, wall, cmd.Caller, false
 	answer := d.admit(cmd)
 	d.clean()
 	answer.Seq = cmd.Seq
