@@ -141,6 +141,9 @@ func (m *checking) checkAccess() error {
 		if a.sessions == 0 || a.sessions != sessions[a.name] {
 			return fmt.Errorf("identity %q has %d sessions, its account counts %d", a.name, sessions[a.name], a.sessions)
 		}
+		if current := m.Access().rights; current != nil && a.known == m.Access().revision && a.grants != current.Grants(a.name) {
+			return fmt.Errorf("identity %q has other rights than the policy of revision %d gives", a.name, a.known)
+		}
 		return nil
 	})
 }

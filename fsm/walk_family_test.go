@@ -233,12 +233,6 @@ func (w *walker) reason() string {
 	return "because"
 }
 
-// by returns a command with a verified caller.
-func (w *walker) by(cmd *wire.Command) *wire.Command {
-	cmd.Caller = callerNumber(w.d.Revision)
-	return cmd
-}
-
 // callerNumber returns one of a few callers, one of which comes most often.
 func callerNumber(n uint64) *wire.Caller {
 	identity := []string{"busy", "busy", "busy", "busy", "ann", "busy", "bob"}[n%7]
@@ -249,9 +243,7 @@ func callerNumber(n uint64) *wire.Caller {
 }
 
 // operator returns one of the commands of operators.
-func (w *walker) operator() *wire.Command { return w.by(w.operation()) }
-
-func (w *walker) operation() *wire.Command {
+func (w *walker) operator() *wire.Command {
 	if w.one(20) {
 		return w.recordAct()
 	}
@@ -322,5 +314,5 @@ func (w *walker) restoreBackup() *wire.Command {
 		op.Backup.Token = max(ClockToken(op.ClockUnixMs), w.d.Token) + aYear + uint64(w.roll(2))
 	}
 	w.fillAudit(op)
-	return w.by(&wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}})
+	return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}
 }

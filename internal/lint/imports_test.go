@@ -27,6 +27,7 @@ var layers = []struct {
 	{"fsm", []string{"transport/wire", "fsm/rights"}},
 
 	{"server/status", []string{"transport/wire"}},
+	{"server/internal/access", []string{"fsm/...", "transport/identity", "transport/wire"}},
 	{"server/storage/segment", nil},
 	{"server/storage/stable", []string{"server/storage/segment"}},
 	{"server/storage", []string{"transport/wire", "server/storage/segment", "server/storage/stable"}},
@@ -54,7 +55,6 @@ var layers = []struct {
 	{"server/membership", []string{"fsm", "transport/identity", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/internal/probe", "server/status"}},
 	{"server/internal/handover", []string{"transport/peerport", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/groupcommit", "server/internal/probe", "server/status", "server/storage"}},
 	{"server/replica", []string{"internal/ratelog", "fsm", "transport", "transport/identity", "transport/wire", "transport/peerport", "server/storage", "server/internal/access", "server/internal/advice", "server/internal/alarm", "server/internal/backup", "server/internal/bootstrap", "server/internal/catchup", "server/internal/cluster", "server/internal/command", "server/consistency", "server/internal/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/internal/handover", "server/membership", "server/internal/metrics", "server/internal/notify", "server/internal/peers", "server/internal/probe", "server/internal/retired", "server/status", "server/internal/watch"}},
-	{"server/internal/access", []string{"fsm/...", "transport/identity", "transport/wire"}},
 	{"server/internal/read", []string{"fsm/...", "transport/wire", "server/internal/access"}},
 	{"server/internal/lease", []string{"fsm", "transport/identity", "transport/wire"}},
 	{"server/internal/budget", nil},
@@ -67,7 +67,8 @@ var layers = []struct {
 	{"server/httpapi/pending", nil},
 	{"server/httpapi/listener", []string{"internal/ratelog", "transport", "transport/handshake", "server/internal/budget"}},
 	{"server/httpapi/response", []string{"server/internal/budget"}},
-	{"server/httpapi/forward", []string{"internal/ratelog", "transport", "transport/wire", "transport/wire/wireconnect", "server/httpapi/apierror", "server/httpapi/response"}},
+	{"server/httpapi/forward", []string{"internal/ratelog", "transport/identity", "transport/wire", "transport/wire/wireconnect", "server/httpapi/apierror", "server/httpapi/response"}},
+	{"server/httpapi/callers", []string{"transport/wire", "server/internal/access", "server/httpapi/apierror", "server/httpapi/forward", "server/httpapi/listener"}},
 	{"server/httpapi", []string{"fsm", "transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "transport/wire/wireconnect", "server/internal/health", "server/eventlog", "server/replica", "server/status", "server/internal/read", "server/internal/lease", "server/internal/budget", "server/internal/fairqueue", "internal/ratelog", "server/httpapi/..."}},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 

@@ -13,6 +13,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -182,7 +183,7 @@ func TestEveryProcedureAtTheGate(t *testing.T) {
 // without one.
 func TestEveryRouteAsksForACertificate(t *testing.T) {
 	play(t, func(st *stage) {
-		st.s.cfg.ClientAuth = AuthRequire
+		st.s.callers = callers.New(callers.Config{Source: st.node, ClusterID: st.s.clusterID, Require: true})
 		cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "app"}}
 		shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 		for path, route := range st.s.routes {

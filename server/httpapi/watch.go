@@ -11,6 +11,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
@@ -168,7 +169,7 @@ func (p *chunks) Write(piece []byte) (int, error) {
 // plainJSON handles requests with plain JSON by plain, and all others by streamed.
 func (s *Server) plainJSON(streamed http.Handler, plain func(w http.ResponseWriter, r *http.Request) error) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if !isJSON(r) {
+		if !jsoncodec.IsJSON(r.Header) {
 			streamed.ServeHTTP(w, r)
 			return
 		}
@@ -232,5 +233,5 @@ func decode(r *http.Request, m proto.Message) error {
 	if err != nil {
 		return connect.NewError(connect.CodeInvalidArgument, err)
 	}
-	return check(r.Context(), m)
+	return callers.Check(r.Context(), m)
 }

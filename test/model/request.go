@@ -45,6 +45,9 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	if cmd.Seq < s.mark {
 		return says(wire.Status_STALE)
 	}
+	if d.forbids(s, cmd) {
+		return says(wire.Status_PERMISSION_DENIED) // and not remembered either
+	}
 	final := 0
 	for _, a := range s.shown {
 		if a.Said.Status != wire.Status_QUEUED {
