@@ -81,7 +81,7 @@ func New(cfg Config) (*Server, error) {
 	s.warnings = ratelog.New(s.log)
 	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
-	s.callers = callers.New(callers.Config{Source: cfg.Replica, ClusterID: s.clusterID, Require: cfg.ClientAuth == AuthRequire})
+	s.callers = callers.New(callers.Config{Source: cfg.Replica, ClusterID: s.clusterID, Require: cfg.ClientAuth == AuthRequire, Denials: cfg.Denials})
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err

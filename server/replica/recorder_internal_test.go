@@ -34,7 +34,14 @@ func TestWhatIsRecorded(t *testing.T) {
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
-	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }}
+	var audited []*wire.AuditRecord
+	audit := func(cluster string, records []*wire.AuditRecord) {
+		if cluster == "" {
+			t.Error("audit records of no cluster")
+		}
+		audited = append(audited, records...)
+	}
+	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, audit}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -66,6 +73,11 @@ func TestWhatIsRecorded(t *testing.T) {
 		t.Errorf("an entry that is none, and nobody waits: %v", response)
 	}
 
+	apply(&wire.Entry{Commands: []*wire.Command{opening("c"), adding(), adding()}})
+	if len(audited) != 2 || audited[0].GetId() != 1 || audited[1].GetId() != 2 {
+		t.Errorf("audited %v", audited)
+	}
+
 	cut := func() bool {
 		resp, _ := r.eventLog.Read(w)
 		return resp.Status == wire.Status_COMPACTED
@@ -80,7 +92,16 @@ func TestWhatIsRecorded(t *testing.T) {
 		t.Errorf("a snapshot that is none: %v", err)
 	}
 	terms = 0
+	audited = nil
 	if err := c.Restore(io.NopCloser(&state)); err != nil || !cut() || terms != 1 {
 		t.Errorf("a snapshot: %v", err)
 	}
+	if len(audited) != 2 || audited[1].GetId() != 2 {
+		t.Errorf("audited after a snapshot: %v", audited)
+	}
+}
+
+// adding returns a command that is audited.
+func adding() *wire.Command {
+	return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Member: "n4", Reason: "r"}}}
 }

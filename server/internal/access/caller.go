@@ -22,6 +22,8 @@ type Source interface {
 type Caller struct {
 	origin *wire.Caller
 	source Source
+	// denials gets the refusals of its requests.
+	denials Denials
 	// node is set for another node of the cluster.
 	node bool
 	// known are the present rights, checked those at the last Recheck.
