@@ -98,7 +98,7 @@ func TestAuditLog(t *testing.T) {
 	setup := dial(t, node)
 	policy := &wire.Policy{}
 	for name, token := range tokens {
-		setup.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_CreateToken{CreateToken: &wire.CreateTokenRequest{Name: name, Token: token, Reason: "setup"}}})
+		setup.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_CreateToken{CreateToken: &wire.CreateTokenRequest{Name: name, AuthToken: token, Reason: "setup"}}})
 		policy.Bindings = append(policy.Bindings, &wire.Binding{Identity: name, Roles: []string{map[string]string{"root": "admin", "guest": "reader"}[name]}})
 	}
 	setup.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, Reason: "setup"}}})

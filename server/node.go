@@ -31,6 +31,7 @@ type Node struct {
 	tell   Addresses
 	halted chan error
 
+	certs    *nodeCertificates
 	audit    *auditlog.Log
 	replica  *replica.Replica
 	rpc      *rpc.Server
@@ -83,8 +84,10 @@ func newRegistry() *prometheus.Registry {
 }
 
 // start starts the parts in dependency order.
-func (n *Node) start(ctx context.Context, ports *listeners) error {
-	var err error
+func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
+	if n.certs, err = openCertificates(n.cfg); err != nil {
+		return err
+	}
 	if n.audit, err = auditlog.Open(auditlog.Config{
 		Path: n.cfg.AuditLog, NodeID: n.cfg.ID, ClusterID: n.clusterID, Logger: n.log.Named("audit"), Registry: n.cfg.Registry,
 	}); err != nil {
@@ -146,6 +149,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		SnapshotThreshold:  n.cfg.SnapshotThreshold,
 		TrailingLogs:       n.cfg.TrailingLogs,
 		SnapshotInterval:   n.cfg.SnapshotInterval,
+		CertificateExpiry:  n.certs.expires,
 	}
 	if n.cfg.PeerTLS.Cert != "" {
 		cfg.PeerTLS = &n.cfg.PeerTLS
@@ -167,7 +171,7 @@ func (n *Node) initialCluster() []replica.Peer {
 }
 
 func (n *Node) startRPC(l net.Listener) error {
-	tlsConfig, err := n.cfg.rpcTLS(n.log)
+	tlsConfig, err := n.cfg.rpcTLS(n.certs)
 	if err != nil {
 		return err
 	}
@@ -317,6 +321,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.audit != nil {
 		errs = append(errs, n.audit.Close(ctx))
+	}
+	if n.certs != nil {
+		n.certs.close()
 	}
 	return errors.Join(errs...)
 }

@@ -89,9 +89,9 @@ var probes = map[string]probe{
 	"AccessService/GetPolicy":   {repeats: changesNothing, first: "Prove"},
 	"AccessService/SetPolicy":   {body: `"reason":"r"`, repeats: onceOnly, first: "SetPolicy", good: operated},
 	"AccessService/TestPolicy":  {body: `"identity":"ann","verb":"AUDIT"`, repeats: changesNothing, first: "Prove"},
-	"AccessService/CreateToken": {body: `"name":"ann","token":"ql_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","reason":"r"`, first: "CreateToken"},
+	"AccessService/CreateToken": {body: `"name":"ann","authToken":"ql_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","reason":"r"`, first: "CreateToken"},
 	"AccessService/ListTokens":  {repeats: changesNothing, first: "Prove"},
-	"AccessService/RevokeToken": {body: `"id":"012345678901","reason":"r"`, repeats: onceOnly, first: "RevokeToken", good: operated},
+	"AccessService/RevokeToken": {body: `"tokenId":"012345678901","reason":"r"`, repeats: onceOnly, first: "RevokeToken", good: operated},
 }
 
 // others are the remaining routes, with their method and whether they are open to callers without a

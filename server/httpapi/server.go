@@ -51,7 +51,9 @@ type Server struct {
 	stopNodes   func() // cancels the subscription to connections of other nodes
 	callers     *callers.Callers
 	tls         *tls.Config
-	http        *http.Server
+	// certificates are those of the port, and know which of the callers' are revoked; nil without TLS.
+	certificates *transport.Credentials
+	http         *http.Server
 
 	// life is cancelled by stop when the server starts to close.
 	life     context.Context
@@ -121,7 +123,10 @@ func (s *Server) secure() error {
 			}
 			s.log.Info("using the changed certificates")
 		})
-		if s.tls, err = s.cfg.TLS.ServerConfig(ask, report); err != nil {
+		if s.certificates, err = s.cfg.TLS.Open(report); err == nil {
+			s.tls, err = s.certificates.ServerConfig(ask)
+		}
+		if err != nil {
 			return fmt.Errorf("http port: %w", err)
 		}
 		s.tls.NextProtos = []string{"h2", "http/1.1"}
