@@ -181,6 +181,7 @@ func (n *Node) startRPC(l net.Listener) error {
 		NodeID:          n.cfg.ID,
 		ClusterID:       n.clusterID,
 		TLS:             tlsConfig,
+		Certificates:    n.certs.client,
 		RequireIdentity: n.cfg.TLS.CA != "",
 		Queues:          n.queues,
 		Buffers:         n.buffers,

@@ -303,7 +303,7 @@ func TestTokenCreate(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 	got = execTest(t, f.dialer, strings.Fields("token create ci --reason build -o template={{.token}},{{.id}}")...)
-	if got.out != asked.GetToken()+",3f9c0a71b2d4\n" || got.err != "" {
+	if got.out != asked.GetAuthToken()+",3f9c0a71b2d4\n" || got.err != "" {
 		t.Errorf("%+v", got)
 	}
 	for line, says := range map[string]string{
@@ -329,7 +329,7 @@ func TestTokenCreate(t *testing.T) {
 	}
 	for _, err := range []error{client.ErrUncertain, client.ErrPermissionDenied} {
 		f.access.create = func(req *wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) {
-			token = req.GetToken()
+			token = req.GetAuthToken()
 			return nil, err
 		}
 		got := execTest(t, f.dialer, "token", "create", "ci", "--reason", "r")

@@ -20,6 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/server/internal/read"
@@ -41,7 +42,7 @@ type Server struct {
 	pending     *pending.Requests
 	health      *health.Probe
 	queues      *fairqueue.Queues
-	metrics     *metrics
+	metrics     *response.Metrics
 	warnings    *ratelog.Logger
 	connections *listener.Connections
 	errors      *connect.ErrorWriter
@@ -75,7 +76,7 @@ func New(cfg Config) (*Server, error) {
 		log:     cfg.Logger,
 		replica: cfg.Replica,
 		reader:  read.New(cfg.Replica, maxAnswerBytes),
-		metrics: newMetrics(cfg.Registry),
+		metrics: response.NewMetrics(cfg.Registry),
 		errors:  connect.NewErrorWriter(),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
@@ -83,11 +84,11 @@ func New(cfg Config) (*Server, error) {
 	s.warnings = ratelog.New(s.log)
 	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
-	s.callers = callers.New(callers.Config{Source: cfg.Replica, ClusterID: s.clusterID, Require: cfg.ClientAuth == AuthRequire, Denials: cfg.Denials})
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err
 	}
+	s.callers = s.newCallers()
 	s.http = s.newHTTP()
 	s.nodes = listener.NewNodes()
 	s.stopNodes = cfg.Replica.OnForward(func(conn net.Conn) { go s.nodes.Arrive(conn) })
@@ -138,6 +139,22 @@ func (s *Server) secure() error {
 	return nil
 }
 
+func (s *Server) newCallers() *callers.Callers {
+	cfg := callers.Config{Source: s.replica, ClusterID: s.clusterID, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials}
+	if s.certificates != nil {
+		cfg.Verify = s.certificates.Verify
+	}
+	return callers.New(cfg)
+}
+
+// verifyCertificates ends the requests and the idle connections of callers whose certificate is revoked. It ends all
+// idle connections, because they are cheap to open again.
+func (s *Server) verifyCertificates() {
+	s.callers.VerifyAll()
+	s.http.SetKeepAlivesEnabled(false)
+	s.http.SetKeepAlivesEnabled(true)
+}
+
 func (s *Server) newHTTP() *http.Server {
 	limits := s.cfg.Limits
 	var protocols http.Protocols
@@ -174,6 +191,9 @@ func (s *Server) Serve(l net.Listener) error {
 	defer s.serving.Done()
 	s.serving.Go(func() { _ = s.http.Serve(s.connections.Listen(s.life, s.nodes, nil)) })
 	s.serving.Go(func() { s.callers.Recheck(s.life) })
+	if s.certificates != nil {
+		s.serving.Go(func() { s.certificates.Watch(s.life, s.verifyCertificates) })
+	}
 	err := s.http.Serve(s.connections.Listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("http port: %w", err)

@@ -62,6 +62,8 @@ type Config struct {
 	ClusterID func() string
 	// TLS starts with the first byte of a connection; nil means plaintext.
 	TLS *tls.Config
+	// Certificates know which certificates of clients are revoked; nil without TLS.
+	Certificates *transport.Credentials
 	// RequireIdentity refuses clients without a certificate and without a token.
 	RequireIdentity bool
 	// Tunnels opens and accepts tunnels to the leader for clients; nil disables both.

@@ -3,7 +3,10 @@ package callers
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -43,6 +46,9 @@ func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 	} else {
 		r.Header.Del(forward.HeaderFrom)
 		r.Header.Del(forward.HeaderCaller)
+		if err := c.verify(r.TLS); err != nil {
+			return nil, err
+		}
 		credentials(r, &presented)
 		if c.cfg.Require && presented.Certificate == nil && presented.Token == "" {
 			c.cfg.Denials.Refused(&wire.Caller{Address: r.RemoteAddr}, errNoCredential)
@@ -69,6 +75,8 @@ type Config struct {
 	Source access.Source
 	// ClusterID returns the cluster's id, empty before bootstrap.
 	ClusterID func() string
+	// Verify returns an error for certificates that are revoked; nil without TLS.
+	Verify func(presented []*x509.Certificate) error
 	// Require refuses callers without a certificate and without a token.
 	Require bool
 	// Denials gets the refusals of callers and their requests.
@@ -88,13 +96,15 @@ func New(cfg Config) *Callers { return &Callers{cfg: cfg, all: map[*running]stru
 // running is a request in progress.
 type running struct {
 	caller *access.Caller
+	tls    *tls.ConnectionState
 	cancel context.CancelCauseFunc
 }
 
 // Begin returns the context of a request, which is cancelled when its caller has to go. end ends it.
-func (c *Callers) Begin(ctx context.Context, caller *access.Caller) (_ context.Context, end func()) {
+func (c *Callers) Begin(r *http.Request, caller *access.Caller) (_ context.Context, end func()) {
+	ctx := r.Context()
 	cancellable, cancel := context.WithCancelCause(access.NewContext(ctx, caller))
-	one := &running{caller, cancel}
+	one := &running{caller, r.TLS, cancel}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all[one] = struct{}{}
@@ -122,6 +132,26 @@ func (c *Callers) list() []*running {
 		list = append(list, one)
 	}
 	return list
+}
+
+// verify returns an error if the caller's certificate is revoked.
+func (c *Callers) verify(state *tls.ConnectionState) error {
+	if c.cfg.Verify == nil || state == nil {
+		return nil
+	}
+	if err := c.cfg.Verify(state.PeerCertificates); err != nil {
+		return fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
+	}
+	return nil
+}
+
+// VerifyAll ends the requests of callers whose certificate is revoked.
+func (c *Callers) VerifyAll() {
+	for _, one := range c.list() {
+		if err := c.verify(one.tls); err != nil {
+			one.cancel(err)
+		}
+	}
 }
 
 // Recheck ends the requests of callers that may not go on, until life ends.
