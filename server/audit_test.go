@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -26,6 +27,7 @@ func speakWith(t *testing.T, node *Node, token string) (*speaker, error) {
 	}
 	t.Cleanup(func() { transport.Cut(conn) })
 	reply, r, err := transport.ClientHandshake(bounded(t), conn, &wire.Hello{Agent: "test", AuthToken: token})
+	_ = conn.SetDeadline(time.Now().Add(testTimeout))
 	return &speaker{t: t, conn: conn, reply: reply, r: r, w: transport.NewFrameWriter(conn, transport.DefaultMaxFrame)}, err
 }
 
@@ -86,6 +88,33 @@ func auditLines(t *testing.T, path string) (lines []auditLine) {
 	return lines
 }
 
+// acknowledge is an operator's act that claims another operator.
+func acknowledge() *wire.Request {
+	return &wire.Request{Body: &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: &wire.AcknowledgeAlarmsRequest{Reason: "seen", Operator: "somebody else"}}}
+}
+
+// withRoles creates a token and a binding for an administrator, root, and a reader, guest. It takes three acts.
+func withRoles(t *testing.T, node *Node) (tokens map[string]string) {
+	t.Helper()
+	tokens = map[string]string{"root": identity.NewToken(), "guest": identity.NewToken()}
+	setup := dial(t, node)
+	policy := &wire.Policy{Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "guest", Roles: []string{"reader"}}}}
+	for name, token := range tokens {
+		setup.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_CreateToken{CreateToken: &wire.CreateTokenRequest{Name: name, AuthToken: token, Reason: "setup"}}})
+	}
+	setup.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, Reason: "setup"}}})
+	return tokens
+}
+
+func mustSpeakWith(t *testing.T, node *Node, token string) *speaker {
+	t.Helper()
+	s, err := speakWith(t, node, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
 // TestAuditLog operates a node over both ports, is refused on both, and restarts the node. The file must have each act
 // once, with the verified caller, and few of many denials.
 func TestAuditLog(t *testing.T) {
@@ -94,39 +123,21 @@ func TestAuditLog(t *testing.T) {
 	cfg.Registry = prometheus.NewRegistry()
 	node := open(t, cfg)
 	serving(t, node)
-	tokens := map[string]string{"root": identity.NewToken(), "guest": identity.NewToken()}
-	setup := dial(t, node)
-	policy := &wire.Policy{}
-	for name, token := range tokens {
-		setup.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_CreateToken{CreateToken: &wire.CreateTokenRequest{Name: name, AuthToken: token, Reason: "setup"}}})
-		policy.Bindings = append(policy.Bindings, &wire.Binding{Identity: name, Roles: []string{map[string]string{"root": "admin", "guest": "reader"}[name]}})
-	}
-	setup.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, Reason: "setup"}}})
-
-	acknowledge := func() *wire.Request {
-		return &wire.Request{Body: &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: &wire.AcknowledgeAlarmsRequest{Reason: "seen", Operator: "somebody else"}}}
-	}
-	root, err := speakWith(t, node, tokens["root"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	root.expect(wire.Status_OK, acknowledge())
+	tokens := withRoles(t, node)
+	mustSpeakWith(t, node, tokens["root"]).expect(wire.Status_OK, acknowledge())
 	if code := post(t, node, tokens["root"], "ClusterService/AcknowledgeAlarms", `{"reason":"seen"}`); code != http.StatusOK {
 		t.Errorf("root over HTTP: %d", code)
 	}
-	guest, err := speakWith(t, node, tokens["guest"])
-	if err != nil {
-		t.Fatal(err)
-	}
+	guest := mustSpeakWith(t, node, tokens["guest"])
 	const denials = 40
 	for range denials {
 		guest.expect(wire.Status_PERMISSION_DENIED, acknowledge())
 	}
-	if code := post(t, node, tokens["guest"], "OperatorService/ListAudit", `{}`); code != http.StatusForbidden {
-		t.Errorf("guest over HTTP: %d", code)
-	}
-	if code := post(t, node, tokens["guest"], "LockService/Watch", `{"audit":true}`); code != http.StatusForbidden {
-		t.Errorf("guest watches over HTTP: %d", code)
+	for _, body := range []string{"OperatorService/ListAudit {}", `LockService/Watch {"audit":true}`} {
+		procedure, body, _ := strings.Cut(body, " ")
+		if code := post(t, node, tokens["guest"], procedure, body); code != http.StatusForbidden {
+			t.Errorf("guest over HTTP: %d", code)
+		}
 	}
 	if _, err := speakWith(t, node, identity.NewToken()); err == nil {
 		t.Error("an unknown token was accepted")
@@ -142,14 +153,16 @@ func TestAuditLog(t *testing.T) {
 	cfg.Registry = nil
 	node = open(t, cfg)
 	serving(t, node)
-	if root, err = speakWith(t, node, tokens["root"]); err != nil {
-		t.Fatal(err)
-	}
-	root.expect(wire.Status_OK, acknowledge())
+	mustSpeakWith(t, node, tokens["root"]).expect(wire.Status_OK, acknowledge())
 	shut(t, node)
+	checkAuditLog(t, cfg.AuditLog, denials/2)
+}
 
+// checkAuditLog checks the file of TestAuditLog, which has at most so many denials of guest.
+func checkAuditLog(t *testing.T, path string, most int) {
+	t.Helper()
 	id, refused := 0, map[string]int{}
-	for _, l := range auditLines(t, cfg.AuditLog) {
+	for _, l := range auditLines(t, path) {
 		switch l.Kind {
 		case "ACT":
 			if id++; l.ID != strconv.Itoa(id) {
@@ -168,11 +181,31 @@ func TestAuditLog(t *testing.T) {
 	if id != 6 {
 		t.Errorf("%d acts, want 6", id)
 	}
-	if n := refused["PERMISSION_DENIED"]; n == 0 || n > denials/2 {
-		t.Errorf("%d of %d denials are written", n, denials)
+	if n := refused["PERMISSION_DENIED"]; n == 0 || n > most {
+		t.Errorf("%d denials of guest are written", n)
 	}
 	if refused["UNAUTHENTICATED"] == 0 {
 		t.Error("no refused caller is written")
+	}
+}
+
+// TestAuditIsWatched verifies that a watch of the audit log gets an act with its caller.
+func TestAuditIsWatched(t *testing.T) {
+	node := open(t, quick(t))
+	serving(t, node)
+	tokens := withRoles(t, node)
+	watcher := mustSpeakWith(t, node, tokens["root"])
+	watcher.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{Audit: true}}})
+	mustSpeakWith(t, node, tokens["root"]).expect(wire.Status_OK, acknowledge())
+	for {
+		events := watcher.push().GetWatch().GetResponse().GetEvents()
+		if len(events) == 0 {
+			continue // progress
+		}
+		if r := events[0].GetAudit(); len(events) != 1 || r.GetId() != 4 || r.GetCaller().GetIdentity() != "root" || r.GetOperator() != "somebody else" {
+			t.Errorf("the watch got %v", events)
+		}
+		return
 	}
 }
 

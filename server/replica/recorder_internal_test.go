@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,14 +35,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
-	var audited []*wire.AuditRecord
-	audit := func(cluster string, records []*wire.AuditRecord) {
-		if cluster == "" {
-			t.Error("audit records of no cluster")
-		}
-		audited = append(audited, records...)
-	}
-	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, audit}
+	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, func(string, []*wire.AuditRecord) {}}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -73,11 +67,6 @@ func TestWhatIsRecorded(t *testing.T) {
 		t.Errorf("an entry that is none, and nobody waits: %v", response)
 	}
 
-	apply(&wire.Entry{Commands: []*wire.Command{opening("c"), adding(), adding()}})
-	if len(audited) != 2 || audited[0].GetId() != 1 || audited[1].GetId() != 2 {
-		t.Errorf("audited %v", audited)
-	}
-
 	cut := func() bool {
 		resp, _ := r.eventLog.Read(w)
 		return resp.Status == wire.Status_COMPACTED
@@ -92,12 +81,40 @@ func TestWhatIsRecorded(t *testing.T) {
 		t.Errorf("a snapshot that is none: %v", err)
 	}
 	terms = 0
-	audited = nil
 	if err := c.Restore(io.NopCloser(&state)); err != nil || !cut() || terms != 1 {
 		t.Errorf("a snapshot: %v", err)
 	}
-	if len(audited) != 2 || audited[1].GetId() != 2 {
-		t.Errorf("audited after a snapshot: %v", audited)
+}
+
+// TestAuditRecordsAreHandedOver applies audited commands and restores a snapshot. The node's audit log gets the records
+// of the former, and all of the latter.
+func TestAuditRecordsAreHandedOver(t *testing.T) {
+	r := governing(t)
+	var audited []uint64
+	audit := func(cluster string, records []*wire.AuditRecord) {
+		if cluster == "" {
+			t.Error("audit records of no cluster")
+		}
+		for _, r := range records {
+			audited = append(audited, r.GetId())
+		}
+	}
+	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(uint64) {}, func() bool { return false }, audit}
+	data, err := proto.Marshal(&wire.Entry{Commands: []*wire.Command{opening("a"), adding(), adding()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Apply(&raft.Log{Index: r.machine.AppliedIndex() + 1, Data: data})
+	if !slices.Equal(audited, []uint64{1, 2}) {
+		t.Errorf("audited %v", audited)
+	}
+	var state bytes.Buffer
+	if err := r.machine.Fork().WriteSnapshot(&state); err != nil {
+		t.Fatal(err)
+	}
+	audited = nil
+	if err := c.Restore(io.NopCloser(&state)); err != nil || !slices.Equal(audited, []uint64{1, 2}) {
+		t.Errorf("audited after a snapshot: %v, %v", audited, err)
 	}
 }
 

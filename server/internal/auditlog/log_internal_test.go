@@ -241,7 +241,7 @@ func TestForeignFilesAreKept(t *testing.T) {
 }
 
 // TestRecordsOfASnapshot verifies that only records that the file lacks are written, that missing ones are reported,
-// and that another cluster's records start anew.
+// and that another cluster's records start again.
 func TestRecordsOfASnapshot(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	l, _ := opened(t, path)
