@@ -30,6 +30,8 @@ type Node struct {
 	bound  Addresses
 	tell   Addresses
 	halted chan error
+	// certified is the cluster that the node's peer certificate names, empty without one.
+	certified string
 
 	certs    *nodeCertificates
 	audit    *auditlog.Log
@@ -114,8 +116,8 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 }
 
 func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
-	clusterID, err := n.cfg.certifiedCluster()
-	if err != nil {
+	var err error
+	if n.certified, err = n.cfg.certifiedCluster(); err != nil {
 		return err
 	}
 	cfg := replica.Config{
@@ -124,7 +126,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		SegmentBytes:       n.cfg.LogSegmentBytes,
 		Advertise:          replica.Addresses(n.tell),
 		Cluster:            n.initialCluster(),
-		ClusterID:          clusterID,
+		ClusterID:          n.certified,
 		Level:              n.cfg.Level,
 		Version:            n.cfg.Version,
 		HeartbeatTimeout:   n.cfg.HeartbeatTimeout,
@@ -176,19 +178,20 @@ func (n *Node) startRPC(l net.Listener) error {
 		return err
 	}
 	cfg := rpc.Config{
-		Listener:        l,
-		Replica:         n.replica,
-		NodeID:          n.cfg.ID,
-		ClusterID:       n.clusterID,
-		TLS:             tlsConfig,
-		Certificates:    n.certs.client,
-		RequireIdentity: n.cfg.TLS.CA != "",
-		Queues:          n.queues,
-		Buffers:         n.buffers,
-		Limits:          n.cfg.Limits,
-		Denials:         n.audit.Deny,
-		Logger:          n.log.Named("rpc"),
-		Registry:        n.cfg.Registry,
+		Listener:         l,
+		Replica:          n.replica,
+		NodeID:           n.cfg.ID,
+		ClusterID:        n.clusterID,
+		TLS:              tlsConfig,
+		Certificates:     n.certs.client,
+		RequireIdentity:  n.cfg.TLS.CA != "",
+		CertifiedCluster: n.certified,
+		Queues:           n.queues,
+		Buffers:          n.buffers,
+		Limits:           n.cfg.Limits,
+		Denials:          n.audit.Deny,
+		Logger:           n.log.Named("rpc"),
+		Registry:         n.cfg.Registry,
 	}
 	if !n.cfg.NoTunnels {
 		cfg.Tunnels = n.replica
@@ -204,16 +207,17 @@ func (n *Node) clusterID() (id string) {
 
 func (n *Node) startHTTP(l net.Listener) error {
 	cfg := httpapi.Config{
-		NodeID:     n.cfg.ID,
-		Replica:    n.replica,
-		ClientAuth: httpapi.ClientAuth(n.cfg.clientAuth()),
-		TLS:        n.cfg.TLS,
-		Denials:    n.audit.Deny,
-		Logger:     n.log.Named("httpapi"),
-		Registry:   n.cfg.Registry,
-		Queues:     n.queues,
-		Buffers:    n.buffers,
-		Limits:     n.cfg.HTTPLimits,
+		NodeID:           n.cfg.ID,
+		Replica:          n.replica,
+		ClientAuth:       httpapi.ClientAuth(n.cfg.clientAuth()),
+		CertifiedCluster: n.certified,
+		TLS:              n.cfg.TLS,
+		Denials:          n.audit.Deny,
+		Logger:           n.log.Named("httpapi"),
+		Registry:         n.cfg.Registry,
+		Queues:           n.queues,
+		Buffers:          n.buffers,
+		Limits:           n.cfg.HTTPLimits,
 	}
 	server, err := httpapi.New(cfg)
 	if err != nil {

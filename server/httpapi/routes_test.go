@@ -183,7 +183,7 @@ func TestEveryProcedureAtTheGate(t *testing.T) {
 // without one.
 func TestEveryRouteAsksForACertificate(t *testing.T) {
 	play(t, func(st *stage) {
-		st.s.callers = callers.New(callers.Config{Source: st.node, ClusterID: st.s.clusterID, Require: true})
+		st.s.callers = callers.New(callers.Config{Source: st.node, Require: true})
 		cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "app"}}
 		shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 		for path, route := range st.s.routes {

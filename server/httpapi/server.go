@@ -14,7 +14,6 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
@@ -140,7 +139,7 @@ func (s *Server) secure() error {
 }
 
 func (s *Server) newCallers() *callers.Callers {
-	cfg := callers.Config{Source: s.replica, ClusterID: s.clusterID, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials}
+	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials}
 	if s.certificates != nil {
 		cfg.Verify = s.certificates.Verify
 	}
@@ -235,12 +234,6 @@ func (s *Server) Close(ctx context.Context) error {
 		s.queues.Close()
 	}
 	return err
-}
-
-// clusterID returns the id of the cluster, empty before bootstrap.
-func (s *Server) clusterID() (id string) {
-	s.replica.View(func(m *fsm.Machine) { id = m.ClusterID() })
-	return id
 }
 
 func (s *Server) isClosing() bool { return s.life.Err() != nil }

@@ -37,7 +37,7 @@ func (s *Server) authenticate(l *link, hello *wire.Hello) (*access.Caller, *wire
 		s.cfg.Denials.Refused(&wire.Caller{Address: presented.Address}, errNoCredential)
 		return nil, goodbyeFor(errNoCredential)
 	}
-	caller, err := access.Authenticate(s.cfg.Replica, s.cfg.ClusterID(), presented)
+	caller, err := access.Authenticate(s.cfg.Replica, s.cfg.CertifiedCluster, presented)
 	if err != nil {
 		return nil, goodbyeFor(err)
 	}

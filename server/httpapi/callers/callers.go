@@ -55,7 +55,7 @@ func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 			return nil, errNoCredential
 		}
 	}
-	return access.Authenticate(c.cfg.Source, c.cfg.ClusterID(), presented)
+	return access.Authenticate(c.cfg.Source, c.cfg.Cluster, presented)
 }
 
 // credentials adds what the caller presented itself.
@@ -73,8 +73,8 @@ func credentials(r *http.Request, presented *access.Presented) {
 type Config struct {
 	// Source is the node's applied state.
 	Source access.Source
-	// ClusterID returns the cluster's id, empty before bootstrap.
-	ClusterID func() string
+	// Cluster is the cluster that client certificates must name; empty if they may name any.
+	Cluster string
 	// Verify returns an error for certificates that are revoked; nil without TLS.
 	Verify func(presented []*x509.Certificate) error
 	// Require refuses callers without a certificate and without a token.

@@ -40,7 +40,7 @@ type Presented struct {
 // tokenCredential and certificateCredential begin the credential of a caller.
 const tokenCredential = "token "
 
-// Authenticate verifies a caller and returns it. cluster is the cluster's id, empty if it is not known yet. It returns
+// Authenticate verifies a caller and returns it. cluster is the cluster that certificates must name, empty if any. It returns
 // ErrUnauthenticated or ErrNoRole.
 func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
 	origin, err := verify(source.Access(), cluster, p)
