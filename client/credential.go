@@ -103,15 +103,16 @@ func refusalOf(err error) error {
 	return nil
 }
 
-// refused fails the requests that belong to no session and that a caller waits for. Sessions continue to connect
-// until their TTL has passed, in case the credential is replaced or the policy changes.
+// refused fails the requests that a caller waits for. Those of sessions are not in these lists while there is no
+// connection: a session continues to connect until its TTL has passed, in case the credential is replaced or the
+// policy changes.
 func (n *connector) refused(refusal error) {
 	n.refusal = refusal
 	n.client.note(slog.LevelError, "credential refused", "err", refusal)
 	for _, l := range []*callList{&n.client.urgent, &n.client.ready, &n.client.anywhere} {
 		for i := l.n; i > 0 && l.head != nil; i-- {
 			k := l.pop()
-			if k.session != nil || k.done == nil && k.kind != kindWatch {
+			if k.done == nil && k.kind != kindWatch {
 				l.push(k)
 				continue
 			}

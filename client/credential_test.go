@@ -109,7 +109,7 @@ func TestTokenIsPresented(t *testing.T) {
 				ok(t, os.WriteFile(c.cfg.AuthTokenFile, []byte(second), 0o600))
 				f.set(func() { f.admit = accepting(second) })
 			}
-			ok(t, mustLock(t, s, "x").Unlock(t.Context()))
+			ok(t, mustLock(t, s, "x").Unlock(withTimeout(t, time.Hour)))
 			if len(f.hellos) < 2 {
 				t.Errorf("%s: %d connections", name, len(f.hellos))
 			}
@@ -117,7 +117,7 @@ func TestTokenIsPresented(t *testing.T) {
 	}
 	authenticated(t, 2, func(c *Config) { c.AuthToken = first }, func(t *testing.T, f *fake, c *Client) {
 		f.set(func() { f.node("n2").tunnels = true })
-		_, err := c.NewSession(t.Context(), SessionOptions{TTL: 5 * time.Second})
+		_, err := c.NewSession(withTimeout(t, time.Hour), SessionOptions{TTL: 5 * time.Second})
 		ok(t, err)
 		f.block("n1")
 		time.Sleep(4 * time.Second)
@@ -212,7 +212,7 @@ func TestRefusedClient(t *testing.T) {
 			}
 			for name, call := range calls {
 				began := time.Now()
-				err := call(t.Context())
+				err := call(withTimeout(t, time.Hour))
 				if !errors.Is(err, want) || errors.Is(err, ErrUncertain) {
 					t.Errorf("%s: %v, want %v", name, err, want)
 				}
@@ -222,8 +222,16 @@ func TestRefusedClient(t *testing.T) {
 				withoutToken(t, "the error", err.Error())
 			}
 			f.set(func() { f.admit = nil })
-			_, err := c.VerifyToken(t.Context(), "x", 1)
+			_, err := c.VerifyToken(withTimeout(t, time.Hour), "x", 1)
 			ok(t, err)
+			for _, id := range []string{"n1", "n2", "n3"} {
+				f.set(func() { f.node(id).down = true })
+				f.cut(id)
+			}
+			synctest.Wait()
+			if _, err = c.VerifyToken(withTimeout(t, time.Second), "x", 1); errors.Is(err, want) || !errors.Is(err, ErrUnavailable) {
+				t.Errorf("an unreachable cluster: %v", err)
+			}
 		})
 	}
 }
@@ -239,7 +247,7 @@ func TestRefusedByOneNode(t *testing.T) {
 			}
 			return accepting(second)(hello)
 		}
-		_, err := c.VerifyToken(t.Context(), "x", 1)
+		_, err := c.VerifyToken(withTimeout(t, time.Hour), "x", 1)
 		ok(t, err)
 	})
 }
@@ -255,9 +263,11 @@ func TestSessionOfARefusedClient(t *testing.T) {
 		supervised, losses := supervise(t, c, false)
 		f.set(func() { f.admit = accepting(second) })
 		f.leave("n1", wire.Goodbye_UNAUTHENTICATED)
-		waiting := lockSoon(t.Context(), s, "y")
-		going := soon(func(ctx context.Context) (*Hold, error) { return supervised.Lock(ctx, "z") }, t.Context())
-		time.Sleep(14 * time.Second)
+		waiting := lockSoon(withTimeout(t, time.Hour), s, "y")
+		going := soon(func(ctx context.Context) (*Hold, error) { return supervised.Lock(ctx, "z") }, withTimeout(t, time.Hour))
+		_, err := s.Lock(withTimeout(t, time.Second), "w")
+		wantErr(t, err, context.DeadlineExceeded, ErrUnauthenticated)
+		time.Sleep(13 * time.Second)
 		ok(t, s.Err())
 		time.Sleep(time.Minute)
 		wantErr(t, s.Err(), ErrExpired, ErrUnauthenticated)
@@ -268,8 +278,8 @@ func TestSessionOfARefusedClient(t *testing.T) {
 		got := <-going
 		ok(t, got.err)
 		wantErr(t, (*losses)[0].Reason, ErrExpired, ErrUnauthenticated)
-		ok(t, got.hold.Unlock(t.Context()))
-		ok(t, supervised.Close(t.Context()))
+		ok(t, got.hold.Unlock(withTimeout(t, time.Hour)))
+		ok(t, supervised.Close(withTimeout(t, time.Hour)))
 	})
 }
 
@@ -278,9 +288,15 @@ func TestRightsThatChange(t *testing.T) {
 	authenticated(t, 1, func(c *Config) { c.AuthToken = first }, func(t *testing.T, f *fake, c *Client) {
 		s := f.session(c)
 		hold := mustLock(t, s, "x")
+		f.intercept = func(_ *fakeConn, req *wire.Request) bool { return req.GetVerifyToken() != nil }
+		reading := make(chan error, 1)
+		go func() { reading <- errorOf(c.VerifyToken(withTimeout(t, time.Hour), "x", 1)) }()
+		synctest.Wait()
+		f.set(func() { f.intercept = nil })
 		f.leave("n1", wire.Goodbye_PERMISSION_DENIED)
-		ok(t, mustLock(t, s, "y").Unlock(t.Context()))
-		ok(t, hold.Unlock(t.Context()))
+		ok(t, <-reading)
+		ok(t, mustLock(t, s, "y").Unlock(withTimeout(t, time.Hour)))
+		ok(t, hold.Unlock(withTimeout(t, time.Hour)))
 		if n := f.count(attaches); n != 1 {
 			t.Errorf("the session was attached %d times", n)
 		}
@@ -297,9 +313,9 @@ func TestRefusedAfterTheHello(t *testing.T) {
 			}()
 			return true
 		}
-		_, err := c.VerifyToken(t.Context(), "x", 1)
+		_, err := c.VerifyToken(withTimeout(t, time.Hour), "x", 1)
 		wantErr(t, err, ErrPermissionDenied)
-		_, err = c.AcquireLease(t.Context(), Names("x"))
+		_, err = c.AcquireLease(withTimeout(t, time.Hour), Names("x"))
 		wantErr(t, err, ErrPermissionDenied, ErrUncertain)
 	})
 }
@@ -309,7 +325,7 @@ func TestWaitWithoutTheRight(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s, other := f.session(c), f.session(c)
 		hold := mustLock(t, s, "x")
-		waiting := lockSoon(t.Context(), other, "x")
+		waiting := lockSoon(withTimeout(t, time.Hour), other, "x")
 		f.set(func() {
 			for _, k := range f.service.claims() {
 				if !k.held {
@@ -318,7 +334,7 @@ func TestWaitWithoutTheRight(t *testing.T) {
 			}
 		})
 		wantErr(t, (<-waiting).err, ErrPermissionDenied)
-		ok(t, hold.Unlock(t.Context()))
+		ok(t, hold.Unlock(withTimeout(t, time.Hour)))
 		ok(t, other.Err())
 	})
 }
@@ -339,14 +355,14 @@ func TestCreateTokenIsRepeated(t *testing.T) {
 			}
 			return true
 		}
-		created, err := wirecall.Of(c).CreateToken(t.Context(), &wire.CreateTokenRequest{Name: "ci", AuthToken: first})
+		created, err := wirecall.Of(c).CreateToken(withTimeout(t, time.Hour), &wire.CreateTokenRequest{Name: "ci", AuthToken: first})
 		ok(t, err)
 		if created.GetToken().GetId() != "7" || len(secrets) != 2 || secrets[0] != first || secrets[1] != first {
 			t.Errorf("%v after %d requests", created, len(secrets))
 		}
 		_, err = wirecall.Of(c).CreateToken(withTimeout(t, time.Second), &wire.CreateTokenRequest{Name: "ci", AuthToken: second})
 		wantErr(t, err, context.DeadlineExceeded, ErrUncertain)
-		_, err = wirecall.Of(c).CreateToken(t.Context(), &wire.CreateTokenRequest{Name: "ci", AuthToken: second + poison})
+		_, err = wirecall.Of(c).CreateToken(withTimeout(t, time.Hour), &wire.CreateTokenRequest{Name: "ci", AuthToken: second + poison})
 		wantErr(t, err, ErrInvalidArgument)
 		withoutToken(t, "the error", err.Error())
 	})

@@ -54,7 +54,7 @@ func checkValue(field protoreflect.FieldDescriptor, value protoreflect.Value) er
 		return checkMessage(value.Message())
 	case protoreflect.StringKind:
 		switch err := checkText(field, value.String()); {
-		case err != nil && field.FullName() == "quorumlock.v1.CreateTokenRequest.token":
+		case err != nil && field.Name() == "auth_token":
 			return invalid("%v", err) // a secret
 		case err != nil:
 			return refusedText(err, value.String())
@@ -89,7 +89,7 @@ var whatTexts = map[string]string{
 	"LockRule.prefix":              "the prefix of a rule",
 	"Binding.roles":                "the role of a binding",
 	"CreateTokenRequest.name":      "the identity of the token",
-	"RevokeToken.id":               "the token's id",
+	"RevokeToken.token_id":         "the token's id",
 }
 
 // refusedText adds the beginning of the text to the reason why it was refused.

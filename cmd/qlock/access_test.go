@@ -45,7 +45,7 @@ func writeFile(t *testing.T, name, text string) string {
 func TestPolicyFileIsRead(t *testing.T) {
 	odd := examplePolicy()
 	odd.Bindings = append(odd.Bindings, &wire.Binding{Identity: "cn:a \u202eb\u2028 \\u0041 'é' \"x\": #1", Roles: []string{"user"}},
-		&wire.Binding{Identity: "42", Roles: []string{"reader"}}, &wire.Binding{Identity: "*", Roles: []string{"reader"}}, &wire.Binding{Identity: "true", Roles: []string{"reader"}})
+		&wire.Binding{Identity: "a\u202eb", Roles: []string{"user"}}, &wire.Binding{Identity: "42", Roles: []string{"reader"}}, &wire.Binding{Identity: "*", Roles: []string{"reader"}}, &wire.Binding{Identity: "true", Roles: []string{"reader"}})
 	for name, policy := range map[string]*wire.Policy{"the example": examplePolicy(), "odd texts": odd} {
 		f := answering(t)
 		f.access.policy = always[*wire.GetPolicyRequest](&wire.GetPolicyResponse{Policy: policy, Revision: 7})
@@ -222,6 +222,7 @@ func TestPolicyRemove(t *testing.T) {
 func TestPolicyWarnings(t *testing.T) {
 	reader := &wire.Policy{Bindings: []*wire.Binding{{Identity: "*", Roles: []string{"reader"}}}}
 	mine := &wire.Policy{Bindings: []*wire.Binding{{Identity: "alice", Roles: []string{"admin"}}}}
+	part := &wire.Policy{Bindings: []*wire.Binding{{Identity: "*", Roles: []string{"reader"}}, {Identity: "ci-*", Roles: []string{"reader"}}, {Identity: "alice", Roles: []string{"admin"}}}}
 	other := &wire.Policy{Bindings: []*wire.Binding{{Identity: "bob", Roles: []string{"admin"}}}}
 	for name, test := range map[string]struct {
 		before, after *wire.Policy
@@ -230,6 +231,7 @@ func TestPolicyWarnings(t *testing.T) {
 		"the first":        {nil, mine, []string{"--- no policy", "there is no policy yet", "alice gains admin"}, []string{"you, alice", "will refuse"}},
 		"nobody's":         {mine, reader, []string{"the cluster will refuse it", "you, alice, could not", "alice gains reader", "* gains reader", "alice loses admin"}, nil},
 		"another's":        {mine, other, []string{"you, alice, could not", "bob gains admin"}, []string{"will refuse"}},
+		"a part of *":      {reader, part, []string{"alice gains admin"}, []string{"ci-* gains"}},
 		"without a change": {mine, mine, []string{"the policy is the same"}, []string{"WARNING"}},
 	} {
 		f, _ := changing(t, test.before)

@@ -358,7 +358,7 @@ func TestBinaryTLS(t *testing.T) {
 	want(t, lost(), 64, "does not accept the client certificate")
 	want(t, qlock(t, n.addr, append([]string{"status"}, with...)...), 0, "")
 	want(t, qlock(t, n.addr, "status", "--timeout", "300ms"), 64, "uses TLS: give its ca.crt with --cacert")
-	want(t, qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt")), 64, "wants a client certificate: give --cert and --key")
+	want(t, qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt")), 78, "requires a client certificate of its CA, or a token; give a valid token with --auth-token-file, or a certificate with --cert and --key")
 }
 
 func TestBinaryBashCompletesLockNames(t *testing.T) {

@@ -50,7 +50,7 @@ func TestOperatorsHitOneHold(t *testing.T) {
 		return nil, client.ErrNotHeld
 	}
 	for line, want := range map[string]string{
-		"force-release orders/42 --token 5 --reason x":         "token 5 does not hold orders/42; web1/4242 refund does, with token 4611686018427387921",
+		"force-release orders/42 --token 5 --reason x":         "token 5 does not hold orders/42; billing (web1/4242 refund) does, with token 4611686018427387921",
 		"force-release orders/42 --token 5 --dry-run":          "token 5 does not hold orders/42",
 		"force-release shared --token 31 --hold 61 --reason x": "see qlock show",
 		"force-release pool --token 5 --reason x":              "give its --hold too",

@@ -100,7 +100,8 @@ func (p *policyPlan) compare(current *wire.Policy) error {
 	}
 	held := map[string][]string{} // identities by role
 	for _, identity := range identities(current, p.next) {
-		had, has := rolesOf(before, current, identity), rolesOf(after, p.next, identity)
+		// A pattern has the roles of all patterns that match it: they match whatever it matches.
+		had, has := before.RolesOf(identity), after.RolesOf(identity)
 		if gained := minus(has, had); len(gained) > 0 {
 			p.Gains = append(p.Gains, roleChange{identity, gained})
 		}
@@ -136,19 +137,6 @@ func identities(policies ...*wire.Policy) (names []string) {
 	}
 	slices.Sort(names)
 	return slices.Compact(names)
-}
-
-// rolesOf returns the roles of an identity, including those from patterns, or those of a pattern itself.
-func rolesOf(compiled *rights.Policy, policy *wire.Policy, identity string) []string {
-	if !strings.Contains(identity, "*") {
-		return compiled.RolesOf(identity)
-	}
-	for _, b := range policy.GetBindings() {
-		if b.GetIdentity() == identity {
-			return slices.Compact(slices.Sorted(slices.Values(b.GetRoles())))
-		}
-	}
-	return nil
 }
 
 func roleNamed(policy *wire.Policy, name string) *wire.Role {

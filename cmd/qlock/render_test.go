@@ -397,7 +397,7 @@ func TestGlobalFlagsComeFromTheEnvironment(t *testing.T) {
 		if name == "version" {
 			continue
 		}
-		want := "[$QLOCK_" + strings.ToUpper(name) + "]"
+		want := "[$QLOCK_" + strings.ToUpper(strings.ReplaceAll(name, "-", "_")) + "]"
 		if !strings.Contains(fmt.Sprint(f), want) {
 			t.Errorf("--%s does not say %s", name, want)
 		}

@@ -205,6 +205,8 @@ func eventLine(e *wire.Event, owner string) string {
 	add(e.GetToken() != 0, "token %d", e.GetToken())
 	add(e.GetHoldId() != 0, "hold %d", e.GetHoldId())
 	add(e.GetSessionId() != 0, "%s", owner)
+	identity := printable(e.GetIdentity())
+	add(identity != "" && !strings.HasPrefix(owner, identity+" ("), "of %s", identity)
 	add(e.GetMaxHoldMs() > 0, "for %s", ttl(e.GetMaxHoldMs()))
 	add(e.GetLockDelayMs() > 0, "for %s", ttl(e.GetLockDelayMs()))
 	add(e.GetTtlMs() > 0, "ttl %s", ttl(e.GetTtlMs()))

@@ -44,7 +44,7 @@ func (s *scripted) Close() { s.closed = true }
 // events returns one event of every kind.
 func events() []*wire.Event {
 	return []*wire.Event{
-		{Type: wire.Event_SESSION_OPENED, Revision: 301, SessionId: 9, TtlMs: 15_000, Generation: 1},
+		{Type: wire.Event_SESSION_OPENED, Identity: "billing", Revision: 301, SessionId: 9, TtlMs: 15_000, Generation: 1},
 		{Type: wire.Event_QUEUED, Revision: 302, Lock: "orders/42", SessionId: 9, HoldId: 211, WaitForever: true, Mode: wire.Mode_EXCLUSIVE},
 		{Type: wire.Event_GRANTED, Revision: 303, Lock: "a\x1b[1m", Locks: []string{"a\x1b[1m", "b"}, SessionId: 9, HoldId: 212, Token: 1 << 62, Mode: wire.Mode_SHARED, MaxHoldMs: 60_000},
 		{Type: wire.Event_GRANTED, Revision: 304, Lock: "a", SessionId: 9, HoldId: 212, Token: 1<<62 + 1, Mode: wire.Mode_EXCLUSIVE, Upgrade: true, Waited: true},

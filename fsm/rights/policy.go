@@ -202,9 +202,10 @@ func matches(pattern, identity string) bool {
 	return strings.HasSuffix(rest, last)
 }
 
-// RolesOf returns the names of the roles of an identity, sorted.
+// RolesOf returns the names of the roles of an identity, sorted. The empty identity, which stands for a command that
+// nobody sent, has none, whatever the patterns.
 func (c *Policy) RolesOf(identity string) []string {
-	if c == nil {
+	if c == nil || identity == "" {
 		return nil
 	}
 	names := slices.Clone(c.exact[identity])
