@@ -59,7 +59,7 @@ func TestConstantsAreThoseOfTheSchema(t *testing.T) {
 		not    []string
 	}{
 		"Status":    {wire.Status_Code_name, "Status", []string{"UNSPECIFIED", "OK", "GRANTED", "QUEUED", "NOT_ATTACHED"}},
-		"EventType": {wire.Event_Type_name, "", []string{"UNSPECIFIED"}},
+		"EventType": {wire.Event_Type_name, "", []string{"UNSPECIFIED", "AUDITED"}}, // see admin.WatchAudit
 		"Mode":      {wire.Mode_name, "", []string{"MODE_UNSPECIFIED"}},
 	} {
 		have := constants(t, typeName)
@@ -115,6 +115,8 @@ func filled(m protoreflect.Message) {
 			m.Set(field, protoreflect.ValueOfString("a"))
 		case field.Kind() == protoreflect.BoolKind:
 			m.Set(field, protoreflect.ValueOfBool(true))
+		case field.Kind() == protoreflect.BytesKind:
+			m.Set(field, protoreflect.ValueOfBytes([]byte{7}))
 		case field.Kind() == protoreflect.EnumKind:
 			m.Set(field, protoreflect.ValueOfEnum(1))
 		case field.Kind() == protoreflect.Int32Kind:
@@ -146,7 +148,7 @@ func TestOwnTypesAreComplete(t *testing.T) {
 		to      any
 		leftOut []string // with no meaning for a user
 	}{
-		{event, eventsOf([]*wire.Event{event})[0], []string{"seq", "generation", "digest", "wait_forever"}},
+		{event, eventsOf([]*wire.Event{event})[0], []string{"seq", "generation", "digest", "wait_forever", "audit"}},
 		{info, clientInfoOf(info), nil},
 		{step, deadlock.Cycle[0], []string{"wait_id"}},
 	} {

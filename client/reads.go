@@ -11,6 +11,9 @@ func init() {
 	wirecall.Do = func(ctx context.Context, c any, kind wirecall.Kind, request *wire.Request) (*wire.Response, error) {
 		return c.(*Client).do(ctx, kind, request)
 	}
+	wirecall.WatchAudit = func(ctx context.Context, c any, lineage string, revision uint64) wirecall.Closer {
+		return c.(*Client).startWatcher(ctx, &Watcher{audit: true, what: WatchOptions{After: Position{lineage, revision}}})
+	}
 	wirecall.Next = func(ctx context.Context, w any) (wirecall.Batch, error) {
 		b, err := w.(*Watcher).next(ctx)
 		return wirecall.Batch{Events: b.events, Lineage: b.position.Lineage, Revision: b.position.Revision}, err

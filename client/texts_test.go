@@ -80,6 +80,11 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 			_, err := w.Next(ctx)
 			return err
 		},
+		"Calls.WatchAudit": func(text string) error {
+			w := wirecall.Of(c).WatchAudit(ctx, text, 7)
+			defer w.Close()
+			return errorOf(w.Next(ctx))
+		},
 		"Client.Observe": func(text string) error {
 			for range c.Observe(ctx, text) {
 			}

@@ -45,6 +45,7 @@ type Batch struct {
 type Watcher struct {
 	client *Client
 	what   WatchOptions
+	audit  bool          // watches audit records instead
 	wake   chan struct{} // holds one token when there is something for Next
 	stop   func() bool   // stops waiting for the end of ctx
 
@@ -62,7 +63,11 @@ type Watcher struct {
 // Watch starts a watch, which runs until ctx ends, Close is called or Next returns an error. The first
 // Batch is a progress mark that reports where the watch starts.
 func (c *Client) Watch(ctx context.Context, what WatchOptions) *Watcher {
-	w := &Watcher{client: c, what: what, at: what.After, wake: make(chan struct{}, 1)}
+	return c.startWatcher(ctx, &Watcher{what: what})
+}
+
+func (c *Client) startWatcher(ctx context.Context, w *Watcher) *Watcher {
+	w.client, w.at, w.wake = c, w.what.After, make(chan struct{}, 1)
 	c.mu.Lock()
 	defer c.unlock()
 	w.stop = context.AfterFunc(ctx, func() {
@@ -151,7 +156,7 @@ var errWatchClosed error = &reason{"quorumlock: watch closed", []error{ErrClosed
 func (w *Watcher) begin() {
 	k := &call{kind: kindWatch}
 	k.request.Body = &wire.Request_Watch{Watch: &wire.WatchRequest{
-		Name: w.what.Name, Prefix: w.what.Prefix, SessionId: w.what.SessionID,
+		Name: w.what.Name, Prefix: w.what.Prefix, SessionId: w.what.SessionID, Audit: w.audit,
 		AfterRevision: w.at.Revision, Lineage: w.at.Lineage,
 	}}
 	k.after = func() { w.answered(k) }

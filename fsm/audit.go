@@ -15,7 +15,7 @@ import (
 
 const (
 	// maxAudit bounds the audit records of the cluster's own operators, maxImported those that restores added.
-	// Each kind drops its own oldest records, so imported records never displace those of this cluster.
+	// Each kind drops records of its own, so imported records never displace those of this cluster: see addAudit.
 	maxAudit    = 256
 	maxImported = 256
 	// maxRestoredAudit bounds the records that one restore may add, maxRestoredBytes their total size.
@@ -98,11 +98,12 @@ func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// record records an operator action.
+// record records an operator action that is being executed. Refused requests are not recorded here: they change
+// nothing, so whoever sends many of them must not displace records. Each node logs those that it refuses.
 func (m *Machine) record(act *wire.AuditRecord) {
 	m.state.lastAudit++
 	act.Id, act.Revision, act.WallUnixMs, act.Caller = m.state.lastAudit, m.state.revision, m.wall, callerOf(m.caller)
-	keep(&m.audit, act, maxAudit)
+	m.addAudit(&m.audit, act, maxAudit)
 	switch act.Action {
 	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP:
 	default:
@@ -110,21 +111,43 @@ func (m *Machine) record(act *wire.AuditRecord) {
 	}
 }
 
-// keep adds a record and drops the oldest if there are too many.
-func keep(records *table[uint64, *wire.AuditRecord], act *wire.AuditRecord, most int) {
+// addAudit adds a record. If there are too many, it drops the oldest of the identity that has the most, so no identity
+// can displace the records of another one that has fewer.
+func (m *Machine) addAudit(records *table[uint64, *wire.AuditRecord], act *wire.AuditRecord, most int) {
 	records.put(act)
+	m.emit(&wire.Event{Type: wire.Event_AUDITED, Audit: act})
 	if records.len() > most {
-		oldest, _ := records.seek(0)
-		records.delete(oldest.Id)
+		all := make([]*wire.AuditRecord, 0, records.len())
+		records.each(0, func(r *wire.AuditRecord) bool {
+			all = append(all, r)
+			return true
+		})
+		records.delete(all[dispensable(all)].Id)
 	}
 }
 
-// importAudit adds the newest records of a backup. They get ids of this cluster, right before that of the
-// restore's own record, and state where they come from.
+// dispensable returns the index of the record to drop: the oldest of the identity that has the most records. Of
+// identities with equally many, it is the one whose oldest record is the oldest. records are ordered by id and not
+// empty. The identity is the verified one: a name that requests could choose would not stop anybody.
+func dispensable(records []*wire.AuditRecord) int {
+	counts := map[string]int{}
+	for _, r := range records {
+		counts[r.GetCaller().GetIdentity()]++
+	}
+	oldest := 0
+	for i, r := range records {
+		if counts[r.GetCaller().GetIdentity()] > counts[records[oldest].GetCaller().GetIdentity()] {
+			oldest = i
+		}
+	}
+	return oldest
+}
+
+// importAudit adds the records of a backup. They get ids of this cluster, right before that of the restore's own
+// record, and state where they come from.
 func (m *Machine) importAudit(op *wire.RestoreBackup) {
-	acts := op.Audit[max(0, len(op.Audit)-maxImported):]
-	restore := m.state.lastAudit + uint64(len(acts)) + 1
-	for _, act := range acts {
+	restore := m.state.lastAudit + uint64(len(op.Audit)) + 1
+	for _, act := range op.Audit {
 		act = proto.CloneOf(act)
 		origin := act.Imported
 		if origin == nil {
@@ -133,21 +156,39 @@ func (m *Machine) importAudit(op *wire.RestoreBackup) {
 		m.state.lastAudit++
 		act.Id = m.state.lastAudit
 		act.Imported = &wire.AuditImport{ClusterId: origin.ClusterId, Id: origin.Id, RestoreId: restore}
-		keep(&m.imported, act, maxImported)
+		m.addAudit(&m.imported, act, maxImported)
 	}
 }
 
-// RestorableAudit returns the newest of a backup's audit records, as many as one restore may add, by id.
+// RestorableAudit returns those of a backup's audit records that one restore may add, by id. It drops records like
+// addAudit until they fit.
 func RestorableAudit(records []*wire.AuditRecord) []*wire.AuditRecord {
 	records = slices.SortedFunc(slices.Values(records), func(a, b *wire.AuditRecord) int { return cmp.Compare(a.GetId(), b.GetId()) })
-	records = records[max(0, len(records)-maxRestoredAudit):]
+	weigh := func(r *wire.AuditRecord) int { return proto.Size(r) + 8 }
 	size := 0
-	for i := len(records) - 1; i >= 0; i-- {
-		if size += proto.Size(records[i]) + 8; size > maxRestoredBytes {
-			return records[i+1:]
-		}
+	for _, r := range records {
+		size += weigh(r)
+	}
+	for len(records) > maxRestoredAudit || size > maxRestoredBytes {
+		drop := dispensable(records)
+		size -= weigh(records[drop])
+		records = slices.Delete(records, drop, drop+1)
 	}
 	return records
+}
+
+// AuditAfter returns the audit records of all kinds with ids above that one, by id. They are shared with the state and
+// must not be changed.
+func (m *Machine) AuditAfter(id uint64) []*wire.AuditRecord {
+	var after []*wire.AuditRecord
+	for _, records := range []*table[uint64, *wire.AuditRecord]{&m.imported, &m.audit} {
+		records.each(id+1, func(r *wire.AuditRecord) bool {
+			after = append(after, r)
+			return true
+		})
+	}
+	slices.SortFunc(after, func(a, b *wire.AuditRecord) int { return cmp.Compare(a.Id, b.Id) })
+	return after
 }
 
 // recordAbout is record for an action on a claim.

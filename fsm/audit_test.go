@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -38,6 +39,86 @@ func TestAuditIsBounded(t *testing.T) {
 		t.Errorf("record %v", first)
 	}
 	restored(t, snapshotOf(t, m))
+}
+
+// TestNobodyDisplacesAnothersAudit has one identity flood the audit log and checks that it displaces its own records
+// only, whatever operator its requests claim, and that the dropped one is always the oldest of whoever has the most.
+func TestNobodyDisplacesAnothersAudit(t *testing.T) {
+	m := bootstrapped(t)
+	act := func(identity string) {
+		applyOne(t, m, &wire.Command{Caller: &wire.Caller{Identity: identity, Credential: "token 1", Address: "h:1"},
+			Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Member: "n4", Reason: "r", Operator: fmt.Sprint("claims ", m.state.lastAudit)}}})
+	}
+	idsOf := func(identity string) (ids []uint64) {
+		m.audit.each(0, func(r *wire.AuditRecord) bool {
+			if r.GetCaller().GetIdentity() == identity {
+				ids = append(ids, r.Id)
+			}
+			return true
+		})
+		return ids
+	}
+	for range 3 {
+		act("ann")
+	}
+	for range 2 * maxAudit {
+		act("flood")
+	}
+	if got := idsOf("ann"); !slices.Equal(got, []uint64{1, 2, 3}) {
+		t.Errorf("ann has the records %v after a flood of another identity", got)
+	}
+	if got := idsOf("flood"); len(got) != maxAudit-3 || got[len(got)-1] != m.state.lastAudit || got[0] != m.state.lastAudit-maxAudit+4 {
+		t.Errorf("the flood left %d of its own records, from %d", len(got), got[0])
+	}
+	for range maxAudit {
+		act("bob")
+	}
+	// Both have the same number now. The record that goes is the oldest of either.
+	if bob, flood := len(idsOf("bob")), len(idsOf("flood")); bob < flood || bob > flood+1 || bob+flood != maxAudit-3 {
+		t.Errorf("bob has %d records, the flood has %d", bob, flood)
+	}
+	restored(t, snapshotOf(t, m))
+}
+
+// TestAuditRecordsNameTheVerifiedCaller checks that the caller of a record is that of the command, not the operator
+// that the request claims, and that each record comes with its event.
+func TestAuditRecordsNameTheVerifiedCaller(t *testing.T) {
+	m := bootstrapped(t)
+	caller := &wire.Caller{Identity: "ann", Credential: "certificate 7", Address: "10.0.0.1:99"}
+	applied := applyOne(t, m, &wire.Command{Caller: caller, Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{
+		Action: wire.AuditRecord_REMOVE_MEMBER, Member: "n4", Reason: "r", Operator: "root"}}})
+	if len(applied.Events) != 1 || applied.Events[0].Type != wire.Event_AUDITED || applied.Events[0].Revision != m.Revision() {
+		t.Fatalf("events %v", applied.Events)
+	}
+	r := applied.Events[0].Audit
+	if !proto.Equal(r.Caller, caller) || r.Operator != "root" || r.Revision != m.Revision() {
+		t.Errorf("record %v", r)
+	}
+	if kept := m.AuditAfter(0); len(kept) != 1 || !proto.Equal(kept[0], r) || len(m.AuditAfter(r.Id)) != 0 {
+		t.Errorf("kept %v, event %v", kept, r)
+	}
+}
+
+// TestRestoreKeepsRareIdentities restores a backup that one identity has flooded.
+func TestRestoreKeepsRareIdentities(t *testing.T) {
+	m := bootstrapped(t)
+	var records []*wire.AuditRecord
+	for i := range uint64(700) {
+		r := &wire.AuditRecord{Id: i + 1, Action: wire.AuditRecord_RESIZE, Reason: "r", Caller: &wire.Caller{Identity: "flood"}}
+		if i < 2 {
+			r.Caller.Identity = "ann"
+		}
+		records = append(records, r)
+	}
+	applied := applyOne(t, m, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
+		Lineage: "l", Reason: "r", Audit: RestorableAudit(records), Backup: &wire.Backup{ClusterId: "lost"}}}})
+	if applied.Results[0].Status != wire.Status_OK {
+		t.Fatal(applied.Results[0])
+	}
+	kept := m.AuditAfter(0)
+	if len(kept) != maxImported+1 || kept[0].Caller.Identity != "ann" || kept[1].Caller.Identity != "ann" || kept[2].Caller.Identity != "flood" || kept[0].Imported.Id != 1 {
+		t.Errorf("%d records, from %v", len(kept), kept[0])
+	}
 }
 
 func TestOperatorsTextsAreBounded(t *testing.T) {

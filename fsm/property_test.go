@@ -338,7 +338,7 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 		"SuspendGrants": "OK", "ResumeGrants": "OK FAILED_PRECONDITION",
 		"OpenLease":   "GRANTED QUEUED NOT_ACQUIRED INVALID_ARGUMENT RESOURCE_EXHAUSTED UNAVAILABLE",
 		"ExtendLease": "OK NOT_HELD INVALID_ARGUMENT", "ReleaseLease": "OK NOT_HELD",
-		"event": "DELAYED DELAY_ENDED DOWNGRADED EXPIRED EXTENDED FORCED RESIZED REVOKED WANTED VALUE_SET",
+		"event": "DELAYED DELAY_ENDED DOWNGRADED EXPIRED EXTENDED FORCED RESIZED REVOKED WANTED VALUE_SET AUDITED",
 	} {
 		for outcome := range strings.FieldsSeq(outcomes) {
 			mustHave(t, seen, what+" "+outcome, commands/10_000)

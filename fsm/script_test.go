@@ -313,6 +313,9 @@ func (s *script) describe(e *wire.Event) string {
 	if e.SessionId == 0 {
 		text = e.Type.String()
 	}
+	if r := e.Audit; r != nil {
+		text += fmt.Sprintf(" %v%s%s", r.Action, nonzero("record", r.Id), quoted(" by ", r.Operator))
+	}
 	text += after(" of ", e.Identity)
 	if e.Leased {
 		text += " leased"

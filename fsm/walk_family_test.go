@@ -233,6 +233,15 @@ func (w *walker) reason() string {
 	return "because"
 }
 
+// callerNumber returns one of a few callers, one of which comes most often.
+func callerNumber(n uint64) *wire.Caller {
+	identity := []string{"busy", "busy", "busy", "busy", "ann", "busy", "bob"}[n%7]
+	if n%5 == 0 {
+		return nil
+	}
+	return &wire.Caller{Identity: identity, Credential: "token 7", Address: "h:1"}
+}
+
 // operator returns one of the commands of operators.
 func (w *walker) operator() *wire.Command {
 	if w.one(20) {
@@ -266,7 +275,7 @@ func (w *walker) recordAct() *wire.Command {
 func (w *walker) fillAudit(op *wire.RestoreBackup) {
 	n := []int{0, 2, 2, 200, 512, 513}[min(w.roll(6), w.roll(6))]
 	for i := range n {
-		op.Audit = append(op.Audit, &wire.AuditRecord{Id: uint64(5 + i), Action: wire.AuditRecord_RESIZE, Lock: "old", Reason: "old"})
+		op.Audit = append(op.Audit, &wire.AuditRecord{Id: uint64(5 + i), Action: wire.AuditRecord_RESIZE, Lock: "old", Reason: "old", Caller: callerNumber(uint64(i))})
 	}
 	if n == 0 {
 		return

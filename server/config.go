@@ -140,6 +140,10 @@ type Config struct {
 	// Level is the feature level to announce; 0 means the level of this program. Lower levels are for tests
 	// of rolling upgrades.
 	Level uint32
+	// AuditLog is the file to which the node appends the audit records that it applies and the denials of its callers.
+	// Empty disables it; denials are then only logged.
+	AuditLog string
+
 	// Version is the program's version, for display only.
 	Version string
 

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi"
+	"github.com/quorumlock/quorumlock/server/internal/auditlog"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
@@ -33,6 +34,7 @@ type Node struct {
 	certified string
 
 	certs    *nodeCertificates
+	audit    *auditlog.Log
 	replica  *replica.Replica
 	rpc      *rpc.Server
 	httpapi  *httpapi.Server
@@ -88,6 +90,11 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	if n.certs, err = openCertificates(n.cfg); err != nil {
 		return err
 	}
+	if n.audit, err = auditlog.Open(auditlog.Config{
+		Path: n.cfg.AuditLog, NodeID: n.cfg.ID, ClusterID: n.clusterID, Logger: n.log.Named("audit"), Registry: n.cfg.Registry,
+	}); err != nil {
+		return err
+	}
 	if err := n.startReplica(ctx, ports.peer); err != nil {
 		return err
 	}
@@ -140,6 +147,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		Logger:             n.log,
 		Registry:           n.cfg.Registry,
 		Halt:               n.halt,
+		Audit:              n.audit.Append,
 		SnapshotThreshold:  n.cfg.SnapshotThreshold,
 		TrailingLogs:       n.cfg.TrailingLogs,
 		SnapshotInterval:   n.cfg.SnapshotInterval,
@@ -181,6 +189,7 @@ func (n *Node) startRPC(l net.Listener) error {
 		Queues:           n.queues,
 		Buffers:          n.buffers,
 		Limits:           n.cfg.Limits,
+		Denials:          n.audit.Deny,
 		Logger:           n.log.Named("rpc"),
 		Registry:         n.cfg.Registry,
 	}
@@ -203,6 +212,7 @@ func (n *Node) startHTTP(l net.Listener) error {
 		ClientAuth:       httpapi.ClientAuth(n.cfg.clientAuth()),
 		CertifiedCluster: n.certified,
 		TLS:              n.cfg.TLS,
+		Denials:          n.audit.Deny,
 		Logger:           n.log.Named("httpapi"),
 		Registry:         n.cfg.Registry,
 		Queues:           n.queues,
@@ -257,6 +267,10 @@ func (n *Node) halt(reason error) {
 // stopped serving; the caller should call HangUp and end the process.
 func (n *Node) Halted() <-chan error { return n.halted }
 
+// ReopenAuditLog opens the path of the audit log again, because the file was renamed. The node also notices that by
+// itself, within a second.
+func (n *Node) ReopenAuditLog() { n.audit.Reopen() }
+
 // Addrs returns the addresses under which others reach the node. HTTP is empty if that port is off.
 func (n *Node) Addrs() Addresses { return n.tell }
 
@@ -309,6 +323,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.replica != nil {
 		errs = append(errs, n.replica.Close(ctx))
+	}
+	if n.audit != nil {
+		errs = append(errs, n.audit.Close(ctx))
 	}
 	if n.certs != nil {
 		n.certs.close()

@@ -158,3 +158,34 @@ func TestIdentityCalls(t *testing.T) {
 		t.Errorf("a token, and %v", err)
 	}
 }
+
+// TestWatchAudit checks the request for a watch of the audit log, and the conversion of what it gets.
+func TestWatchAudit(t *testing.T) {
+	asked := make(chan *wire.WatchRequest, 2)
+	c := connected(t, func(req *wire.Request) *wire.Response {
+		if w := req.GetWatch(); w != nil {
+			asked <- w
+		}
+		return &wire.Response{Body: &wire.Response_Watch{Watch: &wire.WatchResponse{Status: wire.Status_OK, Lineage: "l", Revision: 9, Events: []*wire.Event{
+			{Type: wire.Event_AUDITED, Revision: 8, Audit: &wire.AuditRecord{Id: 3, Action: wire.AuditRecord_REVOKE, Revision: 8, Caller: &wire.Caller{Identity: "ann"}}},
+			{Type: wire.Event_GRANTED, Revision: 9}, // of no interest, should a node ever send it
+		}}}}
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	w := c.WatchAudit(ctx, client.Position{Lineage: "l", Revision: 7})
+	got, err := w.Next(ctx)
+	if err != nil || got.Position != (client.Position{Lineage: "l", Revision: 9}) || len(got.Records) != 1 {
+		t.Fatalf("%+v, %v", got, err)
+	}
+	if r := got.Records[0]; r.ID != 3 || r.Action != admin.Revoke || r.Revision != 8 || r.Caller.Identity != "ann" {
+		t.Errorf("%+v", r)
+	}
+	if req := <-asked; !req.GetAudit() || req.GetAfterRevision() != 7 || req.GetLineage() != "l" || req.GetName() != "" {
+		t.Errorf("asked for %v", req)
+	}
+	w.Close()
+	if _, err := w.Next(ctx); !errors.Is(err, client.ErrClosed) {
+		t.Errorf("after Close: %v", err)
+	}
+}

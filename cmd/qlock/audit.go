@@ -1,14 +1,19 @@
 package main
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -16,12 +21,20 @@ import (
 func auditVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "audit",
-		Usage: "list operators' actions, newest first: the last 256, and 256 of restored backups",
+		Usage: "list operators' actions, newest first: 256, and 256 of restored backups",
 		Description: "CALLER is the verified identity, VERIFIED BY its certificate or token, and ADDRESS the address\n" +
-			"that the node saw. CLAIMS TO BE is the name given with --operator, which nobody has verified.",
+			"that the node saw. CLAIMS TO BE is the name given with --operator, which nobody has verified.\n\n" +
+			"With --follow, prints one line per action, oldest first, and then those to come, until\n" +
+			"interrupted; with -o json one object per line.",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "follow", Aliases: []string{"f"}, Usage: "print new actions as they happen, until interrupted"},
+		},
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("audit takes no arguments")
+			}
+			if c.Bool("follow") {
+				return withService(c, dial, func(svc service) error { return followAudit(c, svc) })
 			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
 				records, err := allAudit(ctx, svc)
@@ -48,6 +61,90 @@ func allAudit(ctx context.Context, svc service) ([]*wire.AuditRecord, error) {
 			return all, nil
 		}
 	}
+}
+
+// followAudit prints the audit records and then new ones. The watch begins before the list is read, so that no record
+// falls between the two. The restore of a backup ends the watch, and another one begins.
+func followAudit(c *cli.Context, svc service) error {
+	leading, stop := watchEndpoints(c.Context, c, svc)
+	err := leads(leading, svc, timeout(c, defaultTimeout))
+	stop()
+	if err != nil {
+		return withEndpoints(c, err)
+	}
+	last := uint64(0)
+	print := func(records []*wire.AuditRecord) error {
+		for _, r := range records {
+			if r.GetId() <= last {
+				continue
+			}
+			last = r.GetId()
+			if err := showLine(c, one{r}, func() string { return auditLine(r) }); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	for compacted := true; compacted; {
+		compacted = false
+		w := &reopening{watcher: svc.WatchAudit(), compacted: &compacted}
+		listed := false
+		err = follow(c, w, func(b wirecall.Batch) error {
+			if !listed {
+				listed = true
+				records, err := boundedAudit(c, svc)
+				slices.Reverse(records)
+				if err := cmp.Or(err, print(records)); err != nil {
+					return err
+				}
+			}
+			var records []*wire.AuditRecord
+			for _, e := range b.Events {
+				records = append(records, e.GetAudit())
+			}
+			return print(records)
+		})
+	}
+	return err
+}
+
+// boundedAudit is allAudit within the timeout.
+func boundedAudit(c *cli.Context, svc service) ([]*wire.AuditRecord, error) {
+	ctx, cancel := context.WithTimeout(c.Context, timeout(c, defaultTimeout))
+	defer cancel()
+	return allAudit(ctx, svc)
+}
+
+// reopening notes that a watch was compacted, which is no failure for whoever begins another one.
+type reopening struct {
+	watcher
+	compacted *bool
+}
+
+// Next is watcher.Next.
+func (w *reopening) Next(ctx context.Context) (wirecall.Batch, error) {
+	b, err := w.watcher.Next(ctx)
+	*w.compacted = errors.Is(err, client.ErrCompacted)
+	return b, err
+}
+
+// auditLine describes a record in one line.
+func auditLine(r *wire.AuditRecord) string {
+	parts := []string{fmt.Sprint(r.GetId()), when(r.GetWallUnixMs()), dash(printable(r.GetCaller().GetIdentity())), act(r.GetAction())}
+	for _, part := range []string{printable(r.GetLock()), about(r), printable(r.GetReason())} {
+		if part != "" && part != "-" {
+			parts = append(parts, part)
+		}
+	}
+	for _, part := range [][2]string{{"verified by", r.GetCaller().GetCredential()}, {"at", r.GetCaller().GetAddress()}, {"claims to be", r.GetOperator()}} {
+		if part[1] != "" {
+			parts = append(parts, part[0]+" "+printable(part[1]))
+		}
+	}
+	if r.GetImported() != nil {
+		parts = append(parts, "imported from "+from(r))
+	}
+	return strings.Join(parts, "  ")
 }
 
 // writeAudit writes the table for people.

@@ -132,7 +132,7 @@ func observe(c *cli.Context, svc service, name string) error {
 		return err
 	}
 	started := false
-	return follow(c, svc, client.WatchOptions{Name: name}, func(b wirecall.Batch) error {
+	return follow(c, svc.Watch(client.WatchOptions{Name: name}), func(b wirecall.Batch) error {
 		if started && len(b.Events) == 0 {
 			return nil
 		}

@@ -32,6 +32,7 @@ type fakeService struct {
 	deadlocks  func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
 	audit      func(*wire.ListAuditRequest) (*wire.ListAuditResponse, error)
 	watch      func(client.WatchOptions) watcher
+	watchAudit func() watcher
 	force      func(*wire.ForceRelease) (*wire.OperatorResponse, error)
 	revoke     func(*wire.Revoke) (*wire.OperatorResponse, error)
 	skipDelay  func(*wire.SkipDelay) (*wire.OperatorResponse, error)
@@ -112,6 +113,7 @@ func (f *fakeService) ListAudit(ctx context.Context, req *wire.ListAuditRequest)
 }
 
 func (f *fakeService) Watch(what client.WatchOptions) watcher { return f.watch(what) }
+func (f *fakeService) WatchAudit() watcher                    { return f.watchAudit() }
 
 func (f *fakeService) ForceRelease(ctx context.Context, req *wire.ForceRelease) (*wire.OperatorResponse, error) {
 	return answer(ctx, f, f.force, req)

@@ -34,6 +34,8 @@ type service interface {
 	ListTokens(context.Context, *wire.ListTokensRequest) (*wire.ListTokensResponse, error)
 	// Watch starts where the options say. Errors are returned by Next.
 	Watch(client.WatchOptions) watcher
+	// WatchAudit starts now.
+	WatchAudit() watcher
 
 	AddMember(context.Context, *wire.AddMemberRequest) (*wire.AddMemberResponse, error)
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error)
@@ -171,6 +173,9 @@ func (c cluster) Connector(opts client.SessionOptions) func() (bench.Connection,
 func (c cluster) Watch(what client.WatchOptions) watcher {
 	return sdkWatcher{c.Client.Watch(context.Background(), what)}
 }
+
+// WatchAudit is Watch for audit records.
+func (c cluster) WatchAudit() watcher { return c.Calls.WatchAudit(context.Background(), "", 0) }
 
 type sdkWatcher struct{ *client.Watcher }
 

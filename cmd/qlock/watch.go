@@ -92,7 +92,7 @@ func watch(c *cli.Context, svc service, what client.WatchOptions, std console) e
 		return withEndpoints(c, err)
 	}
 	started, names := false, &sessionNames{svc: svc}
-	return follow(c, svc, what, func(b wirecall.Batch) error {
+	return follow(c, svc.Watch(what), func(b wirecall.Batch) error {
 		if !started && what.After.Revision == 0 {
 			printError(std.err, fmt.Errorf("watching from %s:%d on", printable(b.Lineage), b.Revision))
 		}
@@ -108,8 +108,9 @@ func watch(c *cli.Context, svc service, what client.WatchOptions, std console) e
 	})
 }
 
-// follow calls each for every batch of a watch, until each fails, a signal arrives or the watch ends.
-func follow(c *cli.Context, svc service, what client.WatchOptions, each func(wirecall.Batch) error) error {
+// follow calls each for every batch of a watch, until each fails, a signal arrives or the watch ends. It closes the
+// watch.
+func follow(c *cli.Context, w watcher, each func(wirecall.Batch) error) error {
 	caught := make(chan os.Signal, 1)
 	notify(caught, ending)
 	defer signal.Stop(caught)
@@ -125,7 +126,6 @@ func follow(c *cli.Context, svc service, what client.WatchOptions, each func(wir
 		case <-ctx.Done():
 		}
 	}()
-	w := svc.Watch(what)
 	defer w.Close()
 	for {
 		batch, err := w.Next(ctx)

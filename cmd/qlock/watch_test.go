@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"regexp"
 	"slices"
 	"strings"
@@ -124,6 +125,58 @@ func TestWatchSendsItsFinalStatus(t *testing.T) {
 	f.listLocks = func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error) { return nil, client.ErrUnavailable }
 	if got := execTest(t, f.dialer, "watch"); got.code != exitNoLeader || !strings.Contains(got.err, "no serving leader at") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestAuditFollows checks that each record is printed once and in order, also those between the list and the watch, and
+// across the restore of a backup, which ends the watch.
+func TestAuditFollows(t *testing.T) {
+	audited := func(ids ...uint64) (b wirecall.Batch) {
+		for _, id := range ids {
+			r := &wire.AuditRecord{Id: id, Action: wire.AuditRecord_REVOKE, Lock: "a\x1b[1m", Operator: "op", Reason: "because", WallUnixMs: 1_700_000_000_000,
+				Caller: &wire.Caller{Identity: "ann", Credential: "token 7", Address: "10.0.0.1:9"}}
+			b.Events = append(b.Events, &wire.Event{Type: wire.Event_AUDITED, Audit: r})
+		}
+		return b
+	}
+	for _, format := range []string{"", "json"} {
+		watches := []*scripted{
+			{batches: []wirecall.Batch{{}, audited(5, 6), {}, audited(7, 8)}, last: &client.CompactedError{}},
+			{batches: []wirecall.Batch{audited(8, 9)}},
+		}
+		started := 0
+		f := watching(t, watches[0])
+		watches[1].t = t
+		f.audit = func(req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) {
+			if started == 0 {
+				t.Error("the list was read before the watch began")
+			}
+			return auditPage(req), nil
+		}
+		f.watchAudit = func() watcher {
+			started++
+			return watches[started-1]
+		}
+		words := []string{"audit", "--follow"}
+		if format != "" {
+			words = append(words, "-o", format)
+		}
+		got := execTest(t, f.dialer, words...)
+		if got.code != 128+int(syscall.SIGINT) || got.err != "" || !watches[0].closed || !watches[1].closed {
+			t.Errorf("%+v, closed %v, %v", got, watches[0].closed, watches[1].closed)
+		}
+		lines := strings.Split(strings.TrimSpace(got.out), "\n")
+		if len(lines) != 9 {
+			t.Fatalf("%d lines, want 9:\n%s", len(lines), got.out)
+		}
+		for i, line := range lines {
+			if begin := map[string]string{"": fmt.Sprint(i+1, "  "), "json": fmt.Sprintf(`{"id":"%d"`, i+1)}[format]; !strings.HasPrefix(strings.ReplaceAll(line, " ", map[bool]string{true: "", false: " "}[format == "json"]), begin) {
+				t.Errorf("line %d is %q", i+1, line)
+			}
+		}
+		if want := `6  2023-11-14T22:13:20Z  ann  revoke  a\x1b[1m  because  verified by token 7  at 10.0.0.1:9  claims to be op`; format == "" && lines[5] != want {
+			t.Errorf("%q, want %q", lines[5], want)
+		}
 	}
 }
 

@@ -166,5 +166,6 @@ func (o *options) logFlags() []setting {
 	return []setting{
 		{"log-level", &o.logLevel, "`LEVEL`: trace, debug, info, warn or error"},
 		{"log-format", &o.logFormat, "`FORMAT`: text or json"},
+		{"audit-log", &o.AuditLog, "append audit records and denials to this `FILE`, one JSON object per line; reopened on SIGHUP, and if it was renamed"},
 	}
 }

@@ -75,6 +75,9 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		}
 		return err
 	}
+	if cfg.AuditLog != "" {
+		defer reopenOnHangup(node)()
+	}
 	at := node.Addrs()
 	log.Info("serving", "id", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP, "health", node.HealthAddr(),
 		"data_dir", cfg.DataDir, "tls", cfg.TLS.Cert != "", "peer_tls", cfg.PeerTLS.Cert != "", "version", cfg.Version)
@@ -95,4 +98,24 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 	}
 	log.Info("stopped")
 	return nil
+}
+
+// reopenOnHangup makes SIGHUP reopen the audit log, until end is called. Without it the signal ends the process.
+func reopenOnHangup(node *server.Node) (end func()) {
+	hangups, ended := make(chan os.Signal, 1), make(chan struct{})
+	signal.Notify(hangups, syscall.SIGHUP)
+	go func() {
+		for {
+			select {
+			case <-hangups:
+				node.ReopenAuditLog()
+			case <-ended:
+				return
+			}
+		}
+	}()
+	return func() {
+		signal.Stop(hangups)
+		close(ended)
+	}
 }

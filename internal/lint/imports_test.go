@@ -55,6 +55,7 @@ var layers = []struct {
 	{"server/membership", []string{"fsm", "transport/identity", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/internal/probe", "server/status"}},
 	{"server/internal/handover", []string{"transport/peerport", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/groupcommit", "server/internal/probe", "server/status", "server/storage"}},
 	{"server/replica", []string{"internal/ratelog", "fsm", "transport", "transport/identity", "transport/wire", "transport/peerport", "server/storage", "server/internal/access", "server/internal/advice", "server/internal/alarm", "server/internal/backup", "server/internal/bootstrap", "server/internal/catchup", "server/internal/cluster", "server/internal/command", "server/consistency", "server/internal/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/internal/handover", "server/membership", "server/internal/metrics", "server/internal/notify", "server/internal/peers", "server/internal/probe", "server/internal/retired", "server/status", "server/internal/watch"}},
+	{"server/internal/auditlog", []string{"internal/ratelog", "transport/identity", "transport/wire", "server/internal/access"}},
 	{"server/internal/read", []string{"fsm/...", "transport/wire", "server/internal/access"}},
 	{"server/internal/lease", []string{"fsm", "transport/identity", "transport/wire"}},
 	{"server/internal/budget", nil},

@@ -28,7 +28,21 @@ var (
 	Do func(ctx context.Context, client any, kind Kind, request *wire.Request) (*wire.Response, error)
 	// Next waits for the next batch of a *client.Watcher.
 	Next func(ctx context.Context, watcher any) (Batch, error)
+	// WatchAudit starts a *client.Watcher of audit records after a position.
+	WatchAudit func(ctx context.Context, client any, lineage string, revision uint64) Closer
 )
+
+// Closer is a *client.Watcher.
+type Closer interface{ Close() }
+
+// Watcher returns the batches of a *client.Watcher.
+type Watcher struct{ watcher Closer }
+
+// Next waits for the next batch.
+func (w Watcher) Next(ctx context.Context) (Batch, error) { return Next(ctx, w.watcher) }
+
+// Close ends the watch.
+func (w Watcher) Close() { w.watcher.Close() }
 
 // Batch is a client.Batch.
 type Batch struct {
@@ -42,6 +56,11 @@ type Calls struct{ client any }
 
 // Of returns the calls of a *client.Client.
 func Of(client any) Calls { return Calls{client} }
+
+// WatchAudit watches the audit records after a position; revision 0 is now.
+func (c Calls) WatchAudit(ctx context.Context, lineage string, revision uint64) Watcher {
+	return Watcher{WatchAudit(ctx, c.client, lineage, revision)}
+}
 
 // reading returns the kind of a read.
 func reading(stale bool) Kind {

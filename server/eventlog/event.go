@@ -5,6 +5,8 @@ import (
 	"math/bits"
 	"slices"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -44,6 +46,7 @@ const (
 	partialFlag
 	restoredFlag
 	identityFlag // the texts begin with the identity
+	auditFlag    // the only text is an audit record, in wire format
 )
 
 // pack appends an event to b, prefixed with its length.
@@ -69,7 +72,7 @@ func appendNumbers(b []byte, e *wire.Event) []byte {
 		sinceNumber:      e.Revision - e.HoldId,
 		tokenNumber:      e.Token,
 		modeNumber:       uint64(e.Mode),
-		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag) | flag(e.Restored, restoredFlag) | flag(e.Identity != "", identityFlag),
+		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag) | flag(e.Restored, restoredFlag) | flag(e.Identity != "", identityFlag) | flag(e.Audit != nil, auditFlag),
 		waitNumber:       uint64(e.WaitMs),
 		generationNumber: e.Generation,
 		statusNumber:     uint64(e.Status),
@@ -100,8 +103,15 @@ func flag(is bool, bit uint64) uint64 {
 }
 
 // appendTexts appends the lock, the reason and the names of several locks, up to the last one that is set, behind
-// the identity of an event that has one.
+// the identity of an event that has one. An event with an audit record has no other texts.
 func appendTexts(b []byte, e *wire.Event) []byte {
+	if e.Audit != nil {
+		record, err := proto.Marshal(e.Audit)
+		if err != nil {
+			panic(err) // the state machine has checked that its texts are UTF-8
+		}
+		return append(b, record...)
+	}
 	if e.Identity != "" {
 		b = appendText(b, e.Identity)
 	}
@@ -154,8 +164,13 @@ func (p packed) unpack() (u unpacked) {
 	return u
 }
 
+func (u *unpacked) audited() bool { return u.numbers[flagsNumber]&auditFlag != 0 }
+
 // names reports whether fits holds for the name of any of its locks.
 func (u *unpacked) names(fits func(name []byte) bool) bool {
+	if u.audited() {
+		return false
+	}
 	_, rest := u.identity()
 	for i := 0; len(rest) > 0; i++ {
 		var text []byte
@@ -206,6 +221,13 @@ func (u *unpacked) identity() (identity, rest []byte) {
 }
 
 func (u *unpacked) addTexts(e *wire.Event) {
+	if u.audited() {
+		e.Audit = &wire.AuditRecord{}
+		if err := proto.Unmarshal(u.texts, e.Audit); err != nil {
+			panic(err) // it is what pack has marshalled
+		}
+		return
+	}
 	identity, rest := u.identity()
 	e.Identity = string(identity)
 	for i := 0; len(rest) > 0; i++ {

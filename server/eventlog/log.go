@@ -9,6 +9,8 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -164,7 +166,7 @@ func (l *Log) revisionAt(position uint64) uint64 {
 
 // size returns about how much memory an event takes, in bytes.
 func size(e *wire.Event) int {
-	n := eventBytes + len(e.Lock) + len(e.Reason) + len(e.Identity)
+	n := eventBytes + len(e.Lock) + len(e.Reason) + len(e.Identity) + proto.Size(e.Audit)
 	for _, name := range e.Locks {
 		n += 16 + len(name)
 	}
@@ -187,7 +189,7 @@ func (l *Log) Watch(req *wire.WatchRequest, visible func(*wire.Event) *wire.Even
 	case l.watches >= MaxWatches:
 		return nil, nil
 	}
-	w := &Watch{name: req.GetName(), prefix: req.GetPrefix(), session: req.GetSessionId(), after: after, next: l.next, wake: make(chan struct{}, 1), visible: visible}
+	w := &Watch{name: req.GetName(), prefix: req.GetPrefix(), session: req.GetSessionId(), audit: req.GetAudit(), after: after, next: l.next, wake: make(chan struct{}, 1), visible: visible}
 	if after != 0 {
 		w.next = l.first + uint64(sort.Search(int(l.next-l.first), func(i int) bool { return l.revisionAt(l.first+uint64(i)) > after }))
 		w.behind = w.next < l.next

@@ -207,7 +207,8 @@ func TestKeptEventsAreComplete(t *testing.T) {
 	fields := all.ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		field := fields.Get(i)
-		if field.IsList() || field.Name() == "digest" { // not kept: only the push to the waiter needs it
+		if field.IsList() || field.Name() == "audit" || // see below
+			field.Name() == "digest" { // not kept: only the push to the waiter needs it
 			continue
 		}
 		value := map[protoreflect.Kind]protoreflect.Value{
@@ -226,7 +227,8 @@ func TestKeptEventsAreComplete(t *testing.T) {
 			}
 		}
 	}
-	for _, e := range []*wire.Event{{}, {Locks: []string{"a"}}, {Reason: "r"}, {Lock: "l", Locks: []string{"", "b"}}, {Revision: 3, HoldId: 5}} {
+	audit := &wire.AuditRecord{Id: 3, Reason: "r", Lock: "orders/1", Caller: &wire.Caller{Identity: "ann"}}
+	for _, e := range []*wire.Event{{Type: wire.Event_AUDITED, Revision: 9, Audit: audit}, {Audit: &wire.AuditRecord{}}, {}, {Locks: []string{"a"}}, {Reason: "r"}, {Lock: "l", Locks: []string{"", "b"}}, {Revision: 3, HoldId: 5}} {
 		if u := repacked(e); !proto.Equal(u.event(), e) {
 			t.Errorf("%v is told as %v", e, u.event())
 		}
@@ -257,6 +259,7 @@ func TestNamesOfKeptEvents(t *testing.T) {
 		{&wire.Event{Lock: "a", Reason: "r"}, "a"},
 		{&wire.Event{Lock: "a", Reason: "r", Locks: []string{"b", "c"}}, "abc"},
 		{&wire.Event{Locks: []string{"b", "c"}}, "bc"},
+		{&wire.Event{Audit: &wire.AuditRecord{Lock: "a"}}, ""},
 	} {
 		u, names := repacked(c.event), ""
 		if u.names(func(name []byte) bool { names += string(name); return false }) || names != c.want {
@@ -265,6 +268,51 @@ func TestNamesOfKeptEvents(t *testing.T) {
 		if last := c.want[max(0, len(c.want)-1):]; u.names(func(name []byte) bool { return string(name) == last }) != (last != "") {
 			t.Errorf("%v: %q is not found", c.event, last)
 		}
+	}
+}
+
+// TestAuditRecordsAreForTheirWatches verifies that audit records reach watches of audit records only, live and from the
+// past, and that these watches get nothing else.
+func TestAuditRecordsAreForTheirWatches(t *testing.T) {
+	h := smallEventLog(16)
+	h.Reset(100, "here")
+	watches := map[string]*Watch{}
+	for name, req := range map[string]*wire.WatchRequest{
+		"audit": {Audit: true}, "everything": {}, "name": {Name: "a"}, "prefix": {Prefix: "a"}, "session": {SessionId: 1},
+	} {
+		watches[name] = begin(t, h, req)
+	}
+	awake := func(name string) bool {
+		select {
+		case <-watches[name].wake:
+			return true
+		default:
+			return false
+		}
+	}
+	happen(h, lockEvent("a", 1))
+	for name := range watches {
+		if want := name != "audit"; awake(name) != want {
+			t.Errorf("an event wakes the watch of %s: %v", name, !want)
+		}
+	}
+	happen(h, &wire.Event{Type: wire.Event_AUDITED, Audit: &wire.AuditRecord{Id: 7, Lock: "a", SessionId: 1}})
+	if !awake("audit") || awake("name") || awake("everything") {
+		t.Error("an audit record did not wake its watch, or woke another one")
+	}
+	watches["the past of audit records"] = begin(t, h, &wire.WatchRequest{Audit: true, AfterRevision: 100, Lineage: "here"})
+	watches["the past"] = begin(t, h, &wire.WatchRequest{AfterRevision: 100, Lineage: "here"})
+	for name, w := range watches {
+		resp, drained := h.Read(w)
+		audits := len(resp.Events) == 1 && resp.Events[0].GetAudit().GetId() == 7
+		others := len(resp.Events) == 1 && resp.Events[0].GetLock() == "a"
+		if want := strings.Contains(name, "audit"); !drained || audits != want || others == want {
+			t.Errorf("the watch of %s got %v", name, resp.Events)
+		}
+		h.End(w)
+	}
+	if watches, _ := h.Size(); watches != 0 {
+		t.Errorf("%d watches are left", watches)
 	}
 }
 

@@ -8,9 +8,11 @@ import (
 
 // Watch is the position of one watch in the log. Log.mu guards it.
 type Watch struct {
-	// At most one of the next three is set. If none is, every event concerns the watch.
+	// At most one of the next four is set. If none is, every event concerns the watch except audit records, which
+	// concern only watches with audit.
 	name, prefix string
 	session      uint64
+	audit        bool
 	// after is the revision after which the watch was requested to start.
 	after uint64
 	// behind is set if there may be events for the watch from position next on. Otherwise there are none.
@@ -33,6 +35,8 @@ func (w *Watch) trigger() {
 
 func (w *Watch) concerns(u *unpacked) bool {
 	switch {
+	case w.audit || u.audited():
+		return w.audit && u.audited()
 	case w.name != "":
 		return u.names(func(name []byte) bool { return string(name) == w.name })
 	case w.prefix != "":
@@ -48,6 +52,7 @@ func (w *Watch) concerns(u *unpacked) bool {
 type watchIndex struct {
 	watches    int
 	everything watchSet
+	audits     watchSet
 	names      map[string]watchSet
 	prefixes   map[string]watchSet
 	sessions   map[uint64]watchSet
@@ -58,12 +63,14 @@ type watchIndex struct {
 type watchSet map[*Watch]struct{}
 
 func newWatchIndex() watchIndex {
-	return watchIndex{everything: watchSet{}, names: map[string]watchSet{}, prefixes: map[string]watchSet{}, sessions: map[uint64]watchSet{}, lengths: map[int]int{}}
+	return watchIndex{everything: watchSet{}, audits: watchSet{}, names: map[string]watchSet{}, prefixes: map[string]watchSet{}, sessions: map[uint64]watchSet{}, lengths: map[int]int{}}
 }
 
 func (i *watchIndex) enter(w *Watch) {
 	i.watches++
 	switch {
+	case w.audit:
+		i.audits[w] = struct{}{}
 	case w.name != "":
 		enter(i.names, w.name, w)
 	case w.prefix != "":
@@ -80,6 +87,8 @@ func (i *watchIndex) enter(w *Watch) {
 func (i *watchIndex) leave(w *Watch) {
 	i.watches--
 	switch {
+	case w.audit:
+		delete(i.audits, w)
 	case w.name != "":
 		leave(i.names, w.name, w)
 	case w.prefix != "":
@@ -118,6 +127,7 @@ func leave[K comparable](sets map[K]watchSet, key K, w *Watch) (last bool) {
 
 func (i *watchIndex) all(f func(*Watch)) {
 	each(i.everything, f)
+	each(i.audits, f)
 	for _, set := range i.names {
 		each(set, f)
 	}
@@ -132,6 +142,10 @@ func (i *watchIndex) all(f func(*Watch)) {
 // concerned calls f with the watches that the event concerns, with some of them possibly more than once.
 func (i *watchIndex) matching(e *wire.Event, f func(*Watch)) {
 	if i.watches == 0 {
+		return
+	}
+	if e.Audit != nil {
+		each(i.audits, f)
 		return
 	}
 	each(i.everything, f)

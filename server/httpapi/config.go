@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/transport"
@@ -103,6 +104,8 @@ type Config struct {
 	// ClientAuth selects what the port requires of client certificates; empty means AuthNone. Without TLS,
 	// only AuthNone is valid.
 	ClientAuth ClientAuth
+	// Denials gets the refusals of callers and of their requests; nil discards them.
+	Denials access.Denials
 	// Logger receives the port's log messages; nil discards them.
 	Logger hclog.Logger
 	// Registry is served at /metrics and receives the port's own metrics; if nil, New creates one.

@@ -139,7 +139,7 @@ func (s *Server) secure() error {
 }
 
 func (s *Server) newCallers() *callers.Callers {
-	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire}
+	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials}
 	if s.certificates != nil {
 		cfg.Verify = s.certificates.Verify
 	}

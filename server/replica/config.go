@@ -91,6 +91,9 @@ type Config struct {
 	// forked (status.ErrForked), or an invariant was violated. By then the replica serves nothing and reaches no
 	// peer. Halt must not call Close itself, since Close waits for as long as a disk hangs.
 	Halt func(error)
+	// Audit gets the audit records that this node applies, in order, from the goroutine that applies entries. After a
+	// snapshot it gets all that the state keeps. It must not block. nil ignores them.
+	Audit func(cluster string, records []*wire.AuditRecord)
 
 	// HashInterval is how often the nodes hash and compare their states, if the states have changed. The
 	// leader's setting applies. Default: 10 s.
@@ -126,6 +129,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Halt == nil {
 		c.Halt = func(error) {}
+	}
+	if c.Audit == nil {
+		c.Audit = func(string, []*wire.AuditRecord) {}
 	}
 	return c
 }

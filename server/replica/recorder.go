@@ -24,6 +24,8 @@ type recorder struct {
 	// awaited reports whether anything on this node may wait for the result of the entry that is being
 	// applied.
 	awaited func() bool
+	// audit gets the audit records.
+	audit func(cluster string, records []*wire.AuditRecord)
 }
 
 func (c recorder) Apply(entry *raft.Log) any {
@@ -33,6 +35,7 @@ func (c recorder) Apply(entry *raft.Log) any {
 	if ok && len(applied.Results) > 0 {
 		revision, lineage, term := c.position()
 		c.eventLog.Record(applied.Events, revision, lineage)
+		c.recordAudit(applied.Events)
 		c.applied(term)
 	}
 	if ok && applied.HashPoint {
@@ -51,9 +54,30 @@ func (c recorder) Restore(snapshot io.ReadCloser) error {
 	if err == nil {
 		revision, lineage, term := c.position()
 		c.eventLog.Reset(revision, lineage)
+		c.audit(c.auditOfSnapshot())
 		c.applied(term)
 	}
 	return err
+}
+
+// recordAudit hands over the audit records among the events of an entry.
+func (c recorder) recordAudit(events []*wire.Event) {
+	var records []*wire.AuditRecord
+	for _, e := range events {
+		if e.Audit != nil {
+			records = append(records, e.Audit)
+		}
+	}
+	if len(records) > 0 {
+		var cluster string
+		c.View(func(m *fsm.Machine) { cluster = m.ClusterID() })
+		c.audit(cluster, records)
+	}
+}
+
+func (c recorder) auditOfSnapshot() (cluster string, records []*wire.AuditRecord) {
+	c.View(func(m *fsm.Machine) { cluster, records = m.ClusterID(), m.AuditAfter(0) })
+	return cluster, records
 }
 
 func (c recorder) position() (revision uint64, lineage string, term uint64) {

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"io"
+	"slices"
 	"strings"
 	"testing"
 
@@ -34,7 +35,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
-	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }}
+	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, func(string, []*wire.AuditRecord) {}}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -83,4 +84,41 @@ func TestWhatIsRecorded(t *testing.T) {
 	if err := c.Restore(io.NopCloser(&state)); err != nil || !cut() || terms != 1 {
 		t.Errorf("a snapshot: %v", err)
 	}
+}
+
+// TestAuditRecordsAreHandedOver applies audited commands and restores a snapshot. The node's audit log gets the records
+// of the former, and all of the latter.
+func TestAuditRecordsAreHandedOver(t *testing.T) {
+	r := governing(t)
+	var audited []uint64
+	audit := func(cluster string, records []*wire.AuditRecord) {
+		if cluster == "" {
+			t.Error("audit records of no cluster")
+		}
+		for _, r := range records {
+			audited = append(audited, r.GetId())
+		}
+	}
+	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(uint64) {}, func() bool { return false }, audit}
+	data, err := proto.Marshal(&wire.Entry{Commands: []*wire.Command{opening("a"), adding(), adding()}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.Apply(&raft.Log{Index: r.machine.AppliedIndex() + 1, Data: data})
+	if !slices.Equal(audited, []uint64{1, 2}) {
+		t.Errorf("audited %v", audited)
+	}
+	var state bytes.Buffer
+	if err := r.machine.Fork().WriteSnapshot(&state); err != nil {
+		t.Fatal(err)
+	}
+	audited = nil
+	if err := c.Restore(io.NopCloser(&state)); err != nil || !slices.Equal(audited, []uint64{1, 2}) {
+		t.Errorf("audited after a snapshot: %v, %v", audited, err)
+	}
+}
+
+// adding returns a command that is audited.
+func adding() *wire.Command {
+	return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Member: "n4", Reason: "r"}}}
 }

@@ -350,7 +350,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.peers.Applied, r.Proposer.Awaited}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.peers.Applied, r.Proposer.Awaited, r.cfg.Audit}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
 }
 
 // awaited reports whether this node leads and the other one is a member.

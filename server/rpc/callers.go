@@ -13,12 +13,15 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// errNoCredential is the error for a client without a certificate on a port that requires one.
+var errNoCredential = errors.New("this port requires a client certificate of its CA, or a token")
+
 // recheckInterval is how often callers are checked again. A revoked caller is gone after it at the latest.
 const recheckInterval = 250 * time.Millisecond
 
 // authenticate determines who a client is. A goodbye refuses it.
 func (s *Server) authenticate(l *link, hello *wire.Hello) (*access.Caller, *wire.Goodbye) {
-	presented := access.Presented{Token: hello.GetAuthToken(), Address: l.RemoteAddr().String()}
+	presented := access.Presented{Token: hello.GetAuthToken(), Address: l.RemoteAddr().String(), Denials: s.cfg.Denials}
 	switch conn := l.Conn.(type) {
 	case *tunnel.Arrived:
 		presented.Origin = conn.Caller()
@@ -31,7 +34,8 @@ func (s *Server) authenticate(l *link, hello *wire.Hello) (*access.Caller, *wire
 		presented.Secure = access.IsLoopback(presented.Address)
 	}
 	if s.cfg.RequireIdentity && presented.Certificate == nil && presented.Token == "" && presented.Origin == nil {
-		return nil, &wire.Goodbye{Code: wire.Goodbye_UNAUTHENTICATED, Message: "this port requires a client certificate of its CA, or a token"}
+		s.cfg.Denials.Refused(&wire.Caller{Address: presented.Address}, errNoCredential)
+		return nil, goodbyeFor(errNoCredential)
 	}
 	caller, err := access.Authenticate(s.cfg.Replica, s.cfg.CertifiedCluster, presented)
 	if err != nil {

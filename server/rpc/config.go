@@ -77,6 +77,8 @@ type Config struct {
 	Buffers *budget.Budget
 	// Limits bounds what clients can make the node hold. Zero fields take DefaultLimits.
 	Limits Limits
+	// Denials gets the refusals of clients and of their requests; nil discards them.
+	Denials access.Denials
 	// Logger receives the reasons of abnormal disconnects; nil discards them.
 	Logger hclog.Logger
 	// Registry receives the metrics; if nil, they stay unregistered.

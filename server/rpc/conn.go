@@ -207,7 +207,7 @@ func (c *conn) Decode(b []byte) error {
 
 // respondFor answers a session's request and includes the session's remaining TTL.
 func (c *conn) respondFor(req *wire.Request, res *wire.Result, session uint64) {
-	resp := &wire.Response{Id: req.GetId(), Result: c.caller.Answer(req, res)}
+	resp := &wire.Response{Id: req.GetId(), Result: c.shown(req, res)}
 	c.addRemaining(resp, session)
 	c.reply(resp)
 }
@@ -230,7 +230,13 @@ func milliseconds(left time.Duration) uint64 { return uint64(max(left, 0).Millis
 
 // respond answers a request with a result only.
 func (c *conn) respond(req *wire.Request, res *wire.Result) {
-	c.reply(&wire.Response{Id: req.GetId(), Result: c.caller.Answer(req, res)})
+	c.reply(&wire.Response{Id: req.GetId(), Result: c.shown(req, res)})
+}
+
+// shown returns a result as the caller may see it, and reports a denial.
+func (c *conn) shown(req *wire.Request, res *wire.Result) *wire.Result {
+	c.caller.DeniedRequest(req, res)
+	return c.caller.Answer(req, res)
 }
 
 // replyPage reads a page and replies with it. Pages may fill at most half of the outbox, so that a client

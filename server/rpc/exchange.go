@@ -68,7 +68,7 @@ func (x *exchange) end(res *wire.Result) {
 	if res.GetStatus() == wire.Status_SESSION_LOST {
 		c.unbind(req.SessionId)
 	}
-	x.response = wire.Response{Id: req.Id, Result: c.caller.Answer(req, res)}
+	x.response = wire.Response{Id: req.Id, Result: c.shown(req, res)}
 	if x.until.IsZero() {
 		c.addRemaining(&x.response, req.SessionId)
 	} else if succeeded(res) {

@@ -62,7 +62,7 @@ func (c *conn) changeAccess(req *wire.Request) {
 		return
 	}
 	c.command(req, cmd, func(res *wire.Result) {
-		resp := &wire.Response{Id: req.GetId(), Result: res}
+		resp := &wire.Response{Id: req.GetId(), Result: c.shown(req, res)}
 		if body := req.GetCreateToken(); body != nil && res.GetStatus() == wire.Status_OK {
 			resp.Body = &wire.Response_CreateToken{CreateToken: c.caller.Created(body)}
 		}
@@ -83,7 +83,9 @@ func (c *conn) administer(req *wire.Request) {
 	c.submit(queue, req, func(ctx context.Context) {
 		ctx, cancel := context.WithTimeout(access.NewContext(ctx, c.caller), c.srv.cfg.Limits.AdminTimeout)
 		defer cancel()
-		c.reply(c.carryOut(ctx, req))
+		resp := c.carryOut(ctx, req)
+		c.caller.DeniedRequest(req, resp.GetResult())
+		c.reply(resp)
 	})
 }
 

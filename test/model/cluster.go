@@ -206,18 +206,16 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	d.endAll()
 	d.Token, d.Limits, d.Lineage = floor, limits, op.Lineage
 	d.newHistory()
-	kept := op.Audit[max(0, len(op.Audit)-256):]
-	by := d.audited + uint64(len(kept)) + 1
-	for _, r := range kept {
+	by := d.audited + uint64(len(op.Audit)) + 1
+	for _, r := range op.Audit {
 		r = proto.CloneOf(r)
 		if r.Imported == nil {
 			r.Imported = &wire.AuditImport{ClusterId: op.Backup.GetClusterId(), Id: r.Id}
 		}
 		d.audited++
 		r.Id, r.Imported.RestoreId = d.audited, by
-		d.Imported = append(d.Imported, r)
+		d.Imported = d.audit(d.Imported, r)
 	}
-	d.Imported = d.Imported[max(0, len(d.Imported)-256):]
 	d.takeOver(op)
 	d.record(wire.AuditRecord_RESTORE, op.Operator, op.Reason, &wire.AuditRecord{Backup: op.Backup})
 	return &wire.Result{Status: wire.Status_OK, Token: d.Token}

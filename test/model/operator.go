@@ -22,13 +22,32 @@ func (d *Model) record(action wire.AuditRecord_Action, operator, reason string, 
 	if d.caller != nil {
 		about.Caller = proto.CloneOf(d.caller)
 	}
-	d.Audit = append(d.Audit, about)
+	d.Audit = d.audit(d.Audit, about)
 	if membership := action == wire.AuditRecord_ADD_MEMBER || action == wire.AuditRecord_REMOVE_MEMBER || action == wire.AuditRecord_TRANSFER_LEADERSHIP; !membership && d.acted == 0 {
 		d.acted = d.Revision
 	}
-	if len(d.Audit) > 256 {
-		d.Audit = d.Audit[1:]
+}
+
+// audit adds a record, and drops one if there are more than 256: whoever has the most records loses the oldest.
+func (d *Model) audit(records []*wire.AuditRecord, r *wire.AuditRecord) []*wire.AuditRecord {
+	d.tell(&wire.Event{Type: wire.Event_AUDITED, Audit: r})
+	records = append(records, r)
+	if len(records) <= 256 {
+		return records
 	}
+	byIdentity := map[string][]*wire.AuditRecord{}
+	for _, r := range records {
+		who := r.GetCaller().GetIdentity()
+		byIdentity[who] = append(byIdentity[who], r)
+	}
+	var most []*wire.AuditRecord
+	for _, theirs := range byIdentity {
+		if len(theirs) > len(most) || len(theirs) == len(most) && theirs[0].Id < most[0].Id {
+			most = theirs
+		}
+	}
+	at := slices.Index(records, most[0])
+	return slices.Concat(records[:at], records[at+1:])
 }
 
 // inBrief truncates a text to what a record has room for.

@@ -46,6 +46,9 @@ var required = []string{
 	"prefix without segment border",
 	"last keeper removable",
 	"node certificate accepted as client",
+	"audit flushed by one identity",
+	"audited caller as claimed",
+	"denials not limited",
 }
 
 func TestListIsComplete(t *testing.T) {

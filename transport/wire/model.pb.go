@@ -256,6 +256,8 @@ const (
 	Event_SESSION_EXTENDED Event_Type = 18
 	// A hold's value changed.
 	Event_VALUE_SET Event_Type = 19
+	// An audit record was added. Only watches of audit records get it.
+	Event_AUDITED Event_Type = 20
 )
 
 // Enum value maps for Event_Type.
@@ -281,6 +283,7 @@ var (
 		17: "RESIZED",
 		18: "SESSION_EXTENDED",
 		19: "VALUE_SET",
+		20: "AUDITED",
 	}
 	Event_Type_value = map[string]int32{
 		"UNSPECIFIED":      0,
@@ -303,6 +306,7 @@ var (
 		"RESIZED":          17,
 		"SESSION_EXTENDED": 18,
 		"VALUE_SET":        19,
+		"AUDITED":          20,
 	}
 )
 
@@ -2056,7 +2060,9 @@ type Event struct {
 	Restored bool `protobuf:"varint,26,opt,name=restored,proto3" json:"restored,omitempty"`
 	// SESSION_OPENED, SESSION_ATTACHED, SESSION_EXTENDED, SESSION_CLOSED, SESSION_EXPIRED: the identity that
 	// opened the session.
-	Identity      string `protobuf:"bytes,27,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity string `protobuf:"bytes,27,opt,name=identity,proto3" json:"identity,omitempty"`
+	// AUDITED: the record. The other fields except revision are not set.
+	Audit         *AuditRecord `protobuf:"bytes,28,opt,name=audit,proto3" json:"audit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2280,6 +2286,13 @@ func (x *Event) GetIdentity() string {
 	return ""
 }
 
+func (x *Event) GetAudit() *AuditRecord {
+	if x != nil {
+		return x.Audit
+	}
+	return nil
+}
+
 var File_quorumlock_v1_model_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_model_proto_rawDesc = "" +
@@ -2483,7 +2496,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	" \x01(\rR\x12maxClientInfoBytes\x12&\n" +
 	"\x0fmax_state_bytes\x18\v \x01(\x04R\rmaxStateBytes\x12*\n" +
 	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\x12'\n" +
-	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\"\xc5\b\n" +
+	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\"\x84\t\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2515,7 +2528,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\apartial\x18\x18 \x01(\bR\apartial\x12\x16\n" +
 	"\x06digest\x18\x19 \x01(\x06R\x06digest\x12\x1a\n" +
 	"\brestored\x18\x1a \x01(\bR\brestored\x12\x1a\n" +
-	"\bidentity\x18\x1b \x01(\tR\bidentity\"\xc0\x02\n" +
+	"\bidentity\x18\x1b \x01(\tR\bidentity\x120\n" +
+	"\x05audit\x18\x1c \x01(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\"\xcd\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +
@@ -2541,7 +2555,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x06WANTED\x10\x10\x12\v\n" +
 	"\aRESIZED\x10\x11\x12\x14\n" +
 	"\x10SESSION_EXTENDED\x10\x12\x12\r\n" +
-	"\tVALUE_SET\x10\x13*D\n" +
+	"\tVALUE_SET\x10\x13\x12\v\n" +
+	"\aAUDITED\x10\x14*D\n" +
 	"\x04Mode\x12\x14\n" +
 	"\x10MODE_UNSPECIFIED\x10\x00\x12\r\n" +
 	"\tEXCLUSIVE\x10\x01\x12\n" +
@@ -2612,11 +2627,12 @@ var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	3,  // 16: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
 	21, // 17: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 18: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	19, // [19:19] is the sub-list for extension type_name
-	19, // [19:19] is the sub-list for extension extendee
-	0,  // [0:19] is the sub-list for field type_name
+	12, // 19: quorumlock.v1.Event.audit:type_name -> quorumlock.v1.AuditRecord
+	20, // [20:20] is the sub-list for method output_type
+	20, // [20:20] is the sub-list for method input_type
+	20, // [20:20] is the sub-list for extension type_name
+	20, // [20:20] is the sub-list for extension extendee
+	0,  // [0:20] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_model_proto_init() }

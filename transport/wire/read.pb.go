@@ -730,8 +730,8 @@ func (x *ListAuditResponse) GetRevision() uint64 {
 	return 0
 }
 
-// WatchRequest starts a watch of one name, prefix or session, or of everything if none is
-// given.
+// WatchRequest starts a watch of one name, prefix or session, of the audit records, or of everything else if
+// none is given.
 type WatchRequest struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	Name      string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
@@ -740,7 +740,9 @@ type WatchRequest struct {
 	// Start after this revision, which must exist; 0 starts at the current one.
 	AfterRevision uint64 `protobuf:"varint,4,opt,name=after_revision,json=afterRevision,proto3" json:"after_revision,omitempty"`
 	// The lineage to which after_revision belongs. Required unless after_revision is 0.
-	Lineage       string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Lineage string `protobuf:"bytes,5,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	// Watch the audit records, which requires AUDIT instead of READ. Excludes name, prefix and session_id.
+	Audit         bool `protobuf:"varint,6,opt,name=audit,proto3" json:"audit,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -808,6 +810,13 @@ func (x *WatchRequest) GetLineage() string {
 		return x.Lineage
 	}
 	return ""
+}
+
+func (x *WatchRequest) GetAudit() bool {
+	if x != nil {
+		return x.Audit
+	}
+	return false
 }
 
 // WatchResponse contains the next events, in order and without gaps. A response without
@@ -1472,14 +1481,15 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x11ListAuditResponse\x124\n" +
 	"\arecords\x18\x01 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"\xa0\x01\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xb6\x01\n" +
 	"\fWatchRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x16\n" +
 	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x03 \x01(\x04R\tsessionId\x12%\n" +
 	"\x0eafter_revision\x18\x04 \x01(\x04R\rafterRevision\x12\x18\n" +
-	"\alineage\x18\x05 \x01(\tR\alineage:\x04\x88\xb5\x18\x04\"\xd9\x01\n" +
+	"\alineage\x18\x05 \x01(\tR\alineage\x12\x14\n" +
+	"\x05audit\x18\x06 \x01(\bR\x05audit:\x04\x88\xb5\x18\x04\"\xd9\x01\n" +
 	"\rWatchResponse\x12,\n" +
 	"\x06events\x18\x01 \x03(\v2\x14.quorumlock.v1.EventR\x06events\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +

@@ -96,3 +96,11 @@ func Status(err error) wire.Status_Code {
 	}
 	return wire.Status_UNSPECIFIED
 }
+
+// Message returns the message of an error without its code.
+func Message(err error) string {
+	if e, ok := errors.AsType[*connect.Error](err); ok {
+		return e.Message()
+	}
+	return err.Error()
+}

@@ -32,7 +32,7 @@ var errNoCredential = errors.New("this port requires a client certificate of its
 // Identify determines who sent a request. Only other nodes may say so in a header; the headers of others are removed.
 func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 	conn := listener.Of(r.Context())
-	presented := access.Presented{Address: r.RemoteAddr}
+	presented := access.Presented{Address: r.RemoteAddr, Denials: c.cfg.Denials}
 	if conn.FromNode() {
 		value := r.Header.Get(forward.HeaderCaller)
 		if value == "" {
@@ -51,6 +51,7 @@ func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 		}
 		credentials(r, &presented)
 		if c.cfg.Require && presented.Certificate == nil && presented.Token == "" {
+			c.cfg.Denials.Refused(&wire.Caller{Address: r.RemoteAddr}, errNoCredential)
 			return nil, errNoCredential
 		}
 	}
@@ -78,6 +79,8 @@ type Config struct {
 	Verify func(presented []*x509.Certificate) error
 	// Require refuses callers without a certificate and without a token.
 	Require bool
+	// Denials gets the refusals of callers and their requests.
+	Denials access.Denials
 }
 
 // Callers are the callers of the running requests. It is safe for concurrent use.
@@ -190,7 +193,11 @@ func (Checker) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 		if err := Check(ctx, req.Any()); err != nil {
 			return nil, err
 		}
-		return next(ctx, req)
+		resp, err := next(ctx, req)
+		if message, ok := req.Any().(proto.Message); ok && connect.CodeOf(err) == connect.CodePermissionDenied {
+			access.Of(ctx).Denied(message, &wire.Result{Status: wire.Status_PERMISSION_DENIED, Message: apierror.Message(err)})
+		}
+		return resp, err
 	}
 }
 
@@ -212,7 +219,9 @@ func Check(ctx context.Context, request any) error {
 	if !ok {
 		return apierror.New(wire.Status_INTERNAL, "the request is no message of the schema")
 	}
-	if refused := access.Of(ctx).Check(message); refused != nil {
+	caller := access.Of(ctx)
+	if refused := caller.Check(message); refused != nil {
+		caller.Denied(message, refused)
 		return apierror.FromResult(refused)
 	}
 	return nil

@@ -33,6 +33,8 @@ type Presented struct {
 	Origin *wire.Caller
 	// Address is the caller's address.
 	Address string
+	// Denials gets the refusal of the caller, and later those of its requests.
+	Denials Denials
 }
 
 // tokenCredential and certificateCredential begin the credential of a caller.
@@ -43,16 +45,21 @@ const tokenCredential = "token "
 func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
 	origin, err := verify(source.Access(), cluster, p)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+		err = fmt.Errorf("%w: %w", ErrUnauthenticated, err)
+		p.Denials.Refused(&wire.Caller{Address: p.Address}, err)
+		return nil, err
 	}
 	c := newCaller(origin, source)
+	c.denials = p.Denials
 	if p.Certificate != nil && p.Origin == nil && p.Token == "" {
 		c.until = p.Certificate.NotAfter
 	}
 	access := source.Access()
 	c.checked.Store(&known{access, access.Rights().Grants(c.Identity())})
 	if !c.checked.Load().grants.Any() {
-		return nil, fmt.Errorf("%w: the policy gives %q none: ask for one whoever administers the cluster", ErrNoRole, c.Identity())
+		err := fmt.Errorf("%w: the policy gives %q none: ask for one whoever administers the cluster", ErrNoRole, c.Identity())
+		p.Denials.Refused(origin, err)
+		return nil, err
 	}
 	return c, nil
 }

@@ -23,6 +23,8 @@ type Source interface {
 type Caller struct {
 	origin *wire.Caller
 	source Source
+	// denials gets the refusals of its requests.
+	denials Denials
 	// node is set for another node of the cluster.
 	node bool
 	// until is when the caller's certificate expires; zero without one.

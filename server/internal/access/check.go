@@ -97,6 +97,9 @@ func (c *Caller) mayRead(g *rights.Grants, request proto.Message) *wire.Result {
 	case *wire.GetLockRequest:
 		name = op.GetName()
 	case *wire.WatchRequest:
+		if op.GetAudit() {
+			return c.onCluster(g, wire.Right_READ_AUDIT)
+		}
 		name = op.GetName()
 	}
 	switch {

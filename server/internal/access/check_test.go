@@ -113,3 +113,19 @@ func TestEveryLockOfARequest(t *testing.T) {
 		t.Errorf("a hold that does not exist: %v", res)
 	}
 }
+
+// TestWatchesOfAuditRecords verifies that watching audit records takes AUDIT on the cluster, and that READ on every lock
+// shows none of them.
+func TestWatchesOfAuditRecords(t *testing.T) {
+	c := rights.New(t)
+	audited := &wire.Event{Type: wire.Event_AUDITED, Audit: &wire.AuditRecord{Id: 1}}
+	for _, role := range rights.Roles {
+		caller, may := as(t, c, role), slices.Contains(rights.Allowed["ListAuditRequest"], role)
+		if refused := caller.Check(&wire.WatchRequest{Audit: true}); (refused == nil) != may {
+			t.Errorf("%s watches audit records: %v", role, refused)
+		}
+		if shown := caller.Event(audited); (shown != nil) != may {
+			t.Errorf("%s sees %v", role, shown)
+		}
+	}
+}

@@ -120,9 +120,15 @@ func Deadlocks(g *rights.Grants, all []*wire.Deadlock) (shown []*wire.Deadlock) 
 }
 
 // Event returns an event as the caller may see it, or nil. Events of sessions are for the sessions' own identities and
-// for callers that may read all locks.
+// for callers that may read all locks, audit records for callers with AUDIT.
 func (c *Caller) Event(e *wire.Event) *wire.Event {
 	g := c.Grants()
+	if e.GetAudit() != nil {
+		if g.OnCluster(wire.Verb_AUDIT) {
+			return e
+		}
+		return nil
+	}
 	if g.OnAllLocks(wire.Verb_READ) {
 		return e
 	}

@@ -95,13 +95,13 @@ func (w *Watcher) reached(ctx context.Context, req *wire.WatchRequest) error {
 
 func validWatch(req *wire.WatchRequest) error {
 	given := 0
-	for _, named := range []bool{req.GetName() != "", req.GetPrefix() != "", req.GetSessionId() != 0} {
+	for _, named := range []bool{req.GetName() != "", req.GetPrefix() != "", req.GetSessionId() != 0, req.GetAudit()} {
 		if named {
 			given++
 		}
 	}
 	if given > 1 {
-		return fmt.Errorf("%w: a watch takes one of name, prefix and session_id", status.ErrInvalid)
+		return fmt.Errorf("%w: a watch takes one of name, prefix, session_id and audit", status.ErrInvalid)
 	}
 	if req.GetName() != "" {
 		if err := wire.ValidName(req.Name); err != nil {
