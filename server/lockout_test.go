@@ -3,6 +3,7 @@ package server
 import (
 	"bytes"
 	"context"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,16 +13,23 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/identity"
+	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// dialAs connects with a token, or without one if it is empty. It returns nil and the goodbye if the node refuses it.
+// dialAs connects with a token, or without one if it is empty. It returns an error with the goodbye if the node
+// refuses it.
 func dialAs(t *testing.T, node *Node, token string) (*speaker, error) {
 	t.Helper()
 	conn, err := transport.TCP{}.Dial(bounded(t), node.Addrs().Client)
 	if err != nil {
 		t.Fatal(err)
 	}
+	return speakAs(t, conn, token)
+}
+
+func speakAs(t *testing.T, conn net.Conn, token string) (*speaker, error) {
+	t.Helper()
 	t.Cleanup(func() { transport.Cut(conn) })
 	reply, r, err := transport.ClientHandshake(bounded(t), conn, &wire.Hello{Agent: "test", AuthToken: token})
 	if err != nil {
@@ -159,4 +167,63 @@ func TestRestoreKeepsAClusterClosed(t *testing.T) {
 	if _, err := dialAs(t, fresh, token); err != nil {
 		t.Errorf("the token of the backup is refused: %v", err)
 	}
+}
+
+// TestLockOutIsHealedByANewAuthority loses the certificate that may change the policy, and the authority's key. A
+// second authority in the file of --tls-ca signs a certificate with the same name, which the node accepts without a
+// restart.
+func TestLockOutIsHealedByANewAuthority(t *testing.T) {
+	old, next := t.TempDir(), t.TempDir()
+	for dir, nodes := range map[string][]pki.Node{old: {{ID: "n1"}}, next: nil} {
+		if _, err := pki.Init(dir, "c1", nodes, []string{"ann"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	authorities := filepath.Join(t.TempDir(), "authorities.crt")
+	trust := func(dirs ...string) {
+		var bundle []byte
+		for _, dir := range dirs {
+			ca, err := os.ReadFile(filepath.Join(dir, "ca.crt"))
+			if err != nil {
+				t.Fatal(err)
+			}
+			bundle = append(bundle, ca...)
+		}
+		if err := os.WriteFile(authorities, bundle, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	trust(old)
+	pair := func(dir, name, ca string) transport.TLSFiles {
+		at := filepath.Join(dir, name)
+		return transport.TLSFiles{Cert: at + ".crt", Key: at + ".key", CA: ca}
+	}
+	cfg := quick(t)
+	cfg.TLS, cfg.PeerTLS = pair(old, "nodes/n1/server", authorities), pair(old, "nodes/n1/peer", filepath.Join(old, "ca.crt"))
+	cfg.TLS.CRL = pki.CRLPath(old)
+	node := open(t, cfg)
+	serving(t, node)
+	as := func(dir string) (*speaker, error) {
+		config, err := pair(dir, "clients/ann/client", filepath.Join(old, "ca.crt")).ClientConfig()
+		if err != nil {
+			t.Fatal(err)
+		}
+		conn, err := transport.Dial(bounded(t), nil, node.Addrs().Client, config)
+		if err != nil {
+			return nil, err
+		}
+		return speakAs(t, conn, "")
+	}
+	c, err := as(old)
+	if err != nil {
+		t.Fatal(err)
+	}
+	policy := &wire.Policy{Bindings: []*wire.Binding{{Identity: "ann", Roles: []string{"admin"}}}}
+	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, Reason: "r"}}})
+	if _, err := as(next); err == nil {
+		t.Error("the node accepts a certificate of an authority that it does not have")
+	}
+	trust(old, next)
+	eventually(t, "the new authority", func() bool { c, err = as(next); return err == nil })
+	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_GetPolicy{GetPolicy: &wire.GetPolicyRequest{}}})
 }
