@@ -66,6 +66,9 @@ func (a *Access) Tokens() []*wire.TokenInfo {
 	return all
 }
 
+// TokenRecords returns all tokens with their hashes, as a restore takes them. They are shared and must not be changed.
+func (a *Access) TokenRecords() []*wire.TokenRecord { return a.tokens }
+
 func (a *Access) find(id string) (int, bool) {
 	return slices.BinarySearchFunc(a.tokens, id, func(t *wire.TokenRecord, id string) int { return strings.Compare(t.Info.Id, id) })
 }

@@ -127,7 +127,7 @@ func verifySnapshotVerb() *cli.Command {
 func restoreVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "restore",
-		Usage:     "restore a snapshot's settings, audit log and token counter into a cluster",
+		Usage:     "restore a snapshot's settings, audit log, token counter and policy into a cluster",
 		ArgsUsage: "FILE",
 		Description: "The cluster must be new, that is without any session or restore so far. To restore into\n" +
 			"another one, give its id, as shown by qlock status, with --cluster-id. All its sessions\n" +
@@ -135,6 +135,8 @@ func restoreVerb(dial dialer) *cli.Command {
 			"The snapshot's own sessions and locks are not restored. No token that the lost cluster\n" +
 			"can have issued is issued again, even if a snapshot is restored twice. Use\n" +
 			"--token-floor if a resource has seen a higher token.\n\n" +
+			"A cluster with a policy keeps its policy and its tokens (qlock token). One without takes over\n" +
+			"those of the snapshot.\n\n" +
 			"Exit codes: 0 restored, 70 the cluster is in use or the file is damaged,\n" +
 			"66 no such file, 69 no serving leader or outcome unknown, 64 usage.",
 		Flags: append(reasonFlags(),
@@ -158,11 +160,12 @@ func restoreSnapshot(c *cli.Context, dial dialer) error {
 	if err != nil {
 		return err
 	}
+	policy, _ := m.Access().Policy()
 	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
 		answer, err := svc.Restore(ctx, &wire.RestoreRequest{
 			Backup:     &wire.Backup{ClusterId: m.ClusterID(), Lineage: m.Lineage(), Revision: m.Revision(), Token: m.Token(), Sha256: sum},
 			TokenFloor: c.Uint64("token-floor"), Settings: m.Settings(), Audit: fsm.RestorableAudit(auditOf(m)),
-			Operator: operator, Reason: reason, ClusterId: c.String("cluster-id"),
+			Operator: operator, Reason: reason, ClusterId: c.String("cluster-id"), Policy: policy, Tokens: m.Access().TokenRecords(),
 		})
 		if errors.Is(err, client.ErrFailedPrecondition) {
 			return failf(exitInternal, "not restored: %s", said(err))

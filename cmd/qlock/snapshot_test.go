@@ -4,6 +4,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"io"
@@ -230,6 +231,37 @@ func TestSnapshotRestore(t *testing.T) {
 	got = execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster")
 	if got.code != exitInternal || !strings.Contains(got.err, "2 sessions are open") {
 		t.Errorf("%+v", got)
+	}
+}
+
+// TestRestoreBringsThePolicyBack checks that a cluster that was lost is not open to everybody after its restore.
+func TestRestoreBringsThePolicyBack(t *testing.T) {
+	m, err := fsm.Restore(bytes.NewReader(savedState(t)), fsm.Level)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret := sha256.Sum256([]byte("a token"))
+	for _, cmd := range []*wire.Command{
+		{Op: &wire.Command_CreateToken{CreateToken: &wire.CreateToken{Sha256: secret[:], Name: "ci", Reason: "r"}}},
+		{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: examplePolicy(), Reason: "r"}}},
+	} {
+		applied(t, m, cmd)
+	}
+	var b bytes.Buffer
+	if err := m.WriteSnapshot(&b); err != nil {
+		t.Fatal(err)
+	}
+	path := writeFile(t, "a.snap", b.String())
+	var asked *wire.RestoreRequest
+	f := &fakeService{t: t, restore: func(req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
+		asked = req
+		return &wire.RestoreResponse{}, nil
+	}}
+	if got := execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster"); got.code != 0 {
+		t.Errorf("%+v", got)
+	}
+	if !proto.Equal(asked.GetPolicy(), examplePolicy()) || len(asked.GetTokens()) != 1 || !bytes.Equal(asked.GetTokens()[0].GetSha256(), secret[:]) {
+		t.Errorf("asked for the policy %v with the tokens %v", asked.GetPolicy(), asked.GetTokens())
 	}
 }
 

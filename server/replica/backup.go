@@ -52,7 +52,12 @@ func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotR
 	if err != nil {
 		return err
 	}
-	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "identity", identity.FromContext(ctx).GetIdentity(), "operator", req.GetOperator(), "reason", req.GetReason(),
+	// A node that knows no leader may not have applied the policy in its log, so the port could not check it.
+	caller := identity.FromContext(ctx).GetIdentity()
+	if !m.Access().Rights().Grants(caller).OnCluster(wire.Verb_BACKUP) {
+		return status.Err(fsm.Denied(caller, wire.Verb_BACKUP, ""))
+	}
+	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "identity", caller, "operator", req.GetOperator(), "reason", req.GetReason(),
 		"revision", about.Revision, "index", about.Index, "committed", about.CommittedIndex, "leader", about.LeaderId)
 	if err := described(about); err != nil {
 		return err

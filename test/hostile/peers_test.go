@@ -105,7 +105,7 @@ func intruders(t *testing.T, c *cluster) []*intruder {
 		{name: "a client's", config: own("clients/app/client"), id: "n9", log: append(certFault, "names no node")},
 		{name: "a client's, as it is called", config: own("clients/app/client"), id: "app", log: certFault},
 		{name: "a node's that was never added", config: own("nodes/n9/peer"), id: "n9", log: []string{`reason="unknown"`, "add it to the cluster first"}},
-		{name: "a server's", config: own("nodes/n9/server"), id: "n9", log: append(certFault, "names no node")},
+		{name: "a server's", config: own("nodes/n9/server"), id: "n9", log: append(tlsFault, "incompatible key usage")},
 	}
 	for _, i := range all {
 		if i.config != nil {

@@ -53,12 +53,11 @@ func peerCert(cluster, id string) *x509.Certificate {
 	}
 }
 
-// serverCert is valid for clients as well, because the HTTP port forwards to the leader's HTTP port,
-// which may require client certificates.
+// serverCert is valid for servers only: nodes reach each other through the peer port.
 func serverCert(n Node) *x509.Certificate {
 	cert := &x509.Certificate{
 		Subject:     pkix.Name{CommonName: n.ID},
-		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
 	}
 	hosts := n.Hosts
 	if len(hosts) == 0 {
