@@ -48,7 +48,7 @@ func (n *naive) findRoles(identity string) (roles []*wire.Role) {
 		{Name: "admin", Locks: all[3:], Cluster: []wire.Verb{8, 9, 10, 11, 12}},
 	}, n.policy.Roles...)
 	for _, b := range n.policy.Bindings {
-		if !patternOf(b.Identity).MatchString(identity) {
+		if identity == "" || !patternOf(b.Identity).MatchString(identity) {
 			continue
 		}
 		for _, role := range known {

@@ -74,6 +74,9 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		return nil, err
 	}
 	defer done()
+	if refusal := r.CheckPolicy(req.GetPolicy()); refusal != nil {
+		return nil, status.Err(refusal)
+	}
 	now := time.Now()
 	op := &wire.RestoreBackup{
 		TokenFloor:  req.GetTokenFloor(),

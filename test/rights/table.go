@@ -107,8 +107,8 @@ func example(m proto.Message, hold uint64) proto.Message {
 // Cluster is a state machine with a policy, in which a session of the identity user holds Lock.
 type Cluster struct {
 	Machine *fsm.Machine
-	// Hold and Token are those of the hold.
-	Hold, Token uint64
+	// Session is the session, Hold and Token are those of its hold, which its request 1 has acquired.
+	Session, Hold, Token uint64
 	// Tokens prove the identities, by role.
 	Tokens map[string]string
 }
@@ -123,7 +123,7 @@ func New(t testing.TB) *Cluster {
 	held := c.Must(t, &wire.Command{SessionId: opened.GetSession().GetSessionId(), Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 		Locks: []*wire.LockRequest{{Name: Lock}},
 	}}})
-	c.Hold, c.Token = held.GetHoldId(), held.GetToken()
+	c.Session, c.Hold, c.Token = opened.GetSession().GetSessionId(), held.GetHoldId(), held.GetToken()
 	for _, role := range Roles {
 		c.Tokens[role] = identity.NewToken()
 		sum, err := identity.HashToken(c.Tokens[role])

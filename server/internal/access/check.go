@@ -17,12 +17,21 @@ func RightOf(request proto.Message) wire.Right {
 }
 
 // Check refuses a request that the caller may not send, with PERMISSION_DENIED. request is the message of the schema:
-// the body of a framed request, or the input of a procedure.
+// the body of a framed request, or the input of a procedure. A retry of a request that was executed is not refused: it
+// gets its first outcome.
 func (c *Caller) Check(request proto.Message) *wire.Result {
 	g := c.Grants()
 	if g == nil {
 		return nil
 	}
+	refused := c.check(g, request)
+	if refused != nil && c.isRetry(request) {
+		return nil
+	}
+	return refused
+}
+
+func (c *Caller) check(g *rights.Grants, request proto.Message) *wire.Result {
 	switch op := request.(type) { // the frequent ones first, without reflection
 	case *wire.Acquire:
 		return c.mayLock(g, op.GetLocks())
@@ -207,7 +216,7 @@ func (c *Caller) CheckRequest(req *wire.Request) *wire.Result {
 	}
 	switch body := req.GetBody().(type) {
 	case *wire.Request_Acquire:
-		return c.Check(body.Acquire)
+		return c.unlessRemembered(c.Check(body.Acquire), req)
 	case *wire.Request_Release, *wire.Request_Heartbeat:
 		return nil
 	}
@@ -216,5 +225,5 @@ func (c *Caller) CheckRequest(req *wire.Request) *wire.Result {
 	if body == nil {
 		return nil
 	}
-	return c.Check(m.Get(body).Message().Interface())
+	return c.unlessRemembered(c.Check(m.Get(body).Message().Interface()), req)
 }
