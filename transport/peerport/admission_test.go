@@ -226,7 +226,7 @@ func TestCertificatesThatNeverReachRaft(t *testing.T) {
 		"TLS 1.2":             {files(ours, "nodes/n2/peer"), tls.VersionTLS12, peerport.ReasonTLS},
 		"another node's":      {files(ours, "nodes/n1/peer"), 0, peerport.ReasonCertificate},
 		"another cluster's":   {files(otherCluster, "nodes/n2/peer"), 0, peerport.ReasonCertificate},
-		"for the client port": {files(ours, "nodes/n2/server"), 0, peerport.ReasonCertificate},
+		"for the client port": {files(ours, "nodes/n2/server"), 0, peerport.ReasonTLS},
 		"a client's":          {files(ours, "clients/app/client"), 0, peerport.ReasonCertificate},
 	} {
 		t.Run(name, func(t *testing.T) {
