@@ -80,6 +80,9 @@ func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool)
 	if refusal := m.fullSession(s, len(op.Locks)); refusal != nil {
 		return refusal
 	}
+	if refusal := m.claimsOverQuota(s, op.Locks); refusal != nil {
+		return refusal
+	}
 	if fresh > 0 && uint64(m.locks.len())+fresh > limits.MaxLocks {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_locks: %d locks exist", m.locks.len()))
 	}
