@@ -92,10 +92,13 @@ func (a *Access) keepers() bool {
 // Access returns who may do what.
 func (m *Machine) Access() *Access { return cmp.Or(m.state.access, noAccess) }
 
+// noKeeper is the message for a policy that nobody could change any more.
+const noKeeper = "nobody could change the policy any more: a binding must give a role with POLICY to an identity by its exact name, and that identity needs a certificate or a token without an end"
+
 // change makes a changed copy of the access current, unless nobody could change the policy any more.
 func (m *Machine) change(next Access) *wire.Result {
 	if !next.keepers() {
-		return answer(wire.Status_FAILED_PRECONDITION, "nobody could change the policy any more: a binding must give a role with POLICY to an identity by its exact name, and that identity needs a certificate or a token without an end")
+		return answer(wire.Status_FAILED_PRECONDITION, noKeeper)
 	}
 	m.state.access = &next
 	return nil
@@ -211,8 +214,8 @@ type account struct {
 	name string
 	// used is derived and not stored in snapshots.
 	used Used
-	// grants are the identity's rights, and quota its quota, under the policy of revision known. 0 means that they
-	// have not been looked up.
+	// grants are the identity's rights, and quota its quota, under the policy of revision known. They are looked up at
+	// the first request under a policy, because a restore of a snapshot counts the sessions before it has the policy.
 	grants *rights.Grants
 	quota  *wire.Quota
 	known  uint64
@@ -407,9 +410,17 @@ func (m *Machine) importAccess(op *wire.RestoreBackup) {
 
 // validAccess refuses a policy and tokens that no cluster can have had.
 func validAccess(policy *wire.Policy, tokens []*wire.TokenRecord) *wire.Result {
-	if refusal := validPolicy(policy); refusal != nil {
+	if refusal := cmp.Or(validPolicy(policy), validTokens(tokens)); refusal != nil || policy == nil {
 		return refusal
 	}
+	compiled, _ := rights.Compile(policy)
+	if a := (&Access{rights: compiled, tokens: tokens}); !a.keepers() {
+		return invalid(noKeeper)
+	}
+	return nil
+}
+
+func validTokens(tokens []*wire.TokenRecord) *wire.Result {
 	if len(tokens) > maxTokens {
 		return invalid("%d tokens, at most %d are allowed", len(tokens), maxTokens)
 	}

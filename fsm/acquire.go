@@ -80,9 +80,6 @@ func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool)
 	if refusal := m.fullSession(s, len(op.Locks)); refusal != nil {
 		return refusal
 	}
-	if refusal := m.claimsOverQuota(s, op.Locks); refusal != nil {
-		return refusal
-	}
 	if fresh > 0 && uint64(m.locks.len())+fresh > limits.MaxLocks {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_locks: %d locks exist", m.locks.len()))
 	}
@@ -90,6 +87,9 @@ func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool)
 		if waits && l != nil && uint64(l.waiters) >= limits.MaxWaitersPerLock {
 			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_waiters_per_lock: %d wait for %q", l.waiters, l.name))
 		}
+	}
+	if refusal := m.claimsOverQuota(s, op.Locks); refusal != nil {
+		return refusal
 	}
 	return m.short(s, acquireUnits(op)+outcomeUnits)
 }

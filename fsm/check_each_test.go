@@ -33,6 +33,7 @@ var brokenParts = []struct {
 	{family, (*checking).checkLocks, brokenFamilyLocks},
 	{family, recountAllHolders, brokenHolders},
 	{twoLocks, (*checking).checkAudit, brokenAudits},
+	{guarded, (*checking).checkAccess, brokenAccess},
 	{family, (*checking).checkOwners, brokenOwners},
 	{twoLocks, (*checking).checkQueue, brokenQueues},
 	{twoLocks, (*checking).checkHolders, brokenHolderRows},

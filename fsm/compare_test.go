@@ -42,17 +42,6 @@ func applyAt(t tester, m *Machine, wall int64, cmd *wire.Command) *Applied {
 	return applied
 }
 
-// grantedIDs returns the claims that were granted from queues, in order.
-func grantedIDs(events []*wire.Event) []uint64 {
-	var ids []uint64
-	for _, e := range events {
-		if e.Type == wire.Event_GRANTED && e.Waited {
-			ids = append(ids, e.HoldId)
-		}
-	}
-	return ids
-}
-
 // compareAnswer compares the whole answer, except for messages to people, and all events.
 func compareAnswer(t tester, cmd *wire.Command, applied *Applied, want *wire.Result, d *model.Model) {
 	t.Helper()
@@ -82,6 +71,7 @@ func compareState(t tester, m *Machine, d *model.Model) {
 	if got, want := m.Totals(), totals(d); got != want {
 		t.Fatalf("totals    %+v\nthe model %+v", got, want)
 	}
+	compareAccess(t, m, d)
 	compareLocks(t, m, d)
 	compareSessions(t, m, d)
 	compareDeadlines(t, m, d)
@@ -116,6 +106,24 @@ func totals(d *model.Model) Totals {
 		sum.Waiters += waits
 	}
 	return sum
+}
+
+// compareAccess compares the policy and the tokens.
+func compareAccess(t tester, m *Machine, d *model.Model) {
+	t.Helper()
+	policy, revision := m.Access().Policy()
+	if !same(policy, d.Policy) || (policy == nil) != (d.Policy == nil) || revision != d.PolicyRevision || (m.Access().Rights() == nil) != (d.Policy == nil) {
+		t.Fatalf("policy    %v, changed at %d\nthe model %v, changed at %d", policy, revision, d.Policy, d.PolicyRevision)
+	}
+	tokens := m.Access().Tokens()
+	if len(tokens) != len(d.Tokens) {
+		t.Fatalf("tokens    %v\nthe model %v", tokens, d.Tokens)
+	}
+	for i, want := range d.Tokens {
+		if !same(tokens[i], want.Info) || !same(m.Access().TokenByID(want.Info.Id), want.Info) || !same(m.Access().Token(want.Sha256), want.Info) {
+			t.Fatalf("token     %v\nthe model %v", tokens[i], want)
+		}
+	}
 }
 
 func compareLocks(t tester, m *Machine, d *model.Model) {
@@ -181,10 +189,11 @@ func compareSessions(t tester, m *Machine, d *model.Model) {
 		holds, waits := d.Load(s.ID)
 		want := &wire.SessionInfo{
 			SessionId: s.ID, TtlMs: s.TTL, Client: s.Client, OpenedUnixMs: s.Opened, Holds: holds, Waits: waits, Leased: s.Leased,
+			Identity: s.Identity,
 		}
 		view, _ := m.Session(s.ID)
 		secret, ok := m.SessionBySecret([]byte(s.Hash))
-		if !same(listed[i], want) || view.Generation != s.Generation || view.TTL != s.TTL || view.Leased != s.Leased || !ok || secret.ID != s.ID {
+		if !same(listed[i], want) || view.Generation != s.Generation || view.TTL != s.TTL || view.Leased != s.Leased || view.Identity != s.Identity || !ok || secret.ID != s.ID {
 			t.Fatalf("session   %v %+v %+v\nthe model %v generation %d", listed[i], view, secret, want, s.Generation)
 		}
 		if got, want := m.HoldsOf(s.ID), d.HoldsOf(s.ID); !equal(got, want) {

@@ -13,7 +13,7 @@ import (
 // FuzzApply checks that any bytes of an entry lead to results or an error, that no handler panics, and
 // that every invariant holds afterwards.
 func FuzzApply(f *testing.F) {
-	base, many := busy(f, 1), family(f)
+	base, many, locked := busy(f, 1), family(f), guarded(f)
 	for seed := range uint64(20) {
 		log := walk(seed+6e6, 40)
 		f.Add(entry(f, log[1:]...))
@@ -23,11 +23,13 @@ func FuzzApply(f *testing.F) {
 	f.Add(bootEntry(f))
 	f.Add(newerEntry(f))
 	f.Add(entry(f, ofTheFamily(many)...))
+	f.Add(entry(f, ofTheFamily(locked)...))
+	f.Add(entry(f, strangeAccess()...))
 	for _, cmd := range strange(base) {
 		f.Add(entry(f, cmd))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, m := range []*Machine{base.Fork(), many.Fork(), New(Level)} {
+		for _, m := range []*Machine{base.Fork(), many.Fork(), locked.Fork(), New(Level)} {
 			revision := m.Revision()
 			applied, err := m.Apply(data)
 			switch {
@@ -76,7 +78,7 @@ func ofTheFamily(m *Machine) []*wire.Command {
 	add(0, 0, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: secretHash("lease")}}})
 	add(0, 0, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", Reason: "r"}}})
 	add(0, 0, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r", Member: "n4"}}})
-	return commands
+	return append(commands, ofAccess(m)...)
 }
 
 // strange returns commands with numbers at the limits of their ranges.
@@ -137,6 +139,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, New(Level)))
 	f.Add(snapshotOf(f, twoLocks(f)))
 	f.Add(snapshotOf(f, family(f)))
+	f.Add(snapshotOf(f, guarded(f)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add(bytes.Repeat([]byte{0xff}, 11)) // no valid length
 	log := walk(7e6, 30)

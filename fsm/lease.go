@@ -46,11 +46,11 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 
 func (m *Machine) repeatLease(id, digest uint64) *wire.Result {
 	s, _ := m.editSession(id)
-	if !s.leased {
-		return invalid("the secret was used for a session: a lease needs its own")
-	}
 	if refusal := m.othersSession(s); refusal != nil {
 		return refusal
+	}
+	if !s.leased {
+		return invalid("the secret was used for a session: a lease needs its own")
 	}
 	o, _ := s.outcome(leaseSeq)
 	if o.digest != digest {

@@ -16,7 +16,7 @@ import (
 // restored state must satisfy every invariant and be written the same again, and no later command may fail.
 func TestMutatedSnapshot(t *testing.T) {
 	roll, whole := seeded(*base), 0
-	bases := [][]byte{snapshotOf(t, family(t)), snapshotOf(t, twoLocks(t))}
+	bases := [][]byte{snapshotOf(t, family(t)), snapshotOf(t, twoLocks(t)), snapshotOf(t, guarded(t))}
 	for range scaled(15_000) {
 		mutant := records(t, bases[roll(len(bases))])
 		for range 1 + roll(3) {
@@ -103,12 +103,14 @@ func mutateList(roll dice, m protoreflect.Message, field protoreflect.FieldDescr
 		return
 	}
 	list = m.Mutable(field).List()
-	switch roll(3) {
-	case 0:
+	switch pick := roll(3); {
+	case pick == 0:
 		list.Truncate(list.Len() - 1)
-	case 1:
+	case pick == 1:
 		list.Append(list.Get(0))
-	default:
+	case field.Kind() == protoreflect.MessageKind:
 		mutate(roll, list.Get(roll(list.Len())).Message())
+	case field.Kind() == protoreflect.EnumKind:
+		list.Set(roll(list.Len()), protoreflect.ValueOfEnum(protoreflect.EnumNumber(roll(14)-1)))
 	}
 }

@@ -30,7 +30,8 @@ func scaled(n int) int {
 // base is the first seed of a run. Each sequence has its own seed.
 var base = flag.Uint64("seed", 1, "first seed of the random sequences")
 
-// TestModel runs random sequences of commands through the machine and the model. It compares every answer
+// TestModel runs random sequences of commands through the machine and the model, and a quarter as many in which
+// commands have callers and the policy changes. It compares every answer
 // and every event, and checks every invariant after every command. Everything that can be read is compared
 // after every command of every eighth sequence, and after every eighth command of the others, because that
 // takes most of the time. A sequence that fails is run again with the comparison after every command.
@@ -82,11 +83,16 @@ type run struct {
 
 func manySequences(first, end, step uint64) run {
 	r := run{seen: map[string]int{}}
-	for r.seed = first; r.seed < end && r.err == nil; r.seed += step {
-		r.log, r.err = explore(r.seed, 50+int(r.seed%41), r.seen)
-		r.commands += len(r.log)
-		if r.err != nil {
-			return r
+	for r.seed = first; r.seed < end; r.seed += step {
+		for _, guarded := range []bool{false, true} {
+			if guarded && r.seed%8 != 0 && r.seed%8 != 3 {
+				continue
+			}
+			r.log, r.err = explore(r.seed, 50+int(r.seed%41), guarded, r.seen)
+			r.commands += len(r.log)
+			if r.err != nil {
+				return r
+			}
 		}
 	}
 	return r
@@ -129,14 +135,14 @@ func (p *pair) overlooks(cmd *wire.Command) {
 func (p *pair) follow(cmd *wire.Command) {
 	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
 	p.d.Heard = applied.Results[0]
-	p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
+	p.d.Apply(cmd, wallAfter(p.d.Revision), model.Turns(applied.Events)...)
 }
 
 // step applies a command to both and compares the answers and the effects.
 func (p *pair) step(cmd *wire.Command) *wire.Result {
 	applied := applyAt(failing{}, p.m, wallAfter(p.m.Revision()), cmd)
 	p.d.Heard = applied.Results[0]
-	want := p.d.Apply(cmd, wallAfter(p.d.Revision), grantedIDs(applied.Events)...)
+	want := p.d.Apply(cmd, wallAfter(p.d.Revision), model.Turns(applied.Events)...)
 	compareAnswer(failing{}, cmd, applied, want, p.d)
 	p.overlooks(cmd)
 	if err := p.m.Check(); err != nil {
@@ -175,9 +181,9 @@ func (p *pair) read(cmd *wire.Command) {
 }
 
 // explore generates a log while comparing. If a command fails, it is the last one of the log.
-func explore(seed uint64, n int, seen map[string]int) (log []*wire.Command, err error) {
+func explore(seed uint64, n int, guarded bool, seen map[string]int) (log []*wire.Command, err error) {
 	defer caught(&err)
-	w, boot := newWalker(seeded(seed))
+	w, boot := newWalker(seeded(seed), guarded)
 	p, roll := newPair(w.d), seeded(seed+1<<32)
 	if seed%16 == 3 {
 		p.hurry(2 + roll(24))
@@ -345,6 +351,9 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 		"event DELAY_ENDED permits": 4, "grants together": 10, "draws": 10, "states deadlocked": 10,
 		"alarms acknowledged": 1,
 	} {
+		mustHave(t, seen, what, n*commands/10_000)
+	}
+	for what, n := range guardedOutcomes {
 		mustHave(t, seen, what, n*commands/10_000)
 	}
 }

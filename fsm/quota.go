@@ -208,6 +208,13 @@ func (m *Machine) QuotaOf(identity string) (Used, *wire.Quota) {
 	return m.usedBy(identity), m.quotaOf(identity)
 }
 
+// NearQuota reports whether an identity uses at least 80 % of one of its quotas.
+func (m *Machine) NearQuota(identity string) bool {
+	used, q := m.QuotaOf(identity)
+	near := func(used, limit uint64) bool { return limit > 0 && used >= limit-limit/5 }
+	return near(used.Sessions, q.GetSessions()) || near(used.Claims, q.GetClaims()) || near(used.Bytes, q.GetBytes())
+}
+
 // EachAccount calls fn for each identity that has sessions, in ascending order after a name, until it returns false.
 // quota is nil for an identity without one.
 func (m *Machine) EachAccount(after string, fn func(identity string, used Used, quota *wire.Quota) bool) {
@@ -238,6 +245,9 @@ func (m *checking) checkAccounts() error {
 	if err := each(&m.accounts.table, func(a *account) error {
 		if a.used != used[a.name] || a.used.Sessions == 0 {
 			return fmt.Errorf("identity %q has %+v, its account counts %+v", a.name, used[a.name], a.used)
+		}
+		if current := m.Access().rights; current != nil && a.known == m.Access().revision && (a.grants != current.Grants(a.name) || a.quota != current.Quota(a.name)) {
+			return fmt.Errorf("identity %q has other rights than the policy of revision %d gives", a.name, a.known)
 		}
 		return nil
 	}); err != nil {

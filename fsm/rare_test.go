@@ -232,7 +232,7 @@ func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 			p.skipped[e.HoldId] = true
 		}
 	}
-	for _, step := range rareSteps {
+	for _, step := range slices.Concat(rareSteps, guardedSteps) {
 		if step.is(h) {
 			seen[step.name]++
 		}
@@ -240,7 +240,7 @@ func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 	restarts := roll(40) == 0
 	fails := roll(40) == 0
 	var standing []string
-	for _, state := range rareStates {
+	for _, state := range slices.Concat(rareStates, guardedStates) {
 		if !state.stands(p) {
 			continue
 		}
@@ -285,10 +285,13 @@ func (p *pair) failFirst(cmd *wire.Command, at int, seen map[string]int) {
 // mustHaveBeenRare fails unless a run reached every rare state and step often enough.
 func mustHaveBeenRare(t *testing.T, seen map[string]int, sequences uint64) {
 	thousands := int(sequences / 1_000)
-	for _, step := range rareSteps {
+	for what, n := range guardedRarities {
+		mustHave(t, seen, what, n*thousands)
+	}
+	for _, step := range slices.Concat(rareSteps, guardedSteps) {
 		mustHave(t, seen, step.name, step.least*thousands)
 	}
-	for _, state := range rareStates {
+	for _, state := range slices.Concat(rareStates, guardedStates) {
 		for _, what := range strings.Split(", restarted;, failed", ";") {
 			mustHave(t, seen, state.name+what, state.least*min(thousands, 1))
 		}

@@ -97,12 +97,12 @@ func (s *script) operatorCommand(a args) *wire.Command {
 		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{SessionId: s.ids[a.arg(0)], Reason: reason, Operator: "op"}}}
 	case "restore":
 		return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{TokenFloor: s.number(a, "floor", 0), Lineage: a.arg(0), Reason: reason, Operator: "op",
-			ClusterId: a.pairs["cluster"], ClockUnixMs: s.number(a, "clock", 0), Backup: &wire.Backup{ClusterId: "lost", Token: s.number(a, "token", 0)}}}}
+			ClusterId: a.pairs["cluster"], ClockUnixMs: s.number(a, "clock", 0), Backup: &wire.Backup{ClusterId: "lost", Token: s.number(a, "token", 0)},
+			Policy: s.policy(a), Tokens: s.tokens(a)}}}
 	case "record":
 		return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_Action(wire.AuditRecord_Action_value[a.arg(0)]), Member: a.pairs["member"], Reason: reason, Operator: "op"}}}
 	}
-	s.t.Fatalf("operator: %s?", a.verb)
-	return nil
+	return s.accessCommand(a)
 }
 
 // leaseCommand returns a command from a client without a session: the name is the secret.

@@ -17,11 +17,12 @@ import (
 
 var rewrite = flag.Bool("rewrite", false, "write the answers that the scripts in testdata give now")
 
-// TestScripts runs testdata/*.txt. A line that starts a command has the form
+// TestScripts runs testdata/*.txt. A line that starts a command has one of the forms
 //
 //	WHO: VERB ARGUMENTS key=value …
+//	WHO as IDENTITY: VERB ARGUMENTS key=value …
 //
-// followed by the indented answers: "=" for the result, "*" for each event. Lines that start with '#' and
+// where IDENTITY is that of the command's caller, followed by the indented answers: "=" for the result, "*" for each event. Lines that start with '#' and
 // empty lines are copied. "go test -run Scripts -rewrite" rewrites the answers: read the difference
 // before committing it.
 func TestScripts(t *testing.T) {
@@ -96,11 +97,11 @@ func (s *script) print(format string, args ...any) {
 	fmt.Fprintf(&s.out, "  "+format+"\n", args...)
 }
 
-// args are the words of a line: WHO, VERB, the others, and key=value pairs.
+// args are the words of a line: WHO, IDENTITY, VERB, the others, and key=value pairs.
 type args struct {
-	who, verb string
-	rest      []string
-	pairs     map[string]string
+	who, identity, verb string
+	rest                []string
+	pairs               map[string]string
 }
 
 func (s *script) parse(line string) args {
@@ -109,7 +110,8 @@ func (s *script) parse(line string) args {
 	if !ok || len(words) == 0 {
 		s.t.Fatalf("%q is not WHO: VERB …", line)
 	}
-	a := args{who: who, verb: words[0], pairs: map[string]string{}}
+	who, identity, _ := strings.Cut(who, " as ")
+	a := args{who: who, identity: identity, verb: words[0], pairs: map[string]string{}}
 	for _, word := range words[1:] {
 		if key, value, ok := strings.Cut(word, "="); ok {
 			a.pairs[key] = value
@@ -170,8 +172,18 @@ func (s *script) line(line string) {
 	case "alarms":
 		s.print("acknowledged at revision %d", s.m.AlarmsAcknowledged())
 		return
+	case "audit":
+		s.lastActs(int(s.number(a, "last", 1)))
+		return
+	case "access":
+		s.showAccess()
+		return
+	case "quotas":
+		s.showQuotas()
+		return
 	}
 	cmd := s.command(a)
+	cmd.Caller = callerOfLine(a)
 	applied := applyOne(s.t, s.m, cmd)
 	s.note(a, applied)
 	s.print("= %s", resultText(applied.Results[0]))
@@ -216,10 +228,10 @@ func (s *script) show(name string) {
 		return
 	}
 	for _, h := range l.Holders {
-		s.print("held by %s, hold %d, token %d%s", s.who(h.SessionId), h.HoldId, h.Token, quoted(" value ", string(h.Value)))
+		s.print("held by %s%s, hold %d, token %d%s", s.who(h.SessionId), after(" of ", h.Identity), h.HoldId, h.Token, quoted(" value ", string(h.Value)))
 	}
 	for _, w := range l.Queue {
-		s.print("%d. %s, wait %d", w.Position, s.who(w.SessionId), w.WaitId)
+		s.print("%d. %s%s, wait %d", w.Position, s.who(w.SessionId), after(" of ", w.Identity), w.WaitId)
 	}
 }
 
@@ -228,6 +240,14 @@ func quoted(label, text string) string {
 		return ""
 	}
 	return label + strconv.Quote(text)
+}
+
+// after returns the label and the text, or nothing if the text is empty.
+func after(label, text string) string {
+	if text == "" {
+		return ""
+	}
+	return label + text
 }
 
 func nonzero(label string, n uint64) string {
@@ -296,6 +316,7 @@ func (s *script) describe(e *wire.Event) string {
 	if e.SessionId == 0 {
 		text = e.Type.String()
 	}
+	text += after(" of ", e.Identity)
 	if e.Leased {
 		text += " leased"
 	}

@@ -44,12 +44,12 @@ func (m *Machine) raiseSessionFloor() {
 func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
 		s, _ := m.editSession(known.session)
+		if refusal := m.othersSession(s); refusal != nil {
+			return refusal
+		}
 		if s.leased {
 			o, _ := s.outcome(leaseSeq)
 			return m.reused(s, o, "the secret")
-		}
-		if refusal := m.othersSession(s); refusal != nil {
-			return refusal
 		}
 		return m.attach(s, op.Client.GetAddress())
 	}

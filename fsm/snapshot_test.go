@@ -18,7 +18,7 @@ import (
 )
 
 func TestSnapshotRoundTrip(t *testing.T) {
-	for _, m := range []*Machine{New(Level), bootstrapped(t), busy(t, 1), busy(t, 100)} {
+	for _, m := range []*Machine{New(Level), bootstrapped(t), busy(t, 1), busy(t, 100), guarded(t)} {
 		want := snapshotOf(t, m)
 		back, err := Restore(iotest.OneByteReader(bytes.NewReader(want)), Level)
 		if err != nil {
@@ -111,7 +111,12 @@ func framed(t testing.TB, record *wire.SnapshotRecord) []byte {
 // TestForgedSnapshotIsRefused omits, duplicates and swaps records under a correct checksum: the result
 // must be refused, or be a consistent state.
 func TestForgedSnapshotIsRefused(t *testing.T) {
-	good := records(t, snapshotOf(t, busy(t, 1)))
+	forge(t, records(t, snapshotOf(t, busy(t, 1))))
+	forge(t, records(t, snapshotOf(t, guarded(t))))
+}
+
+func forge(t *testing.T, good [][]byte) {
+	t.Helper()
 	for i := range good {
 		for name, forged := range map[string][][]byte{
 			"without": append(append([][]byte{}, good[:i]...), good[i+1:]...),

@@ -42,6 +42,7 @@ type walker struct {
 	// labelled clients have labels that nearly fill the budgets.
 	labelled bool
 	changing bool // members come and go
+	guarded  bool // commands have callers, and there may be a policy
 }
 
 const (
@@ -50,7 +51,7 @@ const (
 )
 
 // newWalker starts in a cluster whose limits are mostly tiny, so that they are reached.
-func newWalker(roll dice) (*walker, *wire.Command) {
+func newWalker(roll dice, guarded bool) (*walker, *wire.Command) {
 	limits := DefaultSettings()
 	limits.MaxClientInfoBytes = 64
 	switch roll(6) {
@@ -74,7 +75,7 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
 		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
-	w := &walker{roll: roll, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
+	w := &walker{roll: roll, guarded: guarded, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
 	w.labelled = limits.MaxStateBytes < 1<<30
 	w.changing = roll(16) == 0
 	w.readers = roll(4)
@@ -89,7 +90,8 @@ func newWalker(roll dice) (*walker, *wire.Command) {
 // one returns true once in n times.
 func (w *walker) one(n int) bool { return w.roll(n) == 0 }
 
-func (w *walker) command() *wire.Command {
+// ordinary returns a command without a caller that does not change the policy.
+func (w *walker) ordinary() *wire.Command {
 	if len(w.d.Live) < w.contention && w.one(2) {
 		return w.outset()
 	}
@@ -464,9 +466,9 @@ func entry(t tester, commands ...*wire.Command) []byte {
 	return data
 }
 
-// walk generates a random log of n commands after its first one. The machine only decides the order of grants.
+// walk generates a random log of n commands after its first one; every fourth seed leads to a guarded one. The machine only decides the order of grants.
 func walk(seed uint64, n int) []*wire.Command {
-	w, boot := newWalker(seeded(seed))
+	w, boot := newWalker(seeded(seed), seed%4 == 3)
 	p := newPair(w.d)
 	p.follow(boot)
 	commands := []*wire.Command{boot}

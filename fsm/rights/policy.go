@@ -39,7 +39,8 @@ func setOf(list ...wire.Verb) (set verbs) {
 	return set
 }
 
-func (s verbs) has(v wire.Verb) bool { return s&(1<<v) != 0 }
+// has reports whether a verb is in the set. A verb from outside may be any number.
+func (s verbs) has(v wire.Verb) bool { return v >= 0 && s&(1<<v) != 0 }
 
 // LockVerbs returns the verbs on locks.
 func LockVerbs() []wire.Verb { return []wire.Verb{wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE} }

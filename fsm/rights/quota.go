@@ -108,5 +108,8 @@ func (c *Policy) PrefixQuotas() (all []*wire.Quota) {
 	return all
 }
 
+// HasPrefixQuotas reports whether the policy has a quota of a prefix.
+func (c *Policy) HasPrefixQuotas() bool { return c != nil && len(c.quotas.prefixes) > 0 }
+
 // HasQuotas reports whether the policy has a quota of an identity.
 func (c *Policy) HasQuotas() bool { return c != nil && len(c.quotas.exact)+len(c.quotas.patterns) > 0 }

@@ -58,7 +58,7 @@ func stale(t *testing.T, sources map[string]string) []string {
 
 func compileSchema(t *testing.T, sources map[string]string) []protoreflect.FileDescriptor {
 	t.Helper()
-	compiler := protocompile.Compiler{Resolver: &protocompile.SourceResolver{
+	compiler := protocompile.Compiler{Resolver: protocompile.WithStandardImports(&protocompile.SourceResolver{
 		Accessor: func(path string) (io.ReadCloser, error) {
 			src, ok := sources[path]
 			if !ok {
@@ -66,7 +66,7 @@ func compileSchema(t *testing.T, sources map[string]string) []protoreflect.FileD
 			}
 			return io.NopCloser(strings.NewReader(src)), nil
 		},
-	}}
+	})}
 	var paths []string
 	for path := range sources {
 		paths = append(paths, path)

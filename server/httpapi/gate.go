@@ -4,18 +4,18 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"mime"
 	"net/http"
 	"runtime/debug"
-	"strings"
 	"time"
 
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -49,12 +49,16 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if !route.open {
-		caller, err := s.identify(r)
+		caller, err := s.callers.Identify(r)
 		if err != nil {
 			s.refuse(a, r, err)
 			return
 		}
-		ctx, end := s.callers.begin(r.Context(), caller)
+		ctx, end, refused := s.callers.Begin(r.Context(), caller)
+		if refused != nil {
+			s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
+			return
+		}
 		defer end()
 		r = r.WithContext(ctx)
 	}
@@ -70,7 +74,7 @@ func (s *Server) dispatch(a *response.Writer, r *http.Request, route route) {
 		})
 		return
 	}
-	if route.method == http.MethodPost && !supported(r, route) {
+	if route.method == http.MethodPost && !jsoncodec.Supported(r.Header, route.streams || route.answers) {
 		a.Header().Set("Accept-Post", "application/json, application/proto, application/grpc, application/grpc-web")
 		s.respond(a, r, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, problem{
 			Message: fmt.Sprintf("Content-Type %q is not supported: send JSON with -H 'Content-Type: application/json'", r.Header.Get("Content-Type")),
@@ -207,35 +211,21 @@ func (s *Server) recoverPanic(a *response.Writer, r *http.Request) {
 	})
 }
 
+// refuse answers a caller that is not known, or that has no role.
+func (s *Server) refuse(a *response.Writer, r *http.Request, err error) {
+	a.Header().Set("Connection", "close")
+	if errors.Is(err, access.ErrNoRole) {
+		s.respond(a, r, http.StatusForbidden, connect.CodePermissionDenied, problem{Message: err.Error()})
+		return
+	}
+	a.Header().Set("WWW-Authenticate", "Bearer")
+	s.respond(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{Message: err.Error()})
+}
+
 // notFound answers an unknown path with a list of the existing ones.
 func (s *Server) notFound(a *response.Writer, r *http.Request) {
 	s.respond(a, r, http.StatusNotFound, connect.CodeUnimplemented, problem{
 		Message:    fmt.Sprintf("there is no %s here: POST to one of the procedures, or GET /openapi.json, which describes them, /healthz, /readyz or /metrics", r.URL.Path),
 		Procedures: procedures,
 	})
-}
-
-// mediaTypes are the media types that connect's handlers accept.
-var mediaTypes = map[string]bool{
-	"application/json":           true,
-	"application/proto":          true,
-	"application/grpc":           true,
-	"application/grpc+proto":     true,
-	"application/grpc+json":      true,
-	"application/grpc-web":       true,
-	"application/grpc-web+proto": true,
-	"application/grpc-web+json":  true,
-}
-
-func supported(r *http.Request, route route) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	if err != nil {
-		return false
-	}
-	return mediaTypes[kind] || (route.streams || route.answers) && strings.HasPrefix(kind, "application/connect+")
-}
-
-func isJSON(r *http.Request) bool {
-	kind, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
-	return err == nil && kind == "application/json"
 }

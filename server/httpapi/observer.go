@@ -7,6 +7,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -39,7 +40,7 @@ func (observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 // record records an error on the response writer and converts the end of the caller's context.
 func record(ctx context.Context, err error) error {
-	if gone := dismissal(ctx); gone != nil && err != nil {
+	if gone := callers.Dismissal(ctx); gone != nil && err != nil {
 		err = gone
 	}
 	forward := errors.Is(err, errNotLeader) || errors.Is(err, errUncertain)

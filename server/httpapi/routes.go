@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -89,7 +90,7 @@ func (s *Server) newRoutes() map[string]route {
 	options := []connect.HandlerOption{
 		connect.WithCodec(jsoncodec.Codec{Subtype: "json"}),
 		connect.WithCodec(jsoncodec.Codec{Subtype: "json; charset=utf-8"}),
-		connect.WithInterceptors(observer{}, checker{}),
+		connect.WithInterceptors(observer{}, callers.Checker{}),
 	}
 	small := append(slices.Clone(options), connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes))
 	large := append(slices.Clone(options), connect.WithReadMaxBytes(max(s.cfg.Limits.MaxBodyBytes, maxRestoreBytes)))

@@ -16,6 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
@@ -48,7 +49,7 @@ type Server struct {
 	forwarder   *forward.Forwarder
 	nodes       *listener.Nodes
 	stopNodes   func() // cancels the subscription to connections of other nodes
-	callers     callers
+	callers     *callers.Callers
 	tls         *tls.Config
 	http        *http.Server
 
@@ -71,7 +72,7 @@ func New(cfg Config) (*Server, error) {
 		cfg:     cfg,
 		log:     cfg.Logger,
 		replica: cfg.Replica,
-		reader:  read.New(cfg.Replica, maxAnswerBytes),
+		reader:  read.New(cfg.Replica, maxAnswerBytes, cfg.Quotas),
 		metrics: newMetrics(cfg.Registry),
 		errors:  connect.NewErrorWriter(),
 	}
@@ -80,6 +81,7 @@ func New(cfg Config) (*Server, error) {
 	s.warnings = ratelog.New(s.log)
 	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
+	s.callers = callers.New(callers.Config{Source: cfg.Replica, ClusterID: s.clusterID, Require: cfg.ClientAuth == AuthRequire, Quotas: cfg.Quotas})
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err
@@ -166,7 +168,7 @@ func (s *Server) Serve(l net.Listener) error {
 	}
 	defer s.serving.Done()
 	s.serving.Go(func() { _ = s.http.Serve(s.connections.Listen(s.life, s.nodes, nil)) })
-	s.serving.Go(s.recheck)
+	s.serving.Go(func() { s.callers.Recheck(s.life) })
 	err := s.http.Serve(s.connections.Listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("http port: %w", err)

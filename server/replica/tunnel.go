@@ -17,8 +17,8 @@ var ErrLeaderMoved = errors.New("the leader has moved")
 // acceptTunnel takes over a connection that another node has opened for a caller, which is nil for HTTP.
 type acceptTunnel func(conn net.Conn, caller *wire.Caller)
 
-// OpenTunnel opens a connection to the leader for the bytes of one of this node's clients. It sends along whom this
-// node has verified the client to be. It returns ErrLeaderMoved if this node follows another leader or none, and a
+// OpenTunnel opens a connection to the leader for the bytes of one of this node's clients. It sends along the
+// client's identity as this node has verified it. It returns ErrLeaderMoved if this node follows another leader or none, and a
 // *peerport.TunnelError if the leader refuses.
 func (r *Replica) OpenTunnel(ctx context.Context, leader *wire.LeaderHint, caller *wire.Caller) (net.Conn, error) {
 	return r.openTo(ctx, leader, &wire.TunnelRequest{

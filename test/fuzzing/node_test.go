@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/generate"
 	"github.com/quorumlock/quorumlock/test/simnet"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -107,6 +108,9 @@ func (g *target) close() {
 func (g *target) do(cmd *wire.Command) *wire.Result {
 	g.t.Helper()
 	answered := make(chan *wire.Result, 1)
+	if cmd.GetSessionId() == 0 {
+		cmd.Caller = &wire.Caller{Identity: identity.Anonymous}
+	}
 	g.node.Replica().Propose(cmd, func(r *wire.Result) { answered <- r })
 	return <-answered
 }

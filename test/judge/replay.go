@@ -163,17 +163,13 @@ func (r *replay) entry(e Entry) error {
 // command replays one command. got and all are the machine's answer, and the events of the whole entry.
 func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *wire.Result, all []*wire.Event) error {
 	var events []*wire.Event
-	var granted []uint64
 	for _, e := range all {
 		if e.Revision == r.model.Revision+1 {
 			events = append(events, e)
-			if e.Type == wire.Event_GRANTED && e.Waited {
-				granted = append(granted, e.HoldId)
-			}
 		}
 	}
 	r.model.Heard = got
-	want := r.model.Apply(cmd, wall, granted...)
+	want := r.model.Apply(cmd, wall, model.Turns(events)...)
 	if err := r.model.Compare(cmd, want, got, events); err != nil {
 		return err
 	}

@@ -218,6 +218,7 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 		d.Imported = append(d.Imported, r)
 	}
 	d.Imported = d.Imported[max(0, len(d.Imported)-256):]
+	d.takeOver(op)
 	d.record(wire.AuditRecord_RESTORE, op.Operator, op.Reason, &wire.AuditRecord{Backup: op.Backup})
 	return &wire.Result{Status: wire.Status_OK, Token: d.Token}
 }
@@ -263,9 +264,10 @@ func canBeRestored(records []*wire.AuditRecord) bool {
 
 func validRecord(r *wire.AuditRecord) bool {
 	named := r.Lock == "" || wire.ValidName(r.Lock) == nil
-	return r.Action > 0 && r.Action <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
+	return r.Action > 0 && r.Action <= wire.AuditRecord_REVOKE_TOKEN && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
 		len(r.ClientName) <= 256 && utf8.ValidString(r.ClientName) && r.Token < 1<<63 && r.Limit <= 1<<31 &&
-		readable(r.Member, 512) && readable(r.Address, 512) && readable(r.Imported.GetClusterId(), 512) && validBackup(r.Backup)
+		readable(r.Member, 512) && readable(r.Address, 512) && readable(r.Imported.GetClusterId(), 512) && validBackup(r.Backup) &&
+		validCaller(r.Caller) && readable(r.TokenId, 12) && readable(r.Identity, 256)
 }
 
 func validBackup(b *wire.Backup) bool {

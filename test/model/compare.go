@@ -36,6 +36,18 @@ func (d *Model) Compare(cmd *wire.Command, want, got *wire.Result, events []*wir
 	return nil
 }
 
+// Turns returns the claims whose turn came according to the events, in order: those that were granted from queues, and
+// those that were cancelled because the right to a lock had been withdrawn.
+func Turns(events []*wire.Event) []uint64 {
+	var ids []uint64
+	for _, e := range events {
+		if e.Type == wire.Event_GRANTED && e.Waited || e.Type == wire.Event_CANCELLED && e.Status == wire.Status_PERMISSION_DENIED {
+			ids = append(ids, e.HoldId)
+		}
+	}
+	return ids
+}
+
 // begins reports whether a step is the refused request or, for an upgrade, belongs to its owner.
 func (d *Model) begins(cmd *wire.Command, step *wire.DeadlockStep) bool {
 	c := d.trap.Claim(d.trap.refused)

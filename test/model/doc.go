@@ -4,8 +4,8 @@
 // no longer shown.
 //
 // A model takes the commands of a log one by one. It returns the answer to each (Apply), the events of the
-// last command (News), and what readers see afterwards (LockInfo, HoldsOf, and the exported fields). If one
-// command may grant several claims, the service chooses the order: the model takes the order from the
+// last command (News), and what readers see afterwards (LockInfo, HoldsOf, and the exported fields). If the
+// turns of several claims come in one command, the service chooses the order: the model takes the order from the
 // service, and nothing else. The same holds for the cycle in a refusal for a deadlock, since several may be
 // true. Compare takes care of that.
 //
@@ -13,6 +13,7 @@
 //   - cluster.go, session.go, request.go: who may send requests, and exactly-once semantics;
 //   - claim.go, acquire.go, settle.go, release.go: locks;
 //   - upgrade.go, bound.go, lease.go, operator.go: everything else about locks;
+//   - access.go: identities, the policy and tokens;
 //   - deadlock.go: deadlocks;
 //   - event.go, read.go, compare.go: events and reads, and the comparison with the service's.
 //

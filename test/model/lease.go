@@ -14,7 +14,12 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if d.Suspended != 0 {
 		return says(wire.Status_UNAVAILABLE)
 	}
-	if len(d.Live) >= int(d.Limits.MaxSessions) {
+	for _, l := range op.Acquire.Locks {
+		if !d.May(d.who(), wire.Verb_LOCK, l.Name) {
+			return says(wire.Status_PERMISSION_DENIED)
+		}
+	}
+	if len(d.Live) >= int(d.Limits.MaxSessions) || !d.roomForSession(d.who()) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
@@ -25,7 +30,7 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	before := d.News
-	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL, Leased: true})
+	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Identity: s.Identity, Generation: 1, TtlMs: s.TTL, Leased: true})
 	asked := proto.CloneOf(op.Acquire)
 	asked.Owner = 0
 	answer := d.acquire(s, 1, asked)
@@ -41,6 +46,9 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 }
 
 func (d *Model) repeatLease(s *Session, digest uint64) *wire.Result {
+	if s.Identity != d.who() {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
 	if !s.Leased {
 		return says(wire.Status_INVALID_ARGUMENT)
 	}
@@ -58,7 +66,7 @@ func (d *Model) repeatLease(s *Session, digest uint64) *wire.Result {
 
 func (d *Model) prolong(s *Session) {
 	s.Generation++
-	d.tell(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.ID, Generation: s.Generation, TtlMs: s.TTL, Leased: true})
+	d.tell(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.ID, Identity: s.Identity, Generation: s.Generation, TtlMs: s.TTL, Leased: true})
 }
 
 // startLease starts the time of a leased hold if it had to wait.
@@ -75,7 +83,7 @@ func (d *Model) endLease(c *Claim) {
 		return
 	}
 	d.leave(s)
-	d.tell(&wire.Event{Type: wire.Event_SESSION_CLOSED, SessionId: s.ID, Generation: s.Generation, Leased: true})
+	d.tell(&wire.Event{Type: wire.Event_SESSION_CLOSED, SessionId: s.ID, Identity: s.Identity, Generation: s.Generation, Leased: true})
 }
 
 func (d *Model) extendLease(op *wire.ExtendLease) *wire.Result {
@@ -86,6 +94,9 @@ func (d *Model) extendLease(op *wire.ExtendLease) *wire.Result {
 	c := d.Of(s.ID)[0]
 	if c.Token == 0 || c.ID != op.HoldId {
 		return says(wire.Status_NOT_HELD)
+	}
+	if s.Identity != d.who() || !d.mayOn(s.Identity, wire.Verb_LOCK, c) {
+		return says(wire.Status_PERMISSION_DENIED)
 	}
 	if op.TtlMs != 0 {
 		s.TTL = op.TtlMs
@@ -102,6 +113,9 @@ func (d *Model) releaseLease(op *wire.ReleaseLease) *wire.Result {
 	c := d.Of(s.ID)[0]
 	if op.HoldId != 0 && op.HoldId != c.ID {
 		return says(wire.Status_NOT_HELD)
+	}
+	if s.Identity != d.who() {
+		return says(wire.Status_PERMISSION_DENIED)
 	}
 	d.drop(c)
 	if c.Token != 0 {

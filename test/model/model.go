@@ -21,6 +21,10 @@ type Model struct {
 	Removed      []*wire.RemovedMember // the latest ones, oldest first
 	Terms        []*wire.TermStart     // starts of the latest terms, oldest first
 	Limits       *wire.Settings
+	// Policy is nil if there is none. PolicyRevision is that of its last change.
+	Policy         *wire.Policy
+	PolicyRevision uint64
+	Tokens         []*wire.TokenRecord // by ID
 	// Opened is the last session's ID. Live are the open sessions, ordered by ID.
 	Opened uint64
 	// before is the largest ID that a session from before the last restore can have.
@@ -39,10 +43,11 @@ type Model struct {
 	Draws int
 
 	wall    int64 // of the last command
+	caller  *wire.Caller
 	leader  string
 	audited uint64
 	acted   uint64 // revision of the first act that was not a membership change
-	// hint contains the claims in the order in which the service granted them.
+	// hint contains the claims in the order in which their turn came in the service.
 	hint []uint64
 	// Heard is the service's answer to the command that is applied next. The model takes the length of
 	// refusal messages from it.
@@ -77,6 +82,8 @@ type Session struct {
 	TTL    uint32
 	Client *wire.ClientInfo
 	Leased bool
+	// Identity is that of the caller who opened it.
+	Identity string
 	// Opened is the timestamp of the entry that opened it.
 	Opened int64
 
@@ -145,11 +152,11 @@ func New() *Model {
 
 func says(status wire.Status_Code) *wire.Result { return &wire.Result{Status: status} }
 
-// Apply runs a command of an entry with timestamp wall. granted are the IDs of the claims that the service
-// granted from queues in this command, in order.
-func (d *Model) Apply(cmd *wire.Command, wall int64, granted ...uint64) *wire.Result {
+// Apply runs a command of an entry with timestamp wall. turns are the IDs of the claims whose turn came in this
+// command, in the order of the service: those that it granted from queues, or cancelled for want of a right.
+func (d *Model) Apply(cmd *wire.Command, wall int64, turns ...uint64) *wire.Result {
 	d.Revision++
-	d.News, d.hint, d.wall, d.refusing = nil, granted, wall, false
+	d.News, d.hint, d.wall, d.caller, d.refusing = nil, turns, wall, cmd.Caller, false
 	answer := d.admit(cmd)
 	d.clean()
 	answer.Seq = cmd.Seq
@@ -177,6 +184,9 @@ func (d *Model) admit(cmd *wire.Command) *wire.Result {
 }
 
 func (d *Model) run(cmd *wire.Command) *wire.Result {
+	if d.ungoverned(cmd) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
 	switch op := cmd.Op.(type) {
 	case *wire.Command_PutMember:
 		return d.putMember(op.PutMember.GetMember())
@@ -218,6 +228,12 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 		return d.restoreBackup(op.RestoreBackup)
 	case *wire.Command_RecordAct:
 		return d.recordAct(op.RecordAct)
+	case *wire.Command_SetPolicy:
+		return d.setPolicy(op.SetPolicy)
+	case *wire.Command_CreateToken:
+		return d.createToken(op.CreateToken)
+	case *wire.Command_RevokeToken:
+		return d.revokeToken(op.RevokeToken)
 	}
 	return d.ofSession(cmd)
 }
@@ -227,7 +243,7 @@ func (d *Model) ofSession(cmd *wire.Command) *wire.Result {
 	if s == nil {
 		return d.lost(cmd.SessionId)
 	}
-	if op, ok := cmd.Op.(*wire.Command_AttachSession); ok && string(op.AttachSession.GetSecretHash()) != s.Hash {
+	if op, ok := cmd.Op.(*wire.Command_AttachSession); ok && (string(op.AttachSession.GetSecretHash()) != s.Hash || s.Identity != d.who()) {
 		return says(wire.Status_PERMISSION_DENIED)
 	}
 	if s.Leased {

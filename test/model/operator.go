@@ -4,6 +4,8 @@ import (
 	"slices"
 	"strings"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -17,6 +19,9 @@ func (d *Model) record(action wire.AuditRecord_Action, operator, reason string, 
 	d.audited++
 	about.Id, about.Action, about.Operator, about.Reason = d.audited, action, operator, reason
 	about.Revision, about.WallUnixMs = d.Revision, d.wall
+	if d.caller != nil {
+		about.Caller = proto.CloneOf(d.caller)
+	}
 	d.Audit = append(d.Audit, about)
 	if membership := action == wire.AuditRecord_ADD_MEMBER || action == wire.AuditRecord_REMOVE_MEMBER || action == wire.AuditRecord_TRANSFER_LEADERSHIP; !membership && d.acted == 0 {
 		d.acted = d.Revision
@@ -43,6 +48,9 @@ func (d *Model) force(op *wire.ForceRelease) *wire.Result {
 	if c == nil || !c.Holds() || c.Token != op.Token {
 		return says(wire.Status_NOT_HELD)
 	}
+	if !d.mayOn(d.who(), wire.Verb_OPERATE, c) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
 	d.record(wire.AuditRecord_FORCE_RELEASE, op.Operator, op.Reason, d.about(c))
 	d.takeAway(c, wire.Event_FORCED, op.Reason)
 	return says(wire.Status_OK)
@@ -52,6 +60,9 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 	c := d.Claim(op.HoldId)
 	if c == nil || !c.Holds() || c.Token != op.Token {
 		return says(wire.Status_NOT_HELD)
+	}
+	if !d.mayOn(d.who(), wire.Verb_OPERATE, c) {
+		return says(wire.Status_PERMISSION_DENIED)
 	}
 	if c.Revoked == nil && d.Weight()+revocationWeight > int(d.Limits.MaxStateBytes) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
@@ -72,6 +83,9 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 }
 
 func (d *Model) skipDelay(op *wire.SkipDelay) *wire.Result {
+	if !d.May(d.who(), wire.Verb_OPERATE, op.Name) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
 	found := d.those(op.Name, func(c *Claim) bool { return c.Over && (op.HoldId == 0 || c.ID == op.HoldId) })
 	if len(found) == 0 {
 		return says(wire.Status_NOT_FOUND)
@@ -108,12 +122,18 @@ func (d *Model) forceClose(op *wire.ForceClose) *wire.Result {
 	if s == nil {
 		return says(wire.Status_NOT_FOUND)
 	}
+	if !d.mayClose(s) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
 	d.record(wire.AuditRecord_FORCE_CLOSE, op.Operator, op.Reason, &wire.AuditRecord{SessionId: s.ID, ClientName: inBrief(s.Client.GetName())})
 	d.end(s, wire.Event_SESSION_CLOSED, op.Reason)
 	return says(wire.Status_OK)
 }
 
 func (d *Model) resize(op *wire.Resize) *wire.Result {
+	if !d.May(d.who(), wire.Verb_OPERATE, op.Name) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
 	l := d.Locks[op.Name]
 	if l == nil || l.Limit == 0 {
 		return says(wire.Status_NOT_FOUND)

@@ -8,7 +8,7 @@ func (d *Model) holderInfo(c *Claim, name string) *wire.HolderInfo {
 		HoldId: c.ID, Token: c.Token, SessionId: c.Session, Owner: c.Owner, Mode: l.Mode, Value: c.Value,
 		Client: d.Session(c.Session).Client, GrantedUnixMs: c.grantedAt, Revision: c.Granted, Permits: l.Permits,
 		Count: c.Count, MaxHoldMs: c.MaxHold, LockDelayMs: c.Delay, Revocation: c.Revoked, Locks: c.names(),
-		Leased: d.Session(c.Session).Leased,
+		Leased: d.Session(c.Session).Leased, Identity: d.Session(c.Session).Identity,
 	}
 }
 
@@ -17,7 +17,7 @@ func (d *Model) waiterInfo(c *Claim, name string, position int) *wire.WaiterInfo
 	info := &wire.WaiterInfo{
 		WaitId: c.ID, Position: uint64(position), SessionId: c.Session, Owner: c.Owner, Mode: l.Mode,
 		Client: d.Session(c.Session).Client, QueuedUnixMs: c.queuedAt, WaitMs: c.WaitMs, WaitForever: c.WaitForever,
-		Permits: l.Permits, Locks: c.names(),
+		Permits: l.Permits, Locks: c.names(), Identity: d.Session(c.Session).Identity,
 	}
 	if up := c.Upgrade; up != nil {
 		info.Upgrade, info.Mode, info.QueuedUnixMs = true, wire.Mode_EXCLUSIVE, up.queuedAt

@@ -52,18 +52,22 @@ func (d *Model) cancel(s *Session, op *wire.Cancel) *wire.Result {
 	return says(wire.Status_NOT_FOUND)
 }
 
-// giveUp ends a wait, of a claim or of an upgrade.
+// giveUp ends a wait, and grants what waited behind it.
 func (d *Model) giveUp(c *Claim, why wire.Status_Code) *wire.Result {
-	var said *wire.Result
-	if c.Upgrade != nil {
-		said = d.endUpgrade(c, why)
-	} else {
-		d.drop(c)
-		d.tellCancelled(c, why)
-		said = d.rewrite(c.Session, c.Seq, &wire.Result{Status: why, HoldId: c.ID})
-		d.endLease(c)
-	}
+	said := d.abandon(c, why)
 	d.grantReady()
+	return said
+}
+
+// abandon ends a wait, of a claim or of an upgrade.
+func (d *Model) abandon(c *Claim, why wire.Status_Code) *wire.Result {
+	if c.Upgrade != nil {
+		return d.endUpgrade(c, why)
+	}
+	d.drop(c)
+	d.tellCancelled(c, why)
+	said := d.rewrite(c.Session, c.Seq, &wire.Result{Status: why, HoldId: c.ID})
+	d.endLease(c)
 	return said
 }
 

@@ -45,6 +45,9 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	if cmd.Seq < s.mark {
 		return says(wire.Status_STALE)
 	}
+	if d.forbids(s, cmd) {
+		return says(wire.Status_PERMISSION_DENIED) // and not remembered either
+	}
 	final := 0
 	for _, a := range s.shown {
 		if a.Said.Status != wire.Status_QUEUED {
@@ -66,7 +69,7 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	}
 	words := d.words(answer)
 	if grown := outcomeWeight + words; d.WeightOf(s)+grown > session || d.Weight()+grown > state {
-		switch fits := !full && d.affords(s, grown, 0); {
+		switch fits := !full && d.affords(s, grown, 0) && (givesUp(cmd) || d.roomForBytes(s.Identity, grown)); {
 		case fits:
 		case givesUp(cmd):
 			return answer

@@ -23,12 +23,18 @@ func (d *Model) byHash(hash []byte) *Session {
 
 func (d *Model) open(op *wire.OpenSession) *wire.Result {
 	if s := d.byHash(op.SecretHash); s != nil {
+		if s.Identity != d.who() {
+			return says(wire.Status_PERMISSION_DENIED)
+		}
 		if s.Leased {
 			return says(wire.Status_INVALID_ARGUMENT)
 		}
 		return d.attach(s, op.Client.GetAddress())
 	}
-	if len(d.Live) >= int(d.Limits.MaxSessions) {
+	if !d.mayAny(d.who(), wire.Verb_LOCK) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
+	if len(d.Live) >= int(d.Limits.MaxSessions) || !d.roomForSession(d.who()) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
@@ -37,7 +43,7 @@ func (d *Model) open(op *wire.OpenSession) *wire.Result {
 		d.Opened--
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
-	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Generation: 1, TtlMs: s.TTL})
+	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Identity: s.Identity, Generation: 1, TtlMs: s.TTL})
 	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
 }
 
@@ -46,7 +52,7 @@ func (d *Model) begin(hash []byte, ttl uint32, client *wire.ClientInfo) *Session
 		ttl = d.Limits.DefaultTtlMs
 	}
 	d.Opened++
-	s := &Session{ID: d.Opened, Generation: 1, Hash: string(hash), TTL: ttl, Client: client, Opened: d.wall}
+	s := &Session{ID: d.Opened, Generation: 1, Hash: string(hash), TTL: ttl, Client: client, Opened: d.wall, Identity: d.who()}
 	d.Live = append(d.Live, s)
 	d.byID[s.ID] = s
 	return s
@@ -67,7 +73,7 @@ func (d *Model) attach(s *Session, address string) *wire.Result {
 		}
 		client.Address, s.Client = address, client
 	}
-	d.tell(&wire.Event{Type: wire.Event_SESSION_ATTACHED, SessionId: s.ID, Generation: s.Generation, TtlMs: s.TTL})
+	d.tell(&wire.Event{Type: wire.Event_SESSION_ATTACHED, SessionId: s.ID, Identity: s.Identity, Generation: s.Generation, TtlMs: s.TTL})
 	return &wire.Result{Status: wire.Status_OK, Session: d.resume(s)}
 }
 
@@ -152,5 +158,5 @@ func (d *Model) finish(s *Session, what wire.Event_Type, reason string) {
 		}
 	}
 	d.leave(s)
-	d.tell(&wire.Event{Type: what, SessionId: s.ID, Generation: s.Generation, Leased: s.Leased, Reason: reason})
+	d.tell(&wire.Event{Type: what, SessionId: s.ID, Identity: s.Identity, Generation: s.Generation, Leased: s.Leased, Reason: reason})
 }

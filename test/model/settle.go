@@ -22,7 +22,8 @@ func (d *Model) ready(c *Claim) bool {
 	return true
 }
 
-// grantReady grants claims, one by one, until none is ready.
+// grantReady grants claims, one by one, until none is ready. One whose identity has lost the right to a lock is
+// cancelled instead.
 func (d *Model) grantReady() {
 	for d.Suspended == 0 {
 		var ready []*Claim
@@ -44,7 +45,11 @@ func (d *Model) grantReady() {
 		if d.Locks[next.Locks[0].Name].Order == wire.Order_UNFAIR && len(d.those(next.Locks[0].Name, (*Claim).Queued)) > 1 {
 			d.Draws++
 		}
-		d.serve(next, true)
+		if d.mayOn(d.Session(next.Session).Identity, wire.Verb_LOCK, next) {
+			d.serve(next, true)
+		} else {
+			d.abandon(next, wire.Status_PERMISSION_DENIED)
+		}
 	}
 }
 

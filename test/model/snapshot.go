@@ -44,13 +44,14 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		d.Opened, d.audited = h.LastSessionId, h.LastAuditId
 		d.before = h.SessionFloor
 		d.acted = h.FirstAct
+		d.PolicyRevision = h.PolicyRevision
 	case *wire.SnapshotRecord_Member:
 		d.member(body.Member)
 	case *wire.SnapshotRecord_Session:
 		s := body.Session
 		live := &Session{
 			ID: s.Id, Generation: s.Generation, Hash: string(s.SecretHash), TTL: s.TtlMs, Client: s.Client, Leased: s.Leased,
-			Opened: s.OpenedUnixMs, mark: s.AckedBelow,
+			Opened: s.OpenedUnixMs, mark: s.AckedBelow, Identity: s.Identity,
 		}
 		d.Live, d.byID[s.Id] = append(d.Live, live), live
 	case *wire.SnapshotRecord_Lock:
@@ -67,6 +68,10 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		}
 	case *wire.SnapshotRecord_RemovedMember:
 		d.Removed = append(d.Removed, body.RemovedMember)
+	case *wire.SnapshotRecord_Token:
+		d.Tokens = append(d.Tokens, body.Token)
+	case *wire.SnapshotRecord_Policy:
+		d.Policy = body.Policy
 	}
 	return nil
 }

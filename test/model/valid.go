@@ -19,7 +19,7 @@ func (d *Model) fault(cmd *wire.Command) wire.Status_Code {
 	if status := d.tooLong(cmd); status != 0 {
 		return status
 	}
-	if !d.wellFormed(cmd) {
+	if !validCaller(cmd.Caller) || !d.wellFormed(cmd) {
 		return wire.Status_INVALID_ARGUMENT
 	}
 	return 0
@@ -39,7 +39,7 @@ func (d *Model) tooLong(cmd *wire.Command) wire.Status_Code {
 		}
 	}
 	if len(value) > int(d.Limits.GetMaxValueBytes()) || proto.Size(client) > int(d.Limits.GetMaxClientInfoBytes()) {
-		if d.wellFormed(cmd) { // otherwise it is INVALID_ARGUMENT
+		if validCaller(cmd.Caller) && d.wellFormed(cmd) { // otherwise it is INVALID_ARGUMENT
 			return wire.Status_RESOURCE_EXHAUSTED
 		}
 	}
@@ -95,10 +95,18 @@ func governed(cmd *wire.Command) bool {
 	case *wire.Command_RestoreBackup:
 		r := op.RestoreBackup
 		return r.GetLineage() != "" && readable(r.GetLineage(), 64) && readable(r.GetClusterId(), 512) && validBackup(r.GetBackup()) &&
-			limitsFrom(r.GetSettings()) != nil && canBeRestored(r.GetAudit()) && wellPut(r.GetReason(), r.GetOperator())
+			limitsFrom(r.GetSettings()) != nil && canBeRestored(r.GetAudit()) && wellPut(r.GetReason(), r.GetOperator()) &&
+			validAccess(r.GetPolicy(), r.GetTokens())
+	case *wire.Command_SetPolicy:
+		return validPolicy(op.SetPolicy.GetPolicy()) && wellPut(op.SetPolicy.GetReason(), op.SetPolicy.GetOperator())
+	case *wire.Command_CreateToken:
+		t := op.CreateToken
+		return validToken(t.GetSha256(), t.GetName(), t.GetEndsUnixMs()) && wellPut(t.GetReason(), t.GetOperator())
+	case *wire.Command_RevokeToken:
+		return readable(op.RevokeToken.GetId(), 12) && wellPut(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator())
 	case *wire.Command_RecordAct:
 		r := op.RecordAct
-		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && validRecord(aboutMember(r)) && wellPut(r.GetReason(), r.GetOperator())
+		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && r.GetAction() <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && validRecord(aboutMember(r)) && wellPut(r.GetReason(), r.GetOperator())
 	}
 	return true
 }

@@ -133,7 +133,8 @@ func NewToken() string {
 func HashToken(token string) ([]byte, error) {
 	encoded, ok := strings.CutPrefix(token, tokenPrefix)
 	secret, err := base64.RawURLEncoding.Strict().DecodeString(encoded)
-	if !ok || err != nil || len(secret) != tokenBytes {
+	newlines := strings.ContainsAny(encoded, "\r\n") // the decoder skips them
+	if !ok || err != nil || newlines || len(secret) != tokenBytes {
 		return nil, fmt.Errorf("%w: the token is malformed: it is the text beginning with %s that qlock token create printed", ErrNone, tokenPrefix)
 	}
 	sum := sha256.Sum256([]byte(token))

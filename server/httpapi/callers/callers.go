@@ -1,9 +1,10 @@
-package httpapi
+package callers
 
 import (
 	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"sync"
@@ -15,8 +16,8 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
-	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -27,14 +28,14 @@ const recheckInterval = 250 * time.Millisecond
 // errNoCredential is the error for a caller without a certificate on a port that requires one.
 var errNoCredential = errors.New("this port requires a client certificate of its CA (curl --cert FILE --key FILE) or a token (-H 'Authorization: Bearer ql_...'): present one")
 
-// identify determines who sent a request. Only other nodes may say so in a header.
-func (s *Server) identify(r *http.Request) (*access.Caller, error) {
+// Identify determines who sent a request. Only other nodes may say so in a header; the headers of others are removed.
+func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 	conn := listener.Of(r.Context())
 	presented := access.Presented{Address: r.RemoteAddr}
 	if conn.FromNode() {
 		value := r.Header.Get(forward.HeaderCaller)
 		if value == "" {
-			return access.Node(s.replica, r.Header.Get(forward.HeaderFrom)), nil
+			return access.Node(c.cfg.Source, r.Header.Get(forward.HeaderFrom)), nil
 		}
 		origin, err := forward.DecodeCaller(value)
 		if err != nil {
@@ -44,16 +45,16 @@ func (s *Server) identify(r *http.Request) (*access.Caller, error) {
 	} else {
 		r.Header.Del(forward.HeaderFrom)
 		r.Header.Del(forward.HeaderCaller)
-		s.credentials(r, &presented)
-		if s.cfg.ClientAuth == AuthRequire && presented.Certificate == nil && presented.Token == "" {
+		credentials(r, &presented)
+		if c.cfg.Require && presented.Certificate == nil && presented.Token == "" {
 			return nil, errNoCredential
 		}
 	}
-	return access.Authenticate(s.replica, s.clusterID(), presented)
+	return access.Authenticate(c.cfg.Source, c.cfg.ClusterID(), presented)
 }
 
 // credentials adds what the caller presented itself.
-func (s *Server) credentials(r *http.Request, presented *access.Presented) {
+func credentials(r *http.Request, presented *access.Presented) {
 	if scheme, token, found := strings.Cut(r.Header.Get("Authorization"), " "); found && strings.EqualFold(scheme, "Bearer") {
 		presented.Token = strings.TrimSpace(token)
 	}
@@ -63,22 +64,27 @@ func (s *Server) credentials(r *http.Request, presented *access.Presented) {
 	}
 }
 
-// refuse answers a caller that is not known, or that has no role.
-func (s *Server) refuse(a *response.Writer, r *http.Request, err error) {
-	a.Header().Set("Connection", "close")
-	if errors.Is(err, access.ErrNoRole) {
-		s.respond(a, r, http.StatusForbidden, connect.CodePermissionDenied, problem{Message: err.Error()})
-		return
-	}
-	a.Header().Set("WWW-Authenticate", "Bearer")
-	s.respond(a, r, http.StatusUnauthorized, connect.CodeUnauthenticated, problem{Message: err.Error()})
+// Config configures Callers.
+type Config struct {
+	// Source is the node's applied state.
+	Source access.Source
+	// ClusterID returns the cluster's id, empty before bootstrap.
+	ClusterID func() string
+	// Require refuses callers without a certificate and without a token.
+	Require bool
+	// Quotas counts what identities use of the node; nil counts nothing.
+	Quotas *quota.Node
 }
 
-// callers are the running requests, which have to end when their caller loses its credential or its rights.
-type callers struct {
+// Callers are the callers of the running requests. It is safe for concurrent use.
+type Callers struct {
+	cfg Config
 	mu  sync.Mutex
-	all map[*running]struct{}
+	all map[*running]struct{} // guarded by mu
 }
+
+// New returns Callers without requests.
+func New(cfg Config) *Callers { return &Callers{cfg: cfg, all: map[*running]struct{}{}} }
 
 // running is a request in progress.
 type running struct {
@@ -86,22 +92,62 @@ type running struct {
 	cancel context.CancelCauseFunc
 }
 
-// begin returns the context of a request, which is cancelled when its caller has to go. end ends it.
-func (c *callers) begin(ctx context.Context, caller *access.Caller) (_ context.Context, end func()) {
-	cancellable, cancel := context.WithCancelCause(access.NewContext(ctx, caller))
+// Begin returns the context of a request, which is cancelled when its caller has to go. end ends it. It returns a
+// refusal if the caller's identity has its connections.
+func (c *Callers) Begin(ctx context.Context, caller *access.Caller) (_ context.Context, end func(), refused *wire.Result) {
+	account, leave, refused := c.count(ctx, caller)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	cancellable, cancel := context.WithCancelCause(quota.NewContext(access.NewContext(ctx, caller), account))
 	one := &running{caller, cancel}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.all == nil {
-		c.all = map[*running]struct{}{}
-	}
 	c.all[one] = struct{}{}
 	return requestContext{cancellable, ctx}, func() {
 		c.mu.Lock()
 		delete(c.all, one)
 		c.mu.Unlock()
 		cancel(nil)
+		leave()
+	}, nil
+}
+
+// count opens the account of a caller and counts the connection of its request until leave is called. What another
+// node has forwarded was counted there.
+func (c *Callers) count(ctx context.Context, caller *access.Caller) (account *quota.Account, leave func(), refused *wire.Result) {
+	conn := listener.Of(ctx)
+	if conn.FromNode() {
+		return nil, func() {}, nil
 	}
+	account = c.cfg.Quotas.Open(caller.Identity())
+	disconnect, refused := account.Connect(conn)
+	if refused != nil {
+		account.Close()
+		return nil, nil, refused
+	}
+	return account, func() {
+		disconnect()
+		account.Close()
+	}, nil
+}
+
+// BeginWatch takes a place among the watches of the caller's connection, of which there are at most so many, and of its
+// identity.
+func BeginWatch(ctx context.Context, most int) (leave func(), err error) {
+	conn := listener.Of(ctx)
+	if !conn.BeginWatch(most) {
+		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
+	}
+	end, refused := quota.Of(ctx).Watch()
+	if refused != nil {
+		conn.EndWatch()
+		return nil, apierror.FromResult(refused)
+	}
+	return func() {
+		end()
+		conn.EndWatch()
+	}, nil
 }
 
 // requestContext is the context of a request. The end of the connection shows in Err at once.
@@ -112,7 +158,7 @@ type requestContext struct {
 
 func (c requestContext) Err() error { return cmp.Or(c.Context.Err(), c.connection.Err()) }
 
-func (c *callers) list() []*running {
+func (c *Callers) list() []*running {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	list := make([]*running, 0, len(c.all))
@@ -122,16 +168,16 @@ func (c *callers) list() []*running {
 	return list
 }
 
-// recheck ends the requests of callers that may not go on, until the server closes.
-func (s *Server) recheck() {
+// Recheck ends the requests of callers that may not go on, until life ends.
+func (c *Callers) Recheck(life context.Context) {
 	tick := time.NewTicker(recheckInterval)
 	defer tick.Stop()
 	for {
 		select {
-		case <-s.life.Done():
+		case <-life.Done():
 			return
 		case now := <-tick.C:
-			for _, one := range s.callers.list() {
+			for _, one := range c.list() {
 				if err := one.caller.Recheck(now); err != nil {
 					one.cancel(err)
 				}
@@ -140,8 +186,8 @@ func (s *Server) recheck() {
 	}
 }
 
-// dismissal returns the error for a request that was ended because its caller has to go, or nil.
-func dismissal(ctx context.Context) error {
+// Dismissal returns the error for a request that was ended because its caller has to go, or nil.
+func Dismissal(ctx context.Context) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, access.ErrNoRole):
 		return apierror.New(wire.Status_PERMISSION_DENIED, cause.Error())
@@ -151,14 +197,14 @@ func dismissal(ctx context.Context) error {
 	return nil
 }
 
-// checker checks each message against the rights of its caller before its handler sees it. It is a
+// Checker checks each message against the rights of its caller before its handler sees it. It is a
 // connect.Interceptor.
-type checker struct{}
+type Checker struct{}
 
 // WrapUnary checks the requests of unary handlers.
-func (checker) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
+func (Checker) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 	return func(ctx context.Context, req connect.AnyRequest) (connect.AnyResponse, error) {
-		if err := check(ctx, req.Any()); err != nil {
+		if err := Check(ctx, req.Any()); err != nil {
 			return nil, err
 		}
 		return next(ctx, req)
@@ -166,24 +212,27 @@ func (checker) WrapUnary(next connect.UnaryFunc) connect.UnaryFunc {
 }
 
 // WrapStreamingHandler checks the requests of streaming handlers.
-func (checker) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
+func (Checker) WrapStreamingHandler(next connect.StreamingHandlerFunc) connect.StreamingHandlerFunc {
 	return func(ctx context.Context, conn connect.StreamingHandlerConn) error {
 		return next(ctx, checkedConn{conn, ctx})
 	}
 }
 
 // WrapStreamingClient implements connect.Interceptor. The port has no streaming clients.
-func (checker) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
+func (Checker) WrapStreamingClient(next connect.StreamingClientFunc) connect.StreamingClientFunc {
 	return next
 }
 
-// check refuses a request that its caller may not send.
-func check(ctx context.Context, request any) error {
+// Check refuses a request that its caller may not send.
+func Check(ctx context.Context, request any) error {
 	message, ok := request.(proto.Message)
 	if !ok {
 		return apierror.New(wire.Status_INTERNAL, "the request is no message of the schema")
 	}
 	if refused := access.Of(ctx).Check(message); refused != nil {
+		return apierror.FromResult(refused)
+	}
+	if refused := quota.Of(ctx).Request(message); refused != nil {
 		return apierror.FromResult(refused)
 	}
 	return nil
@@ -200,5 +249,5 @@ func (c checkedConn) Receive(m any) error {
 	if err := c.StreamingHandlerConn.Receive(m); err != nil {
 		return err
 	}
-	return check(c.ctx, m)
+	return Check(c.ctx, m)
 }

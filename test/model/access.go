@@ -1,0 +1,304 @@
+package model
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// usual are the roles that exist in every policy.
+var usual = []*wire.Role{
+	{Name: "reader", Locks: []*wire.LockRule{{Prefix: "/", Verbs: []wire.Verb{wire.Verb_READ}}}},
+	{Name: "user", Locks: []*wire.LockRule{{Prefix: "/", Verbs: []wire.Verb{wire.Verb_READ, wire.Verb_LOCK}}}},
+	{
+		Name: "operator", Locks: []*wire.LockRule{{Prefix: "/", Verbs: []wire.Verb{wire.Verb_READ, wire.Verb_OPERATE}}},
+		Cluster: []wire.Verb{wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS},
+	},
+	{
+		Name: "admin", Locks: []*wire.LockRule{{Prefix: "/", Verbs: []wire.Verb{wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE}}},
+		Cluster: []wire.Verb{wire.Verb_AUDIT, wire.Verb_BACKUP, wire.Verb_MEMBERS, wire.Verb_RESTORE, wire.Verb_POLICY},
+	},
+}
+
+// rolesOf returns the roles that a policy gives to an identity.
+func rolesOf(p *wire.Policy, who string) []*wire.Role {
+	var found []*wire.Role
+	for _, b := range p.GetBindings() {
+		if alike(b.Identity, who) {
+			found = append(found, named(p, b.Roles)...)
+		}
+	}
+	return found
+}
+
+func named(p *wire.Policy, names []string) []*wire.Role {
+	var found []*wire.Role
+	for _, role := range slices.Concat(usual, p.GetRoles()) {
+		if slices.Contains(names, role.GetName()) {
+			found = append(found, role)
+		}
+	}
+	return found
+}
+
+// alike reports whether a text fits a pattern, whose stars stand for any bytes.
+func alike(pattern, text string) bool {
+	if pattern == "" {
+		return text == ""
+	}
+	if pattern[0] == '*' {
+		return alike(pattern[1:], text) || text != "" && alike(pattern, text[1:])
+	}
+	return text != "" && pattern[0] == text[0] && alike(pattern[1:], text[1:])
+}
+
+// concerns reports whether a rule is about the lock of that name.
+func concerns(rule *wire.LockRule, lock string) bool {
+	if rule.Name != "" {
+		return rule.Name == lock
+	}
+	if rule.Prefix == "/" {
+		return true
+	}
+	for part := lock; part != ""; { // the lock's parents, from the closest one on
+		part = part[:max(0, strings.LastIndexByte(part, '/'))]
+		if part+"/" == rule.Prefix {
+			return true
+		}
+	}
+	return false
+}
+
+// May reports whether an identity has a verb on a lock.
+func (d *Model) May(who string, v wire.Verb, lock string) bool {
+	return d.Policy == nil || slices.ContainsFunc(rolesOf(d.Policy, who), func(role *wire.Role) bool {
+		return slices.ContainsFunc(role.Locks, func(rule *wire.LockRule) bool { return concerns(rule, lock) && slices.Contains(rule.Verbs, v) })
+	})
+}
+
+// mayAll reports whether an identity has a verb on all locks, those that do not exist included.
+func (d *Model) mayAll(who string, v wire.Verb) bool { return d.May(who, v, "\x00") }
+
+// mayAny reports whether there is a lock on which an identity has a verb.
+func (d *Model) mayAny(who string, v wire.Verb) bool {
+	return d.Policy == nil || slices.ContainsFunc(rolesOf(d.Policy, who), func(role *wire.Role) bool {
+		return slices.ContainsFunc(role.Locks, func(rule *wire.LockRule) bool { return slices.Contains(rule.Verbs, v) })
+	})
+}
+
+// mayRule reports whether an identity has a verb on the cluster.
+func (d *Model) mayRule(who string, v wire.Verb) bool {
+	return d.Policy == nil || slices.ContainsFunc(rolesOf(d.Policy, who), func(role *wire.Role) bool { return slices.Contains(role.Cluster, v) })
+}
+
+// mayOn reports whether an identity has a verb on every lock of a claim.
+func (d *Model) mayOn(who string, v wire.Verb, c *Claim) bool {
+	return !slices.ContainsFunc(c.Locks, func(l *wire.LockRequest) bool { return !d.May(who, v, l.Name) })
+}
+
+// who is the identity of the caller of the command.
+func (d *Model) who() string { return d.caller.GetIdentity() }
+
+// forbids reports whether a request of a session needs a right that its identity does not have.
+func (d *Model) forbids(s *Session, cmd *wire.Command) bool {
+	var hold uint64
+	switch op := cmd.Op.(type) {
+	case *wire.Command_Acquire:
+		return slices.ContainsFunc(op.Acquire.Locks, func(l *wire.LockRequest) bool { return !d.May(s.Identity, wire.Verb_LOCK, l.Name) })
+	case *wire.Command_Upgrade:
+		hold = op.Upgrade.HoldId
+	case *wire.Command_Extend:
+		hold = op.Extend.HoldId
+	case *wire.Command_SetValue:
+		hold = op.SetValue.HoldId
+	}
+	c := d.Claim(hold)
+	return c != nil && c.Session == s.ID && !d.mayOn(s.Identity, wire.Verb_LOCK, c)
+}
+
+// ungoverned reports whether a command of an operator needs a verb on the cluster that its caller does not have.
+func (d *Model) ungoverned(cmd *wire.Command) bool {
+	verb := wire.Verb_POLICY
+	switch op := cmd.Op.(type) {
+	case *wire.Command_SetPolicy, *wire.Command_CreateToken, *wire.Command_RevokeToken:
+	case *wire.Command_RestoreBackup:
+		verb = wire.Verb_RESTORE
+	case *wire.Command_RecordAct:
+		if verb = wire.Verb_MEMBERS; op.RecordAct.Action == wire.AuditRecord_SAVE_SNAPSHOT {
+			verb = wire.Verb_BACKUP
+		}
+	default:
+		return false
+	}
+	return !d.mayRule(d.who(), verb)
+}
+
+// mayClose reports whether the caller may end a session.
+func (d *Model) mayClose(s *Session) bool {
+	claims := d.Of(s.ID)
+	if len(claims) == 0 {
+		return d.mayAll(d.who(), wire.Verb_OPERATE)
+	}
+	return !slices.ContainsFunc(claims, func(c *Claim) bool { return !d.mayOn(d.who(), wire.Verb_OPERATE, c) })
+}
+
+// governable reports whether somebody could still change the policy: an identity that has the verb through a binding
+// of its own, unless all its tokens end.
+func governable(p *wire.Policy, tokens []*wire.TokenRecord) bool {
+	if p == nil {
+		return true
+	}
+	for _, b := range p.Bindings {
+		rules := slices.ContainsFunc(named(p, b.Roles), func(role *wire.Role) bool { return slices.Contains(role.Cluster, wire.Verb_POLICY) })
+		if strings.Contains(b.Identity, "*") || !rules {
+			continue
+		}
+		all, ending := 0, 0
+		for _, t := range tokens {
+			if t.Info.Name == b.Identity {
+				all++
+				ending += min(1, int(t.Info.EndsUnixMs))
+			}
+		}
+		if all == 0 || ending < all {
+			return true
+		}
+	}
+	return false
+}
+
+func (d *Model) setPolicy(op *wire.SetPolicy) *wire.Result {
+	if op.ExpectedRevision != d.PolicyRevision || !governable(op.Policy, d.Tokens) {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Policy, d.PolicyRevision = op.Policy, d.Revision
+	d.record(wire.AuditRecord_SET_POLICY, op.Operator, op.Reason, &wire.AuditRecord{})
+	return says(wire.Status_OK)
+}
+
+func (d *Model) tokenAt(id string) int {
+	return slices.IndexFunc(d.Tokens, func(t *wire.TokenRecord) bool { return t.Info.Id == id })
+}
+
+func (d *Model) createToken(op *wire.CreateToken) *wire.Result {
+	id := fmt.Sprintf("%x", op.Sha256)[:12]
+	if at := d.tokenAt(id); at >= 0 {
+		if known := d.Tokens[at]; string(known.Sha256) == string(op.Sha256) && known.Info.Name == op.Name {
+			return says(wire.Status_OK)
+		}
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	if len(d.Tokens) == 1000 {
+		return says(wire.Status_RESOURCE_EXHAUSTED)
+	}
+	tokens := append(slices.Clone(d.Tokens), &wire.TokenRecord{Sha256: op.Sha256, Info: &wire.TokenInfo{
+		Id: id, Name: op.Name, CreatedBy: d.who(), CreatedUnixMs: d.wall, EndsUnixMs: op.EndsUnixMs,
+	}})
+	slices.SortFunc(tokens, func(a, b *wire.TokenRecord) int { return cmp.Compare(a.Info.Id, b.Info.Id) })
+	if !governable(d.Policy, tokens) {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Tokens = tokens
+	d.record(wire.AuditRecord_CREATE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: id, Identity: op.Name})
+	return says(wire.Status_OK)
+}
+
+func (d *Model) revokeToken(op *wire.RevokeToken) *wire.Result {
+	at := d.tokenAt(op.Id)
+	if at < 0 {
+		return says(wire.Status_NOT_FOUND)
+	}
+	name, rest := d.Tokens[at].Info.Name, slices.Delete(slices.Clone(d.Tokens), at, at+1)
+	if !governable(d.Policy, rest) {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Tokens = rest
+	d.record(wire.AuditRecord_REVOKE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: op.Id, Identity: name})
+	for _, s := range slices.Clone(d.Live) {
+		if op.CloseSessions && s.Identity == name {
+			d.finish(s, wire.Event_SESSION_CLOSED, op.Reason)
+		}
+	}
+	d.grantReady()
+	return says(wire.Status_OK)
+}
+
+// takeOver takes over the policy and the tokens of a backup if there is no policy.
+func (d *Model) takeOver(op *wire.RestoreBackup) {
+	if d.Policy == nil && op.Policy != nil {
+		d.Policy, d.Tokens, d.PolicyRevision = op.Policy, op.Tokens, d.Revision
+	}
+}
+
+// validPolicy reports whether a policy can be set.
+func validPolicy(p *wire.Policy) bool {
+	if proto.Size(p) > 262_144 || len(p.GetRoles()) > 1000 || len(p.GetBindings()) > 10_000 {
+		return false
+	}
+	names := map[string]bool{"reader": true, "user": true, "operator": true, "admin": true}
+	for _, role := range p.GetRoles() {
+		if names[role.GetName()] || !validRole(role) {
+			return false
+		}
+		names[role.Name] = true
+	}
+	bound := map[string]bool{}
+	for _, b := range p.GetBindings() {
+		if bound[b.GetIdentity()] || !validIdentity(b.GetIdentity()) || len(b.Roles) == 0 {
+			return false
+		}
+		bound[b.Identity] = true
+		if slices.ContainsFunc(b.Roles, func(name string) bool { return !names[name] }) {
+			return false
+		}
+	}
+	return validQuotas(p.GetQuotas())
+}
+
+func validRole(role *wire.Role) bool {
+	odd := func(r rune) bool { return r != '-' && (r < '0' || r > '9') && (r < 'a' || r > 'z') }
+	if n := len(role.GetName()); n < 1 || n > 64 || strings.ContainsFunc(role.Name, odd) || role.Name[0] == '-' {
+		return false
+	}
+	for _, rule := range role.Locks {
+		name, place := rule.GetName(), rule.GetName()+rule.GetPrefix()
+		if name != "" && rule.Prefix != "" || len(rule.GetVerbs()) == 0 || name == "" && !strings.HasSuffix(place, "/") {
+			return false
+		}
+		if name == "" {
+			place = strings.TrimSuffix(place, "/")
+		}
+		if !validName(place) && rule.Prefix != "/" || slices.ContainsFunc(rule.Verbs, func(v wire.Verb) bool { return v < 1 || v > 3 }) {
+			return false
+		}
+	}
+	return !slices.ContainsFunc(role.Cluster, func(v wire.Verb) bool { return v < 8 || v > 12 })
+}
+
+func validIdentity(text string) bool { return text != "" && readable(text, 256) }
+
+func validToken(sum []byte, name string, ends int64) bool {
+	return validHash(sum) && !strings.ContainsAny(name, ":*") && validIdentity(name) && ends >= 0 && ends < 253_402_300_800_000
+}
+
+// validAccess reports whether a backup may contain this policy and these tokens.
+func validAccess(p *wire.Policy, tokens []*wire.TokenRecord) bool {
+	last := ""
+	for _, t := range tokens {
+		i := t.GetInfo()
+		if !validToken(t.GetSha256(), i.GetName(), i.GetEndsUnixMs()) || i.Id != fmt.Sprintf("%x", t.Sha256)[:12] || i.Id <= last || !readable(i.CreatedBy, 256) {
+			return false
+		}
+		last = i.Id
+	}
+	return len(tokens) <= 1000 && validPolicy(p) && governable(p, tokens)
+}
+
+func validCaller(c *wire.Caller) bool {
+	return readable(c.GetIdentity(), 256) && readable(c.GetCredential(), 256) && readable(c.GetAddress(), 256)
+}
