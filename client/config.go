@@ -28,6 +28,11 @@ type Config struct {
 	// the system. CertFile and KeyFile are this client's certificate and key. The files are read again when
 	// they change.
 	CACertFile, CertFile, KeyFile string
+	// AuthToken is a token that proves the client's identity, instead of or beside a certificate. It is not a
+	// fencing token. AuthTokenFile names a file with the token, which is read again for every connection, so
+	// that the token can be replaced. At most one of the two may be set. Without TLS, a token is sent only to
+	// loopback addresses; to other addresses the client does not connect.
+	AuthToken, AuthTokenFile string
 	// Dial opens the network connection to an address, before TLS; nil means TCP.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
 	// Clock measures session deadlines; nil means the system's clock that includes suspended time.
@@ -62,7 +67,10 @@ func (c *Config) check() error {
 	if c.RequestTimeout < 0 {
 		return fmt.Errorf("quorumlock: request time-out %v is negative", c.RequestTimeout)
 	}
-	return c.loadTLS()
+	if err := c.loadTLS(); err != nil {
+		return err
+	}
+	return c.checkToken()
 }
 
 // loadTLS sets TLS from the files, if there are any.
@@ -84,12 +92,16 @@ func (c *Config) loadTLS() (err error) {
 
 // FromEnv returns the configuration that the environment describes, with the variables of qlock:
 //
-//	QLOCK_CONTEXT    name of a context that qlock context has saved; other variables override its values
-//	QLOCK_ENDPOINTS  host:port of one or more nodes, comma separated; 127.0.0.1:7400 if unset
-//	QLOCK_CACERT     Config.CACertFile
-//	QLOCK_CERT       Config.CertFile
-//	QLOCK_KEY        Config.KeyFile
-//	QLOCK_TIMEOUT    Config.RequestTimeout, such as 2s
+//	QLOCK_CONTEXT          name of a context that qlock context has saved; other variables override its values
+//	QLOCK_ENDPOINTS        host:port of one or more nodes, comma separated; 127.0.0.1:7400 if unset
+//	QLOCK_CACERT           Config.CACertFile
+//	QLOCK_CERT             Config.CertFile
+//	QLOCK_KEY              Config.KeyFile
+//	QLOCK_AUTH_TOKEN       Config.AuthToken
+//	QLOCK_AUTH_TOKEN_FILE  Config.AuthTokenFile
+//	QLOCK_TIMEOUT          Config.RequestTimeout, such as 2s
+//
+// QLOCK_TOKEN is no credential: it is the fencing token that qlock run passes to its command.
 //
 // The caller can change and add fields. If a value is invalid, [New] returns an error that names it.
 func FromEnv() Config {
@@ -99,7 +111,11 @@ func FromEnv() Config {
 		CACertFile: cmp.Or(os.Getenv("QLOCK_CACERT"), chosen.CACert),
 		CertFile:   cmp.Or(os.Getenv("QLOCK_CERT"), chosen.Cert),
 		KeyFile:    cmp.Or(os.Getenv("QLOCK_KEY"), chosen.Key),
+		AuthToken:  os.Getenv("QLOCK_AUTH_TOKEN"),
 		err:        err,
+	}
+	if cfg.AuthTokenFile = os.Getenv("QLOCK_AUTH_TOKEN_FILE"); cfg.AuthToken == "" && cfg.AuthTokenFile == "" {
+		cfg.AuthTokenFile = chosen.AuthTokenFile
 	}
 	if list := os.Getenv("QLOCK_ENDPOINTS"); list != "" || len(chosen.Endpoints) == 0 {
 		cfg.Endpoints = SplitEndpoints(cmp.Or(list, defaultEndpoint))

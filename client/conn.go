@@ -36,12 +36,14 @@ type conn struct {
 	addr    string
 	node    string // id of the node at the other end
 	cluster string // id of that node's cluster
-	leader  *wire.LeaderHint
-	nc      net.Conn
-	since   time.Time // when it was established
-	in      *transport.FrameReader
-	frames  wire.ServerFrameDecoder // decodes what in reads
-	out     *transport.Outbox
+	// identity is the one that the node has verified.
+	identity string
+	leader   *wire.LeaderHint
+	nc       net.Conn
+	since    time.Time // when it was established
+	in       *transport.FrameReader
+	frames   wire.ServerFrameDecoder // decodes what in reads
+	out      *transport.Outbox
 
 	window  int // maximum number of requests in flight
 	reserve int // part of the window reserved for urgent requests
@@ -83,6 +85,7 @@ type connector struct {
 	turn     int      // rotates through the endpoints
 	attempts int      // consecutive connections that got no definite answer or ended early
 	lastErr  error    // error of the last connection attempt, reported to callers that stop waiting
+	refusal  error    // why the cluster does not accept this client's connections; nil while it does
 }
 
 // run connects whenever there is a reason to, until Close.
@@ -162,6 +165,9 @@ func (n *connector) connectFailed(err error) {
 	n.client.mu.Lock()
 	n.lastErr = err
 	n.client.note(slog.LevelWarn, "no node reached", "err", err)
+	if refusal := refusalOf(err); refusal != nil {
+		n.refused(refusal)
+	}
 	n.wakeConnector()
 	n.client.unlock()
 }
@@ -180,7 +186,7 @@ func (n *connector) dial(ctx context.Context, addr string) (*conn, error) {
 // newConn returns the conn for a network connection that has completed the hello.
 func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.FrameReader) *conn {
 	cn := &conn{
-		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), leader: reply.GetLeader(), nc: nc, in: in, since: time.Now(),
+		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), identity: reply.GetIdentity(), leader: reply.GetLeader(), nc: nc, in: in, since: time.Now(),
 		window: int(min(reply.GetMaxInFlight(), 1<<20)),
 	}
 	if cn.window == 0 {
@@ -193,18 +199,22 @@ func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.Fra
 	return cn
 }
 
-// hello opens a connection and returns the node's answer to the first frame. With tunnelTo, that frame asks
-// for a tunnel to the leader.
+// hello opens a connection and returns the node's answer to the first frame, which presents the token, if there
+// is one. With tunnelTo, that frame asks for a tunnel to the leader.
 func (n *connector) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
 	var network transport.Network
 	if n.client.cfg.Dial != nil {
 		network = dialler(n.client.cfg.Dial)
 	}
+	token, err := n.client.cfg.credential(addr)
+	if err != nil {
+		return nil, nil, nil, err
+	}
 	nc, err := transport.Dial(ctx, network, addr, n.client.cfg.TLS)
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: n.client.cfg.Agent, TunnelTo: tunnelTo})
+	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: n.client.cfg.Agent, TunnelTo: tunnelTo, AuthToken: token})
 	if err != nil {
 		transport.Cut(nc)
 		return nil, nil, nil, err
@@ -236,11 +246,11 @@ func (n *connector) adopt(cn *conn) bool {
 	if n.client.closed {
 		return false
 	}
-	n.conn = cn
+	n.conn, n.refusal = cn, nil
 	cn.receivedAt = n.client.mu.now()
 	cn.spoke = cn.receivedAt
 	n.begin(cn)
-	n.client.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "")
+	n.client.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "", "identity", cn.identity)
 	if cn.leads {
 		n.client.reroute.used = cn.direct != ""
 		n.client.attachAll()
@@ -333,6 +343,9 @@ func (n *connector) drop(cn *conn, err error) {
 	}
 	n.client.retryAt = 0
 	n.client.rewatch(cn)
+	if refusal := refusalOf(err); refusal != nil && !cn.useful {
+		n.refused(refusal)
+	}
 	if !n.client.closed {
 		n.client.note(slog.LevelInfo, "connection ended", "addr", cn.addr, "node", cn.node, "err", err)
 		n.wakeConnector()

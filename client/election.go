@@ -123,6 +123,8 @@ type Leader struct {
 	SessionID uint64
 	// Client describes the leader, for people.
 	Client ClientInfo
+	// Identity is the verified identity that opened the leader's session.
+	Identity string
 }
 
 // Leader returns the leader of an election, or ErrNotFound if there is none. It needs no session. The
@@ -147,7 +149,7 @@ func (c *Client) readLeader(ctx context.Context, name string) (leader Leader, re
 	}
 	for _, h := range lock.GetHolders() {
 		if h.GetMode() == wire.Mode_EXCLUSIVE {
-			leader = Leader{h.GetValue(), h.GetToken(), h.GetRevision(), h.GetSessionId(), clientInfoOf(h.GetClient())}
+			leader = Leader{h.GetValue(), h.GetToken(), h.GetRevision(), h.GetSessionId(), clientInfoOf(h.GetClient()), h.GetIdentity()}
 		}
 	}
 	return leader, lock.GetRevision(), nil

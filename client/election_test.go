@@ -53,7 +53,7 @@ func TestElection(t *testing.T) {
 		first := campaign(t, e, "10.0.0.1")
 		leader, err := e.Leader(ctx)
 		ok(t, err)
-		if e.Name() != "scheduler" || string(leader.Value) != "10.0.0.1" || leader.Token != first.Token() || leader.SessionID != s.ID() {
+		if e.Name() != "scheduler" || string(leader.Value) != "10.0.0.1" || leader.Token != first.Token() || leader.SessionID != s.ID() || leader.Identity != "alice" {
 			t.Error(leader)
 		}
 		if first.Remaining() <= 0 || first.Context().Err() != nil {

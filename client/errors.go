@@ -56,8 +56,12 @@ var (
 	ErrMismatch error = sentinel(StatusMismatch)
 	// ErrSessionLost is returned when the session has ended, for any reason.
 	ErrSessionLost error = sentinel(StatusSessionLost)
-	// ErrPermissionDenied is returned when the secret does not belong to the session.
+	// ErrPermissionDenied is returned when the policy of the cluster does not allow the request, when it allows
+	// nothing to the client's identity, or when the session belongs to another identity or has another secret.
 	ErrPermissionDenied error = sentinel(StatusPermissionDenied)
+	// ErrUnauthenticated is returned when the cluster does not accept the client's certificate or token, or
+	// requires one, or when the token cannot be read or must not be sent.
+	ErrUnauthenticated error = sentinel(StatusUnauthenticated)
 	// ErrStale is returned when a request arrived below the acknowledged mark.
 	ErrStale error = sentinel(StatusStale)
 	// ErrResourceExhausted is returned when a limit is reached; the message names it.

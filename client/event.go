@@ -25,7 +25,8 @@ const (
 	// passed, with StatusTimeout.
 	Expired EventType = 8
 	// Cancelled: a wait ended without a grant. Event.Status has the reason: StatusCancelled, StatusTimeout,
-	// StatusSessionLost or, for an upgrade whose hold ended, StatusNotHeld.
+	// StatusSessionLost, StatusPermissionDenied if the right to the lock was withdrawn or, for an upgrade whose
+	// hold ended, StatusNotHeld.
 	Cancelled EventType = 9
 	// Revoked: an operator asked for a hold back.
 	Revoked EventType = 10
@@ -89,6 +90,8 @@ type Event struct {
 	Partial bool
 	// Restored means that the restore of a backup caused the event.
 	Restored bool
+	// Identity is the verified identity that opened the session of an event about a session.
+	Identity string
 }
 
 // eventsOf converts events from wire format.
@@ -105,6 +108,7 @@ func eventsOf(from []*wire.Event) []Event {
 			Status: Status(e.GetStatus()), TTL: duration(e.GetTtlMs()), Wait: duration(e.GetWaitMs()),
 			MaxHold: duration(e.GetMaxHoldMs()), LockDelay: duration(e.GetLockDelayMs()), Limit: e.GetLimit(),
 			Reason: e.GetReason(), Leased: e.GetLeased(), Partial: e.GetPartial(), Restored: e.GetRestored(),
+			Identity: e.GetIdentity(),
 		}
 	}
 	return events

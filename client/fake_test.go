@@ -41,6 +41,8 @@ type fake struct {
 	intercept func(cn *fakeConn, req *wire.Request) bool
 	onLost    func(k *claim, reason wire.HoldLost_Reason) // called before a hold ends by time or force
 	lag       func() time.Duration                        // of the network, each way; nil means none
+	hellos    []*wire.Hello
+	admit     func(*wire.Hello) *wire.Goodbye // nil admits every client
 }
 
 // seen is a request as it arrived.
@@ -246,6 +248,12 @@ func (cn *fakeConn) serve(hung bool) {
 func (cn *fakeConn) greet(hello *wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
 	cn.f.mu.Lock()
 	defer cn.f.mu.Unlock()
+	cn.f.hellos = append(cn.f.hellos, hello)
+	if cn.f.admit != nil {
+		if bye := cn.f.admit(hello); bye != nil {
+			return nil, bye
+		}
+	}
 	reply := &wire.HelloReply{ClusterId: cn.f.cluster, NodeId: cn.node.id, Leader: cn.node.hint(), MaxInFlight: cn.f.window}
 	if hello.GetTunnelTo() == "" {
 		return reply, nil

@@ -267,7 +267,7 @@ func (l *lifetime) alive() bool { return l.aliveAt(l.session.client.mu.now()) }
 func (l *lifetime) aliveAt(now time.Duration) bool {
 	if l.session.state != Lost && now >= l.deadline() {
 		l.session.client.note(slog.LevelWarn, "session expired", "session", l.session.id, "late", now-l.deadline())
-		l.session.lose(ErrExpired)
+		l.session.lose(l.session.client.expiry())
 	}
 	if now >= l.boundAt {
 		l.expireHolds(now)

@@ -61,8 +61,8 @@ func clientInfoOf(info *wire.ClientInfo) ClientInfo {
 	return out
 }
 
-// identity describes the process; it does not change while the process runs.
-type identity struct {
+// processInfo describes the process; it does not change while the process runs.
+type processInfo struct {
 	host, boot string
 	started    int64
 }
@@ -70,10 +70,10 @@ type identity struct {
 // loaded approximates the start of the process on systems that do not report it.
 var loaded = time.Now().UnixMilli()
 
-var process = sync.OnceValue(func() identity {
+var process = sync.OnceValue(func() processInfo {
 	host, _ := os.Hostname()
 	boot, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return identity{host: host, boot: strings.TrimSpace(string(boot)), started: processStart()}
+	return processInfo{host: host, boot: strings.TrimSpace(string(boot)), started: processStart()}
 })
 
 // processStart returns when the process started, in milliseconds since 1970. Linux reports it in field 22

@@ -7,6 +7,7 @@ const (
 	kindRead kind = iota
 	kindAdmin
 	kindOperate
+	kindRepeat // changes something, and may be executed twice
 	kindOpen
 	kindAttach
 	kindHeartbeat
@@ -51,6 +52,7 @@ var policies = [...]policy{
 	kindRead:        {left: true},
 	kindAdmin:       {left: true, once: true, slow: true},
 	kindOperate:     {left: true, once: true},
+	kindRepeat:      {left: true},
 	kindOpen:        {},
 	kindAttach:      {urgent: true, ofConnection: true},
 	kindHeartbeat:   {urgent: true, ofConnection: true, brief: true},

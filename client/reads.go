@@ -25,6 +25,8 @@ func (c *Client) do(ctx context.Context, kind wirecall.Kind, request *wire.Reque
 		k.kind = kindOperate
 	case wirecall.Admin:
 		k.kind = kindAdmin
+	case wirecall.Repeat:
+		k.kind = kindRepeat
 	}
 	k.request.Body = request.GetBody()
 	if err := c.readOnce(ctx, k); err != nil {
@@ -121,6 +123,8 @@ func (t *requestTable) unreached() error {
 	switch {
 	case t.client.conn != nil && t.client.conn.leads:
 		return nil
+	case t.client.refusal != nil:
+		return t.client.refusal
 	case t.client.conn != nil:
 		return &StatusError{StatusUnavailable, "the cluster has no leader"}
 	case t.client.lastErr != nil:

@@ -62,7 +62,7 @@ func TestCallList(t *testing.T) {
 
 // TestLanes checks where calls of each kind wait to be sent.
 func TestLanes(t *testing.T) {
-	ready := []kind{kindRead, kindAdmin, kindOperate, kindOpen, kindAcquire, kindUpgrade, kindLease, kindWatch}
+	ready := []kind{kindRead, kindAdmin, kindOperate, kindRepeat, kindOpen, kindAcquire, kindUpgrade, kindLease, kindWatch}
 	ofConnection := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing}
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)
@@ -253,7 +253,7 @@ func TestAbandon(t *testing.T) {
 			}
 			sent := &call{kind: k, sends: 1}
 			err := c.abandon(sent)
-			ends := slices.Contains([]kind{kindRead, kindAdmin, kindOperate, kindLease, kindLeased}, k)
+			ends := slices.Contains([]kind{kindRead, kindAdmin, kindOperate, kindRepeat, kindLease, kindLeased}, k)
 			if errors.Is(err, ErrUncertain) != (k != kindRead) || sent.finished != ends {
 				t.Errorf("kind %d, sent: over %v, %v", k, sent.finished, err)
 			}

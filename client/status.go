@@ -23,6 +23,7 @@ const (
 	StatusMismatch           Status = 18
 	StatusSessionLost        Status = 20
 	StatusPermissionDenied   Status = 21
+	StatusUnauthenticated    Status = 23
 	StatusStale              Status = 30
 	StatusResourceExhausted  Status = 31
 	StatusInvalidArgument    Status = 32
@@ -49,6 +50,7 @@ var statuses = map[Status]struct{ name, text string }{
 	StatusMismatch:           {"MISMATCH", "the lock exists with another order, kind or limit"},
 	StatusSessionLost:        {"SESSION_LOST", "session lost"},
 	StatusPermissionDenied:   {"PERMISSION_DENIED", "permission denied"},
+	StatusUnauthenticated:    {"UNAUTHENTICATED", "no valid certificate or token"},
 	StatusStale:              {"STALE", "request was acknowledged before"},
 	StatusResourceExhausted:  {"RESOURCE_EXHAUSTED", "limit reached"},
 	StatusInvalidArgument:    {"INVALID_ARGUMENT", "invalid argument"},

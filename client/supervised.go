@@ -40,6 +40,10 @@ type Loss struct {
 // itself. What the lost session held is lost: each hold's context ends, with the reason as its cause, as with
 // any [Session]. A call that still waits for its grant continues on the next session, at the end of the queue.
 // A wait that [WithWait] bounds starts over there.
+//
+// If the cluster refuses the client's credential or denies it every right, the supervised session continues to try,
+// since the token file or the policy may change. Calls return ErrUnauthenticated or ErrPermissionDenied until the
+// first session has been opened, and wait afterwards, as they do for an unreachable cluster.
 type SupervisedSession struct {
 	client *Client
 	opts   SupervisedOptions
@@ -53,6 +57,7 @@ type SupervisedSession struct {
 	change  chan struct{} // closed when current or err changes
 	err     error         // why it has ended for good
 	last    error         // why the last session was lost, or could not be opened
+	opened  bool          // a session has been opened
 }
 
 // Supervise returns a supervised session. The first session is opened in the background. It must be closed.
@@ -123,7 +128,7 @@ func (s *SupervisedSession) ending(current *Session) error {
 func (s *SupervisedSession) set(current *Session, reason error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.current = current
+	s.current, s.opened = current, s.opened || current != nil
 	if reason != nil {
 		s.last = reason
 	}
@@ -164,7 +169,7 @@ func (s *SupervisedSession) report() {
 func (s *SupervisedSession) open(ctx context.Context, lost *Session) (*Session, error) {
 	for {
 		s.mu.Lock()
-		current, change, err, last := s.current, s.change, s.err, s.last
+		current, change, err, last, opened := s.current, s.change, s.err, s.last, s.opened
 		s.mu.Unlock()
 		switch {
 		case err != nil:
@@ -173,6 +178,8 @@ func (s *SupervisedSession) open(ctx context.Context, lost *Session) (*Session, 
 			return current, nil
 		case s.opts.FailFast && last != nil:
 			return nil, notOpen(last)
+		case !opened && (errors.Is(last, ErrUnauthenticated) || errors.Is(last, ErrPermissionDenied)):
+			return nil, last
 		}
 		select {
 		case <-change:

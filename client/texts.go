@@ -53,7 +53,10 @@ func checkValue(field protoreflect.FieldDescriptor, value protoreflect.Value) er
 	case protoreflect.MessageKind:
 		return checkMessage(value.Message())
 	case protoreflect.StringKind:
-		if err := checkText(field, value.String()); err != nil {
+		switch err := checkText(field, value.String()); {
+		case err != nil && field.FullName() == "quorumlock.v1.CreateTokenRequest.token":
+			return invalid("%v", err) // a secret
+		case err != nil:
 			return refusedText(err, value.String())
 		}
 	}
@@ -81,6 +84,12 @@ var whatTexts = map[string]string{
 	"AddMemberRequest.id":          "the node's id",
 	"RemoveMemberRequest.id":       "the node's id",
 	"TransferLeadershipRequest.id": "the node's id",
+	"Role.name":                    "the role's name",
+	"LockRule.name":                "the lock name of a rule",
+	"LockRule.prefix":              "the prefix of a rule",
+	"Binding.roles":                "the role of a binding",
+	"CreateTokenRequest.name":      "the identity of the token",
+	"RevokeToken.id":               "the token's id",
 }
 
 // refusedText adds the beginning of the text to the reason why it was refused.

@@ -26,6 +26,7 @@ const poison = "a\xffb"
 func poisoned(ctx context.Context, c *Client, s *Session) map[string]func(text string) error {
 	calls := poisonedOfSession(ctx, s)
 	maps.Copy(calls, poisonedOfClient(ctx, c))
+	maps.Copy(calls, poisonedOfAccess(ctx, c))
 	maps.Copy(calls, poisonedOfSupervised(ctx, c))
 	return calls
 }
@@ -93,6 +94,24 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 			return errorOf(s.Lock(ctx, "fine"))
 		},
 		"Client.AcquireLease": func(text string) error { return errorOf(c.AcquireLease(ctx, specs(text))) },
+	}
+}
+
+func poisonedOfAccess(ctx context.Context, c *Client) map[string]func(text string) error {
+	return map[string]func(text string) error{
+		"Calls.SetPolicy": func(text string) error {
+			policy := &wire.Policy{Roles: []*wire.Role{{Name: "r", Locks: []*wire.LockRule{{Prefix: text}}}}}
+			return errorOf(wirecall.Of(c).SetPolicy(ctx, &wire.SetPolicy{Policy: policy}))
+		},
+		"Calls.TestPolicy": func(text string) error {
+			return errorOf(wirecall.Of(c).TestPolicy(ctx, &wire.TestPolicyRequest{Identity: text}))
+		},
+		"Calls.CreateToken": func(text string) error {
+			return errorOf(wirecall.Of(c).CreateToken(ctx, &wire.CreateTokenRequest{Name: text}))
+		},
+		"Calls.RevokeToken": func(text string) error {
+			return errorOf(wirecall.Of(c).RevokeToken(ctx, &wire.RevokeToken{TokenId: text}))
+		},
 	}
 }
 
@@ -317,8 +336,10 @@ func TestConnectionThatSoonEndsCountsAsAFailure(t *testing.T) {
 // TestTextsOfTheMachineAreCleaned checks that texts that the caller did not choose are cleaned, not
 // refused.
 func TestTextsOfTheMachineAreCleaned(t *testing.T) {
-	defer func(old func() identity) { process = old }(process)
-	process = func() identity { return identity{host: "host\n" + poison + strings.Repeat("x", 1000), boot: "\x00"} }
+	defer func(old func() processInfo) { process = old }(process)
+	process = func() processInfo {
+		return processInfo{host: "host\n" + poison + strings.Repeat("x", 1000), boot: "\x00"}
+	}
 	info := clientInfo(SessionOptions{})
 	ok(t, wire.ValidClientInfo(info))
 	if size := proto.Size(info); size > 400 {

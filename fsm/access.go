@@ -178,7 +178,7 @@ func validIdentity(identity string) *wire.Result {
 // revokeToken withdraws a token and, if asked to, ends the sessions of its identity.
 func (m *Machine) revokeToken(op *wire.RevokeToken) *wire.Result {
 	next := *m.Access()
-	at, found := next.find(op.GetId())
+	at, found := next.find(op.GetTokenId())
 	if !found {
 		return answer(wire.Status_NOT_FOUND, "no such token")
 	}

@@ -133,7 +133,7 @@ func ofAccess(m *Machine) []*wire.Command {
 	return []*wire.Command{
 		asCaller("root", createToken("another", "ann", 0)),
 		asCaller("ann", createToken("denied", "ann", 0)),
-		asCaller("root", &wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{Id: tokenID(secretHash("t1")), CloseSessions: true, Reason: "r"}}}),
+		asCaller("root", &wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: tokenID(secretHash("t1")), CloseSessions: true, Reason: "r"}}}),
 		asCaller("root", &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, ExpectedRevision: revision, Reason: "r"}}}),
 		asCaller("root", &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: bindings(), ExpectedRevision: m.Revision() + 4, Reason: "r"}}}),
 	}
@@ -155,7 +155,7 @@ func strangeAccess() []*wire.Command {
 		createToken("x", "ann", 1<<63-1),
 		createToken("x", "ann", -1<<63),
 		{Op: &wire.Command_RevokeToken{}},
-		{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{Id: strings.Repeat("f", 12), CloseSessions: true, Reason: "r"}}},
+		{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: strings.Repeat("f", 12), CloseSessions: true, Reason: "r"}}},
 		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: "r", ClusterId: "c", Policy: strange, Tokens: []*wire.TokenRecord{{}}}}},
 		{Caller: &wire.Caller{Identity: "two\nlines"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r"}}},
 	}

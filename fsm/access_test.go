@@ -138,7 +138,7 @@ func TestAccessIsImmutable(t *testing.T) {
 	policy, revision := before.Policy()
 	tokens, read := fmt.Sprint(before.Tokens()), proto.CloneOf(policy)
 	applyOne(t, m, asCaller("root", createToken("t3", "cid", 0)))
-	applyOne(t, m, asCaller("root", &wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{Id: tokenID(secretHash("t1")), Reason: "r"}}}))
+	applyOne(t, m, asCaller("root", &wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: tokenID(secretHash("t1")), Reason: "r"}}}))
 	setPolicy(t, m, bindings("ann", "admin"))
 	again, then := before.Policy()
 	if fmt.Sprint(before.Tokens()) != tokens || !same(again, read) || then != revision || before.Rights() == m.Access().Rights() {

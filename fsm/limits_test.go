@@ -68,7 +68,7 @@ var fieldLimits = map[string]span{
 	"Caller.identity": addressSpan, "Caller.credential": addressSpan, "Caller.address": addressSpan,
 	"SetPolicy.reason": reasonSpan, "SetPolicy.operator": operatorSpan,
 	"CreateToken.sha256": hashSpan, "CreateToken.name": {1, 256}, "CreateToken.reason": reasonSpan, "CreateToken.operator": operatorSpan,
-	"RevokeToken.id": {0, 12}, "RevokeToken.reason": reasonSpan, "RevokeToken.operator": operatorSpan,
+	"RevokeToken.token_id": {0, 12}, "RevokeToken.reason": reasonSpan, "RevokeToken.operator": operatorSpan,
 	"RecordAct.operator": operatorSpan, "RecordAct.reason": reasonSpan, "RecordAct.member": memberSpan, "RecordAct.address": memberSpan,
 }
 

@@ -35,7 +35,7 @@ func (s *script) accessCommand(a args) *wire.Command {
 		}}}
 	case "revoke-token":
 		return &wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{
-			Id: tokenID(sum), CloseSessions: a.has("close"), Reason: reason, Operator: "op",
+			TokenId: tokenID(sum), CloseSessions: a.has("close"), Reason: reason, Operator: "op",
 		}}}
 	}
 	s.t.Fatalf("operator: %s?", a.verb)

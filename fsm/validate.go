@@ -130,7 +130,7 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 	case *wire.Command_CreateToken:
 		return validToken(op.CreateToken)
 	case *wire.Command_RevokeToken:
-		return cmp.Or(validText("the id", op.RevokeToken.GetId(), tokenIDBytes), validReason(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator()))
+		return cmp.Or(validText("the id", op.RevokeToken.GetTokenId(), tokenIDBytes), validReason(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator()))
 	}
 	return unknownOperation()
 }

@@ -233,16 +233,16 @@ func (w *walker) createToken() *wire.CreateToken {
 }
 
 func (w *walker) revokeToken() *wire.RevokeToken {
-	op := &wire.RevokeToken{Id: "0123456789ab", CloseSessions: w.one(2), Reason: w.reason(), Operator: w.who()}
+	op := &wire.RevokeToken{TokenId: "0123456789ab", CloseSessions: w.one(2), Reason: w.reason(), Operator: w.who()}
 	if n := len(w.d.Tokens); n > 0 && !w.one(8) {
 		token := w.d.Tokens[w.roll(n)]
 		if token.Info.EndsUnixMs != 0 || token.Info.Name != "root" { // rather one that keeps the policy
 			token = w.d.Tokens[w.roll(n)]
 		}
-		op.Id = token.Info.Id
+		op.TokenId = token.Info.Id
 	}
 	if w.one(20) {
-		op.Id = strings.Repeat("f", 13)
+		op.TokenId = strings.Repeat("f", 13)
 	}
 	return op
 }

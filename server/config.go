@@ -74,7 +74,8 @@ type Config struct {
 	Cluster []Peer
 
 	// TLS holds the certificate files of the client and HTTP ports. With a CA, the client port requires
-	// client certificates signed by it. The files are reloaded when they change.
+	// client certificates signed by it. The files are reloaded when they change. With a CRL, certificates in it are
+	// refused.
 	TLS transport.TLSFiles
 	// PeerTLS holds the certificate files of the peer port, where both sides always authenticate each other.
 	// A certificate names its node in the SAN quorumlock://<cluster>/<id>.

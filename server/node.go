@@ -30,7 +30,10 @@ type Node struct {
 	bound  Addresses
 	tell   Addresses
 	halted chan error
+	// certified is the cluster that the node's peer certificate names, empty without one.
+	certified string
 
+	certs    *nodeCertificates
 	replica  *replica.Replica
 	rpc      *rpc.Server
 	httpapi  *httpapi.Server
@@ -84,7 +87,10 @@ func newRegistry() *prometheus.Registry {
 }
 
 // start starts the parts in dependency order.
-func (n *Node) start(ctx context.Context, ports *listeners) error {
+func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
+	if n.certs, err = openCertificates(n.cfg); err != nil {
+		return err
+	}
 	if err := n.startReplica(ctx, ports.peer); err != nil {
 		return err
 	}
@@ -126,8 +132,8 @@ func (n *Node) startQuotas() error {
 }
 
 func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
-	clusterID, err := n.cfg.certifiedCluster()
-	if err != nil {
+	var err error
+	if n.certified, err = n.cfg.certifiedCluster(); err != nil {
 		return err
 	}
 	cfg := replica.Config{
@@ -136,7 +142,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		SegmentBytes:       n.cfg.LogSegmentBytes,
 		Advertise:          replica.Addresses(n.tell),
 		Cluster:            n.initialCluster(),
-		ClusterID:          clusterID,
+		ClusterID:          n.certified,
 		Level:              n.cfg.Level,
 		Version:            n.cfg.Version,
 		HeartbeatTimeout:   n.cfg.HeartbeatTimeout,
@@ -160,6 +166,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		SnapshotThreshold:  n.cfg.SnapshotThreshold,
 		TrailingLogs:       n.cfg.TrailingLogs,
 		SnapshotInterval:   n.cfg.SnapshotInterval,
+		CertificateExpiry:  n.certs.expires,
 	}
 	if n.cfg.PeerTLS.Cert != "" {
 		cfg.PeerTLS = &n.cfg.PeerTLS
@@ -181,23 +188,25 @@ func (n *Node) initialCluster() []replica.Peer {
 }
 
 func (n *Node) startRPC(l net.Listener) error {
-	tlsConfig, err := n.cfg.rpcTLS(n.log)
+	tlsConfig, err := n.cfg.rpcTLS(n.certs)
 	if err != nil {
 		return err
 	}
 	cfg := rpc.Config{
-		Listener:        l,
-		Replica:         n.replica,
-		NodeID:          n.cfg.ID,
-		ClusterID:       n.clusterID,
-		TLS:             tlsConfig,
-		RequireIdentity: n.cfg.TLS.CA != "",
-		Queues:          n.queues,
-		Buffers:         n.buffers,
-		Quotas:          n.quotas,
-		Limits:          n.cfg.Limits,
-		Logger:          n.log.Named("rpc"),
-		Registry:        n.cfg.Registry,
+		Listener:         l,
+		Replica:          n.replica,
+		NodeID:           n.cfg.ID,
+		ClusterID:        n.clusterID,
+		TLS:              tlsConfig,
+		Certificates:     n.certs.client,
+		RequireIdentity:  n.cfg.TLS.CA != "",
+		CertifiedCluster: n.certified,
+		Queues:           n.queues,
+		Buffers:          n.buffers,
+		Quotas:           n.quotas,
+		Limits:           n.cfg.Limits,
+		Logger:           n.log.Named("rpc"),
+		Registry:         n.cfg.Registry,
 	}
 	if !n.cfg.NoTunnels {
 		cfg.Tunnels = n.replica
@@ -213,16 +222,17 @@ func (n *Node) clusterID() (id string) {
 
 func (n *Node) startHTTP(l net.Listener) error {
 	cfg := httpapi.Config{
-		NodeID:     n.cfg.ID,
-		Replica:    n.replica,
-		ClientAuth: httpapi.ClientAuth(n.cfg.clientAuth()),
-		TLS:        n.cfg.TLS,
-		Logger:     n.log.Named("httpapi"),
-		Registry:   n.cfg.Registry,
-		Queues:     n.queues,
-		Buffers:    n.buffers,
-		Quotas:     n.quotas,
-		Limits:     n.cfg.HTTPLimits,
+		NodeID:           n.cfg.ID,
+		Replica:          n.replica,
+		ClientAuth:       httpapi.ClientAuth(n.cfg.clientAuth()),
+		CertifiedCluster: n.certified,
+		TLS:              n.cfg.TLS,
+		Logger:           n.log.Named("httpapi"),
+		Registry:         n.cfg.Registry,
+		Queues:           n.queues,
+		Buffers:          n.buffers,
+		Quotas:           n.quotas,
+		Limits:           n.cfg.HTTPLimits,
 	}
 	server, err := httpapi.New(cfg)
 	if err != nil {
@@ -327,6 +337,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.replica != nil {
 		errs = append(errs, n.replica.Close(ctx))
+	}
+	if n.certs != nil {
+		n.certs.close()
 	}
 	return errors.Join(errs...)
 }

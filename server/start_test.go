@@ -49,13 +49,20 @@ func taken(metric string) func(*Config) {
 // TestStartThatFailsLeavesNothing makes each part of a node fail to start. TestMain detects what keeps
 // running. The next start shows that the directory is free.
 func TestStartThatFailsLeavesNothing(t *testing.T) {
-	_, server, _ := certificates(t)
+	dir, server, peer := certificates(t)
+	foreign, _, _ := certificates(t)
 	for _, c := range []fault{
 		{"configuration", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"certificate of the peer port", func(c *Config) { c.PeerTLS = server }, "--peer-tls-cert: " + server.Cert},
 		{"certificate of the client port", func(c *Config) {
 			c.TLS, c.Listen.HTTP = transport.TLSFiles{Cert: "missing.crt", Key: "missing.key", CA: "ca.crt"}, ""
 		}, "missing.crt"},
+		{"another authority's list", func(c *Config) { c.TLS, c.TLS.CRL = server, pki.CRLPath(foreign) }, "--tls-crl: "},
+		{"list of the peer port", func(c *Config) { c.PeerTLS, c.PeerTLS.CRL = peer, filepath.Join(dir, "none.pem") }, "--peer-tls-crl: "},
+		{"metrics of the certificates", func(c *Config) {
+			taken("quorumlock_certificate_expiry_seconds")(c)
+			c.TLS, c.PeerTLS = server, peer
+		}, "quorumlock_certificate_expiry_seconds"},
 		{"HTTP port", func(c *Config) { c.HTTPLimits.MaxRequests = -1 }, "MaxRequests is negative"},
 		{"metrics of the buffers", taken("quorumlock_buffer_bytes"), "quorumlock_buffer_bytes"},
 		{"metrics of the client port", taken("quorumlock_client_connections"), "rpc: metrics"},
@@ -170,7 +177,8 @@ func TestCertificatesThatChangeAreLogged(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		dir, server, _ := certificates(t)
 		var log bytes.Buffer
-		config, err := Config{TLS: server}.rpcTLS(hclog.New(&hclog.LoggerOptions{Output: &log}))
+		certs := nodeCertificatesOf(t, Config{TLS: server, Logger: hclog.New(&hclog.LoggerOptions{Output: &log})})
+		config, err := Config{TLS: server}.rpcTLS(certs)
 		if err != nil {
 			t.Fatal(err)
 		}

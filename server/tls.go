@@ -11,15 +11,15 @@ import (
 
 // rpcTLS returns the TLS configuration of the client port; nil means plaintext. With a CA, it verifies the
 // certificates of clients.
-func (c Config) rpcTLS(log hclog.Logger) (*tls.Config, error) {
-	if c.TLS.Cert == "" {
+func (c Config) rpcTLS(certs *nodeCertificates) (*tls.Config, error) {
+	if certs.client == nil {
 		return nil, nil
 	}
 	auth := tls.NoClientCert
 	if c.TLS.CA != "" {
 		auth = tls.VerifyClientCertIfGiven // rpc requires a certificate or a token
 	}
-	return c.TLS.ServerConfig(auth, reportReload(log))
+	return certs.client.ServerConfig(auth)
 }
 
 func reportReload(log hclog.Logger) transport.Option {

@@ -172,6 +172,9 @@ func (c Config) checkTLS() (faults []error) {
 		if t.files.CA != "" && t.files.Cert == "" {
 			faults = append(faults, fmt.Errorf("--%s-ca without --%s-cert would leave the port in plaintext: give certificate and key too", t.prefix, t.prefix))
 		}
+		if t.files.CRL != "" && t.files.CA == "" {
+			faults = append(faults, fmt.Errorf("--%s-crl needs --%s-ca, the authority that signed the list", t.prefix, t.prefix))
+		}
 	}
 	if c.TLS.Cert != "" && c.TLS.CA == "" && !c.Insecure {
 		faults = append(faults, errors.New("--tls-ca is missing: without it, callers need no certificate, and whoever reaches the ports can do everything, backups and operators' acts included; "+

@@ -181,6 +181,8 @@ func TestInvalidConfigsNameTheRemedy(t *testing.T) {
 		}, "make them equal"},
 		{"certificate without key", func(c *Config) { c.TLS.Cert = "c" }, "--tls-key"},
 		{"authority alone", func(c *Config) { c.TLS.CA = "ca" }, "--tls-ca without --tls-cert"},
+		{"list alone", func(c *Config) { c.TLS.CRL = "crl" }, "--tls-crl needs --tls-ca"},
+		{"list of the peer port alone", func(c *Config) { c.PeerTLS.CRL = "crl" }, "--peer-tls-crl needs --peer-tls-ca"},
 		{"peers unchecked", func(c *Config) { c.PeerTLS = transport.TLSFiles{Cert: "c", Key: "k"} }, "--peer-tls-ca is missing"},
 		{"odd client auth", func(c *Config) { c.HTTPClientAuth = "always" }, "require, optional or none"},
 		{"client auth without authority", func(c *Config) { c.HTTPClientAuth = AuthRequire }, "needs --tls-ca"},

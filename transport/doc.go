@@ -26,6 +26,8 @@
 //
 // Only TLS 1.3. [TLSFiles] names the files. Configurations made from it detect changed files and use them
 // from the next handshake on. Files that cannot be used are reported, and the last good ones stay in use.
+// Certificates in a revocation list are refused. [Credentials] can also verify the certificates of established
+// connections, and [Credentials.Watch] says when to do so.
 // The certificate of a node contains its name, quorumlock://<cluster>/<id>, as a URI ([PeerURI]).
 //
 // The protocol of the peer port uses the same frames. It is in package peerport, so that clients do not

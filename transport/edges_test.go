@@ -320,7 +320,7 @@ func TestFilesAreLookedAtOnceASecond(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		ca := filepath.Join(t.TempDir(), "ca.crt")
 		reports := 0
-		s := &source{files: TLSFiles{CA: ca}, report: func(error) { reports++ }, held: &material{}, stamps: []stamp{}, checked: time.Now()}
+		s := &Credentials{files: TLSFiles{CA: ca}, report: func(error) { reports++ }, held: &material{}, stamps: []stamp{}, checked: time.Now()}
 		for _, step := range []struct {
 			pause time.Duration
 			write string

@@ -35,7 +35,7 @@ func Negotiate(offered uint32) uint32 { return min(offered, Version) }
 // *GoodbyeError if the node refuses, and ErrVersion if the node answers with a version that was not
 // offered. It never closes conn.
 func ClientHandshake(ctx context.Context, conn net.Conn, hello *wire.Hello) (*wire.HelloReply, *FrameReader, error) {
-	offer := &wire.Hello{Version: hello.GetVersion(), Agent: hello.GetAgent(), TunnelTo: hello.GetTunnelTo()}
+	offer := &wire.Hello{Version: hello.GetVersion(), Agent: hello.GetAgent(), TunnelTo: hello.GetTunnelTo(), AuthToken: hello.GetAuthToken()}
 	if offer.Version == 0 {
 		offer.Version = Version
 	}

@@ -10,8 +10,8 @@ import (
 // ErrTLSFiles is returned when certificate files are missing, cannot be read or do not match.
 var ErrTLSFiles = errors.New("TLS files")
 
-// TLSFiles names the PEM files of a port or a client. Configurations made from it follow the files: they
-// check them when a handshake needs them, at most once a second, and a change takes effect from that
+// TLSFiles names the files of a port or a client, in PEM. Credentials and configurations made from it follow the
+// files: they check them when a handshake needs them, at most once a second, and a change takes effect from that
 // handshake on. If the new files cannot be used, the last good ones stay in use; see OnReload.
 type TLSFiles struct {
 	// Cert and Key are a certificate, with its chain, and its key. Both are optional for a client.
@@ -19,6 +19,10 @@ type TLSFiles struct {
 	// CA is the authority that must have signed the peer's certificate. A client without it trusts the
 	// system's authorities.
 	CA string
+	// CRL is a file with the certificate revocation lists of authorities in CA, in PEM or one in DER. A peer whose
+	// certificate is listed is refused. Certificates of an authority without a list are not revoked. A list that
+	// no authority in CA signed, or that is past its next update, is an error. Optional.
+	CRL string
 }
 
 // IsZero reports whether no file is named, which means plaintext.
@@ -41,27 +45,42 @@ func (f TLSFiles) Peer() (cluster, id string, err error) {
 }
 
 // Option changes a configuration made from TLSFiles.
-type Option func(*source)
+type Option func(*Credentials)
 
 // OnReload sets a function that is called after each change of the files: with nil when the new files are in
-// use, or once with an error when they cannot be used. It is called during a handshake and must not block.
+// use, or once with an error when they cannot be used. It is also called, once, when the CRL in use passes its next
+// update. It is called during a handshake or by Watch, must not block, and must not call the Credentials.
 func OnReload(report func(error)) Option {
-	return func(s *source) { s.report = report }
+	return func(c *Credentials) { c.report = report }
+}
+
+// ServerConfig returns Credentials.ServerConfig of the files.
+func (f TLSFiles) ServerConfig(auth tls.ClientAuthType, opts ...Option) (*tls.Config, error) {
+	c, err := f.Open(opts...)
+	if err != nil {
+		return nil, err
+	}
+	return c.ServerConfig(auth)
+}
+
+// ClientConfig returns Credentials.ClientConfig of the files.
+func (f TLSFiles) ClientConfig(opts ...Option) (*tls.Config, error) {
+	c, err := f.Open(opts...)
+	if err != nil {
+		return nil, err
+	}
+	return c.ClientConfig(), nil
 }
 
 // ServerConfig returns the configuration of a listening port. auth determines whether clients need
 // certificates; all values that verify them require a CA. Sessions are not resumed, because a resumed
 // session would not be checked against a new CA.
-func (f TLSFiles) ServerConfig(auth tls.ClientAuthType, opts ...Option) (*tls.Config, error) {
-	if f.Cert == "" {
+func (c *Credentials) ServerConfig(auth tls.ClientAuthType) (*tls.Config, error) {
+	if c.files.Cert == "" {
 		return nil, fmt.Errorf("%w: a port needs a certificate and a key", ErrTLSFiles)
 	}
-	if f.CA == "" && auth >= tls.VerifyClientCertIfGiven {
+	if c.files.CA == "" && auth >= tls.VerifyClientCertIfGiven {
 		return nil, fmt.Errorf("%w: checking the certificates of clients needs a CA", ErrTLSFiles)
-	}
-	src, err := f.open(opts)
-	if err != nil {
-		return nil, err
 	}
 	base := &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -69,33 +88,31 @@ func (f TLSFiles) ServerConfig(auth tls.ClientAuthType, opts ...Option) (*tls.Co
 		SessionTicketsDisabled: true,
 	}
 	base.GetConfigForClient = func(hello *tls.ClientHelloInfo) (*tls.Config, error) {
-		now := src.current()
-		c := base.Clone()
-		c.GetConfigForClient = nil
-		c.Certificates, c.ClientCAs = now.certificates, now.pool
-		return c, nil
+		now := c.current()
+		config := base.Clone()
+		config.GetConfigForClient = nil
+		config.Certificates, config.ClientCAs = now.certificates, now.pool
+		config.VerifyConnection = now.verifyConnection
+		return config, nil
 	}
 	// net/http and tls.Listen require a certificate in the configuration.
 	base.GetCertificate = func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
-		return &src.current().certificates[0], nil
+		return &c.current().certificates[0], nil
 	}
 	return base, nil
 }
 
-// ClientConfig returns the configuration of a dialler. Its certificate always follows the files. Its CA
+// ClientConfig returns the configuration of a dialler. Its certificate and its CRL always follow the files. Its CA
 // does so only for connections that use Dial, or pass the configuration through Fresh: crypto/tls has no
 // hook that knows the dialled address and could check it against a new CA safely.
-func (f TLSFiles) ClientConfig(opts ...Option) (*tls.Config, error) {
-	src, err := f.open(opts)
-	if err != nil {
-		return nil, err
-	}
+func (c *Credentials) ClientConfig() *tls.Config {
 	return &tls.Config{
 		MinVersion:           tls.VersionTLS13,
-		RootCAs:              src.current().pool,
-		GetClientCertificate: src.clientCertificate,
-		ClientSessionCache:   following{src},
-	}, nil
+		RootCAs:              c.current().pool,
+		GetClientCertificate: c.clientCertificate,
+		VerifyConnection:     func(state tls.ConnectionState) error { return c.current().verifyConnection(state) },
+		ClientSessionCache:   following{c},
+	}
 }
 
 // Fresh returns a copy of a configuration for one connection. If the configuration is from ClientConfig,
@@ -103,7 +120,7 @@ func (f TLSFiles) ClientConfig(opts ...Option) (*tls.Config, error) {
 func Fresh(config *tls.Config) *tls.Config {
 	c := config.Clone()
 	if f, ok := c.ClientSessionCache.(following); ok {
-		c.RootCAs = f.source.current().pool
+		c.RootCAs = f.credentials.current().pool
 	}
 	return c
 }
@@ -111,14 +128,14 @@ func Fresh(config *tls.Config) *tls.Config {
 // following caches nothing, so no session is resumed without being checked against a new CA. It also
 // gives Fresh access to the files of a configuration: it is the only field of a tls.Config that survives
 // Clone and can do so.
-type following struct{ source *source }
+type following struct{ credentials *Credentials }
 
 func (following) Get(string) (*tls.ClientSessionState, bool) { return nil, false }
 
 func (following) Put(string, *tls.ClientSessionState) {}
 
-func (s *source) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
-	if certs := s.current().certificates; len(certs) > 0 {
+func (c *Credentials) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+	if certs := c.current().certificates; len(certs) > 0 {
 		return &certs[0], nil
 	}
 	return &tls.Certificate{}, nil // no certificate: the server decides whether to accept that
@@ -128,4 +145,10 @@ func (s *source) clientCertificate(*tls.CertificateRequestInfo) (*tls.Certificat
 type material struct {
 	certificates []tls.Certificate // one or none
 	pool         *x509.CertPool    // nil: the system's
+	crl          *revocations      // nil: there is none
+}
+
+// verifyConnection returns ErrRevoked if the peer presented a revoked certificate. crypto/tls has verified all else.
+func (m *material) verifyConnection(state tls.ConnectionState) error {
+	return m.crl.check(state.PeerCertificates)
 }

@@ -20,13 +20,19 @@ const (
 	TransferLeadership Action = 9
 	SaveSnapshot       Action = 10
 	AcknowledgeAlarms  Action = 11
+	SetPolicy          Action = 12
+	CreateToken        Action = 13
+	RevokeToken        Action = 14
 )
 
 // AuditRecord is one action in the audit log.
 type AuditRecord struct {
 	// ID increases in the order of the log.
-	ID       uint64
-	Action   Action
+	ID     uint64
+	Action Action
+	// Caller is who has made the request, as verified.
+	Caller Caller
+	// Operator is the name that the request claims, which is not verified.
 	Operator string
 	Reason   string
 	Revision uint64
@@ -43,6 +49,9 @@ type AuditRecord struct {
 	// Member and Address are the node that was added or removed, or the next leader.
 	Member  string
 	Address string
+	// TokenID and Identity are those of the token that was created or revoked.
+	TokenID  string
+	Identity string
 	// Backup is the one that was restored.
 	Backup *Backup
 	// Imported is set if a restore imported the record, which is then as reliable as the backup.

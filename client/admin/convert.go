@@ -104,7 +104,7 @@ func setList(to reflect.Value, list protoreflect.List) {
 		if to.Type().Elem().Kind() == reflect.Struct {
 			fill(to.Index(i), list.Get(i).Message())
 		} else {
-			to.Index(i).Set(reflect.ValueOf(list.Get(i).Interface()))
+			to.Index(i).Set(reflect.ValueOf(list.Get(i).Interface()).Convert(to.Type().Elem()))
 		}
 	}
 }

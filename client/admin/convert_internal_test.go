@@ -28,6 +28,8 @@ func (n *number) fill(m protoreflect.Message) {
 		switch {
 		case field.IsList() && field.Kind() == protoreflect.StringKind:
 			m.Mutable(field).List().Append(protoreflect.ValueOfString("a"))
+		case field.IsList() && field.Kind() == protoreflect.EnumKind:
+			m.Mutable(field).List().Append(protoreflect.ValueOfEnum(protoreflect.EnumNumber(1 + *n%3)))
 		case field.IsList():
 			n.fill(m.Mutable(field).List().AppendMutable().Message())
 		case field.Kind() == protoreflect.MessageKind:
@@ -72,6 +74,10 @@ func same(t *testing.T, got reflect.Value, m protoreflect.Message) {
 		have[name] = true
 		v := reflect.Indirect(got.Field(i))
 		switch {
+		case v.Kind() == reflect.Slice && field.IsList() && field.Kind() == protoreflect.EnumKind:
+			if v.Len() != 1 || v.Index(0).Int() != int64(m.Get(field).List().Get(0).Enum()) {
+				t.Errorf("%v.%s is %v", got.Type(), name, v)
+			}
 		case !v.IsValid() || v.IsZero():
 			t.Errorf("%v.%s is not converted", got.Type(), name)
 		case v.Kind() == reflect.Slice && field.IsList() && field.Kind() == protoreflect.MessageKind:
@@ -111,6 +117,23 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	check(convert[Deadlock](deadlock), deadlock)
 	check(convert[Status](status), status)
 	check(convert[AuditRecord](record), record)
+	who, policy, token := filled(&wire.WhoAmIResponse{}), filled(&wire.Policy{}), filled(&wire.TokenInfo{})
+	check(convert[Identity](who), who)
+	check(convert[Policy](policy), policy)
+	check(convert[Token](token), token)
+}
+
+// TestPolicyIsEncoded checks that a policy that was converted is encoded as it was.
+func TestPolicyIsEncoded(t *testing.T) {
+	policy := filled(&wire.Policy{})
+	policy.Roles = append(policy.Roles, filled(&wire.Role{}))
+	converted := convert[Policy](policy)
+	if got := converted.encode(); !proto.Equal(got, policy) {
+		t.Errorf("%v, want %v", got, policy)
+	}
+	if got := (*Policy)(nil).encode(); got != nil {
+		t.Errorf("no policy becomes %v", got)
+	}
 }
 
 // TestAbsentIsNil checks that what only the leader knows is absent from the answers of other nodes.
@@ -133,12 +156,26 @@ func TestEnumsAreThoseOfTheSchema(t *testing.T) {
 		Resize: wire.AuditRecord_RESIZE, ForceClose: wire.AuditRecord_FORCE_CLOSE, Restore: wire.AuditRecord_RESTORE, AddMember: wire.AuditRecord_ADD_MEMBER,
 		RemoveMember: wire.AuditRecord_REMOVE_MEMBER, TransferLeadership: wire.AuditRecord_TRANSFER_LEADERSHIP,
 		SaveSnapshot: wire.AuditRecord_SAVE_SNAPSHOT, AcknowledgeAlarms: wire.AuditRecord_ACKNOWLEDGE_ALARMS,
+		SetPolicy: wire.AuditRecord_SET_POLICY, CreateToken: wire.AuditRecord_CREATE_TOKEN, RevokeToken: wire.AuditRecord_REVOKE_TOKEN,
 	} {
 		if int32(ours) != int32(theirs) {
 			t.Errorf("%v is %d", theirs, ours)
 		}
 	}
-	if last := len(wire.AuditRecord_Action_name) - 1; int(AcknowledgeAlarms) != last || int32(FIFO) != int32(wire.Order_FIFO) || int32(Unfair) != int32(wire.Order_UNFAIR) {
+	if last := len(wire.AuditRecord_Action_name) - 1; int(RevokeToken) != last || int32(FIFO) != int32(wire.Order_FIFO) || int32(Unfair) != int32(wire.Order_UNFAIR) {
 		t.Errorf("the schema has %d actions", last)
+	}
+}
+
+// TestVerbsAreThoseOfTheSchema checks the numbers and names of the verbs.
+func TestVerbsAreThoseOfTheSchema(t *testing.T) {
+	ours := []Verb{VerbRead, VerbLock, VerbOperate, VerbAudit, VerbBackup, VerbMembers, VerbRestore, VerbPolicy}
+	for _, verb := range ours {
+		if name, ok := wire.Verb_name[int32(verb)]; !ok || verb.String() != name {
+			t.Errorf("%d is %v, %s in the schema", verb, verb, name)
+		}
+	}
+	if len(ours) != len(wire.Verb_name)-1 {
+		t.Errorf("%d verbs, and %d in the schema", len(ours), len(wire.Verb_name)-1)
 	}
 }

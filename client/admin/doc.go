@@ -7,6 +7,9 @@
 //		fmt.Println(h.Client.HostName, h.Token, h.HeldFor)
 //	}
 //
+// [Client.Policy] and [Client.SetPolicy] say who may do what, [Client.CreateToken] makes tokens for clients without a
+// certificate, and [Client.WhoAmI] returns the identity that the cluster has verified.
+//
 // Reads are linearizable unless [Stale] is given. Every action has a reason and the name of an operator, which
 // the audit log keeps. Errors are those of package client.
 //

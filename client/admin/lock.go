@@ -46,6 +46,8 @@ type Holder struct {
 	HoldID    uint64
 	Token     uint64
 	SessionID uint64
+	// Identity is the verified identity that opened the session.
+	Identity string
 	// Owner is the owner key within the session; 0 means the session itself.
 	Owner   uint64
 	Mode    client.Mode
@@ -82,10 +84,12 @@ type Waiter struct {
 	// Position is 1 at the head of the queue.
 	Position  uint64
 	SessionID uint64
-	Owner     uint64
-	Mode      client.Mode
-	Permits   uint64
-	Client    client.ClientInfo
+	// Identity is the verified identity that opened the session.
+	Identity string
+	Owner    uint64
+	Mode     client.Mode
+	Permits  uint64
+	Client   client.ClientInfo
 	// Queued and Waiting are according to the clock of the answering node.
 	Queued  time.Time
 	Waiting time.Duration
@@ -116,11 +120,13 @@ type Delay struct {
 // Session is a live session.
 type Session struct {
 	SessionID uint64
-	TTL       time.Duration
-	Client    client.ClientInfo
-	Opened    time.Time
-	Holds     uint64
-	Waits     uint64
+	// Identity is the verified identity that opened the session, which alone may use it.
+	Identity string
+	TTL      time.Duration
+	Client   client.ClientInfo
+	Opened   time.Time
+	Holds    uint64
+	Waits    uint64
 	// HeartbeatAge is known only to the leader; nil elsewhere.
 	HeartbeatAge *time.Duration
 	// Leased means that the session is that of a lease, which has no heartbeats.

@@ -31,6 +31,8 @@ type Status struct {
 	// DifferingIndex the last one after which states differed without a majority.
 	AgreedIndex    uint64
 	DifferingIndex uint64
+	// HasPolicy means that the cluster has a policy. Without one, every client may do everything.
+	HasPolicy bool
 }
 
 // Node is a member of the cluster.
@@ -49,6 +51,8 @@ type Node struct {
 	Version      string
 	// Alarms are those that no operator has acknowledged.
 	Alarms []Alarm
+	// CertificateExpires is when the first of the node's certificates expires; zero if it has none, or was not reached.
+	CertificateExpires time.Time
 }
 
 // Alarm is a problem that one node has detected.

@@ -28,6 +28,7 @@ func verbs(std console, dial dialer) []*cli.Command {
 		under("Look", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
 			sessionsVerb(dial), deadlocksVerb(dial), statusVerb(dial), auditVerb(dial)),
 		under("Set right", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
+		under("Say who may do what", whoamiVerb(dial), policyVerb(dial), tokenVerb(dial)),
 		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(), contextVerb(), benchVerb(std, dial)),
 		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
 	)
@@ -43,7 +44,7 @@ func under(heading string, verbs ...*cli.Command) []*cli.Command {
 
 // globalFlags are accepted before and after any verb. Each is QLOCK_<FLAG> in the environment.
 func globalFlags() []cli.Flag {
-	return []cli.Flag{
+	return slices.Concat([]cli.Flag{
 		&cli.StringFlag{Name: "endpoints", Value: "127.0.0.1:7400", EnvVars: []string{"QLOCK_ENDPOINTS"},
 			Usage: "`HOST:PORT` of the client ports of one or more nodes, comma separated"},
 		&cli.StringFlag{Name: "context", EnvVars: []string{"QLOCK_CONTEXT"}, DefaultText: "that of qlock context use",
@@ -54,13 +55,14 @@ func globalFlags() []cli.Flag {
 			Usage: "`FILE` with this client's certificate"},
 		&cli.StringFlag{Name: "key", EnvVars: []string{"QLOCK_KEY"},
 			Usage: "`FILE` with this client's private key"},
+	}, authFlags(), []cli.Flag{
 		&cli.DurationFlag{Name: "timeout", Value: defaultTimeout, EnvVars: []string{"QLOCK_TIMEOUT"},
 			DefaultText: "2s; 10s for locks, operators and bench, 30s for cluster, 5m for snapshot save",
 			Usage:       "`DURATION` to wait for a serving leader"},
 		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Value: "table", EnvVars: []string{"QLOCK_OUTPUT"},
 			Usage: "`FORMAT`: table, wide, json, yaml or template=TEXT"},
 		&cli.BoolFlag{Name: "version", DisableDefaultText: true, Usage: "print the version of this program"},
-	}
+	})
 }
 
 // newApp builds the app from the verbs. Run returns its errors, and nothing in it exits the process.

@@ -68,7 +68,8 @@ func (l *commandLine) flag(app *cli.App, words []string) (int, error) {
 	}
 	found, list := l.lookup(app, name)
 	if found == nil {
-		return 0, usagef("unknown flag %s%s; see %s --help", words[0], l.similarFlag(app, name), l.name(app))
+		flag, _, _ := strings.Cut(words[0], "=") // the value may be a secret
+		return 0, usagef("unknown flag %s%s; see %s --help", flag, l.similarFlag(app, name), l.name(app))
 	}
 	taken := 1
 	if !hasValue && takesValue(found) {

@@ -17,6 +17,8 @@ func auditVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "audit",
 		Usage: "list operators' actions, newest first: the last 256, and 256 of restored backups",
+		Description: "CALLER is the verified identity, VERIFIED BY its certificate or token, and ADDRESS the address\n" +
+			"that the node saw. CLAIMS TO BE is the name given with --operator, which nobody has verified.",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("audit takes no arguments")
@@ -54,9 +56,10 @@ func writeAudit(w io.Writer, records []*wire.AuditRecord) {
 		fmt.Fprintln(w, "no operator did anything yet")
 		return
 	}
-	t := newTable("ID", "WHEN", "OPERATOR", "ACT", "LOCK", "ABOUT", "FROM", "REASON")
+	t := newTable("ID", "WHEN", "CALLER", "VERIFIED BY", "ADDRESS", "CLAIMS TO BE", "ACT", "LOCK", "ABOUT", "FROM", "REASON")
 	for _, r := range records {
-		t.row(fmt.Sprint(r.GetId()), when(r.GetWallUnixMs()), dash(printable(r.GetOperator())),
+		t.row(fmt.Sprint(r.GetId()), when(r.GetWallUnixMs()), dash(printable(r.GetCaller().GetIdentity())),
+			dash(printable(r.GetCaller().GetCredential())), dash(printable(r.GetCaller().GetAddress())), dash(printable(r.GetOperator())),
 			act(r.GetAction()), dash(printable(r.GetLock())), about(r), from(r), dash(printable(r.GetReason())))
 	}
 	t.write(w)
@@ -75,6 +78,8 @@ func about(r *wire.AuditRecord) string {
 	switch {
 	case r.GetAction() == wire.AuditRecord_RESIZE:
 		return "limit " + fmt.Sprint(r.GetLimit())
+	case r.GetTokenId() != "":
+		return fmt.Sprintf("token %s of %s", printable(r.GetTokenId()), dash(printable(r.GetIdentity())))
 	case r.GetMember() != "":
 		return printable(strings.TrimSpace(r.GetMember() + " " + r.GetAddress()))
 	case r.GetBackup() != nil:

@@ -269,7 +269,7 @@ func othersServed(ctx context.Context, svc service) error {
 		for _, s := range page.GetSessions() {
 			if s.GetClient().GetName() != benchName {
 				return usagef("the cluster serves other clients, such as %s, which this would slow down; to load it anyway, give --beside-others",
-					owner(s.GetClient(), s.GetSessionId()))
+					who(s))
 			}
 		}
 		if req.PageToken = page.GetNextPageToken(); req.PageToken == "" {

@@ -103,7 +103,10 @@ func (a *asked) ask(ctx context.Context, n bench.Node) bench.Node {
 
 // Metrics reads the metrics from a node's HTTP port.
 func (c cluster) Metrics(ctx context.Context, addr string, to io.Writer) error {
-	httpClient, base := c.httpClient(addr)
+	httpClient, base, err := c.httpClient(addr)
+	if err != nil {
+		return err
+	}
 	defer httpClient.CloseIdleConnections()
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, base+"/metrics", nil)
 	if err != nil {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/ports"
+	"github.com/quorumlock/quorumlock/transport/identity"
 )
 
 var updateMistakes = flag.Bool("update-mistakes", false, "rewrite testdata/mistakes.golden")
@@ -67,9 +68,11 @@ func TestMistakes(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	replace := strings.NewReplacer(config, "CONFIG", plain, "PLAIN", http, "HTTP", secure, "SECURE", nobody, "NOBODY", ssh, "SSH", dir, "DIR")
+	token := identity.NewToken()
+	sum, _ := identity.HashToken(token)
+	replace := strings.NewReplacer(token, "TOKEN", identity.TokenID(sum), "ID", config, "CONFIG", plain, "PLAIN", http, "HTTP", secure, "SECURE", nobody, "NOBODY", ssh, "SSH", dir, "DIR")
 	var all strings.Builder
-	for _, words := range [][]string{
+	for _, words := range append(accessMistakes(dir, ca, token), [][]string{
 		{"status", "--endpoints", nobody},
 		{"status", "--endpoints", nobody + "," + http},
 		{"locks", "--endpoints", nobody},
@@ -97,12 +100,28 @@ func TestMistakes(t *testing.T) {
 		{"show", "a", "-o", "xml"},
 		{"show"},
 		{},
-	} {
+	}...) {
 		got := mistake(t, plain, words)
 		fmt.Fprintf(&all, "qlock %s\n%d %s\n", replace.Replace(strings.Join(words, " ")), got.code, replace.Replace(got.err))
 	}
 	path := filepath.Join("testdata", "mistakes.golden")
 	compareMistakes(t, path, all.String())
+}
+
+// accessMistakes are wrong invocations about identities and rights. The golden file shows
+// whether an answer contains the token.
+func accessMistakes(dir, ca, token string) [][]string {
+	return [][]string{
+		{"status", "--endpoints", "10.0.0.1:7400", "--auth-token", token},
+		{"status", "--auth-token", "secret"},
+		{"status", "--auth-token-file", filepath.Join(dir, "no-token")},
+		{"status", "--auth-token-file", ca},
+		{"status", "--auth-token", token, "--auth-token-file", ca},
+		{"status", "--auth-tokn=" + token},
+		{"token", "revoke", token, "--reason", "r"},
+		{"policy", "apply", ca, "--reason", "r"},
+		{"policy", "can", "alice", "lock"},
+	}
 }
 
 // compareMistakes compares what all mistakes yield with the golden file, or rewrites that.

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/test/ports"
 )
@@ -226,7 +227,7 @@ func TestBinaryJSON(t *testing.T) {
 	}
 	jsonLists(t, ep)
 	table := qlock(t, ep, "show", "json/a").out
-	for _, part := range []string{"held by " + host + "/", "json-holder, heartbeat ", " ago\n", "json-waiter-1"} {
+	for _, part := range []string{host + "/", "json-holder", ", heartbeat ", " ago\n", "json-waiter-1"} {
 		if !strings.Contains(table, part) {
 			t.Errorf("the table lacks %q:\n%s", part, table)
 		}
@@ -341,6 +342,21 @@ func TestBinaryTLS(t *testing.T) {
 	if strings.Contains(got.out, "not known") {
 		t.Errorf("the node's metrics were not read: %s", got.out)
 	}
+	want(t, qlock(t, "", "tls", "add", "--cluster", "prod", "--client", "lost", "--dir", dir), 0, "")
+	lost := func() outcome {
+		at := filepath.Join(dir, "clients", "lost", "client")
+		return qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt"), "--cert", at+".crt", "--key", at+".key")
+	}
+	want(t, lost(), 0, "")
+	want(t, qlock(t, "", "tls", "revoke", "lost", "--dir", dir), 0, "")
+	deadline := time.Now().Add(20 * time.Second)
+	for lost().code == 0 {
+		if time.Now().After(deadline) {
+			t.Fatal("a revoked certificate is still accepted")
+		}
+	}
+	want(t, lost(), 64, "does not accept the client certificate")
+	want(t, qlock(t, n.addr, append([]string{"status"}, with...)...), 0, "")
 	want(t, qlock(t, n.addr, "status", "--timeout", "300ms"), 64, "uses TLS: give its ca.crt with --cacert")
 	want(t, qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt")), 64, "wants a client certificate: give --cert and --key")
 }

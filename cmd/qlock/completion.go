@@ -100,6 +100,8 @@ func argumentValues(line *commandLine, dial dialer, prefix string) []string {
 		return strings.Split(kind, "|")
 	case kind == "NAME" || kind == "PREFIX":
 		return lockNames(line, dial, prefix)
+	case kind == "TOKEN-ID":
+		return tokenIDs(line, dial)
 	case kind == "ID" && line.command.Name != "add": // that one takes a new node's
 		return nodeNames(line, dial)
 	}
@@ -126,6 +128,17 @@ func nodeNames(line *commandLine, dial dialer) (names []string) {
 		}
 	})
 	return names
+}
+
+// tokenIDs returns the ids of the tokens.
+func tokenIDs(line *commandLine, dial dialer) (ids []string) {
+	askAnyNode(line, dial, func(ctx context.Context, svc service) {
+		answer, _ := svc.ListTokens(ctx, &wire.ListTokensRequest{Stale: true})
+		for _, t := range answer.GetTokens() {
+			ids = append(ids, t.GetId())
+		}
+	})
+	return ids
 }
 
 // askAnyNode asks the cluster that the line itself selects, for a short time.

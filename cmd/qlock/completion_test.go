@@ -13,7 +13,7 @@ import (
 func TestCandidates(t *testing.T) {
 	for line, want := range map[string]string{
 		"": "run once elect acquire extend release locks show why watch verify sessions deadlocks status audit " +
-			"revoke force-release session skip-delay resize cluster snapshot tls context bench version completion help",
+			"revoke force-release session skip-delay resize whoami policy token cluster snapshot tls context bench version completion help",
 		"s":                      "show sessions status session skip-delay snapshot",
 		"snapshot ":              "save inspect verify restore",
 		"snapshot verify ord":    "",
@@ -41,7 +41,18 @@ func TestCandidates(t *testing.T) {
 		"--endpoints a:1 show x": "",
 		"frob ":                  "",
 		"cluster add ":           "",
+		"tls re":                 "renew revoke",
+		"tls revoke ":            "",
+		"tls renew --d":          "--dir --days",
 		"cluster remove ":        "n1 n2",
+		"policy ":                "show diff apply remove can",
+		"policy can alice o":     "operate",
+		"policy can a lock ord":  "orders/1 orders/2",
+		"policy can ":            "",
+		"token ":                 "create list revoke",
+		"token create ":          "",
+		"token revoke 3":         "3f9c",
+		"status --auth":          "--auth-token --auth-token-file",
 	} {
 		f := &fakeService{t: t, listLocks: func(req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
 			var page wire.ListLocksResponse
@@ -53,7 +64,7 @@ func TestCandidates(t *testing.T) {
 			return &page, nil
 		}, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
 			return &wire.StatusResponse{Nodes: []*wire.NodeStatus{{Id: "n1"}, {Id: "n2"}}}, nil
-		}}
+		}, access: fakeAccess{tokens: always[*wire.ListTokensRequest](&wire.ListTokensResponse{Tokens: []*wire.TokenInfo{{Id: "3f9c"}, {Id: "b21f"}}})}}
 		got := execTest(t, f.dialer, append([]string{"complete", "--"}, strings.Split(line, " ")...)...)
 		if text := strings.Join(strings.Fields(got.out), " "); got.code != 0 || got.err != "" || text != want {
 			t.Errorf("%q: got %q, code %d, stderr %q; want %q", line, text, got.code, got.err, want)

@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -15,13 +16,13 @@ import (
 func contextVerb() *cli.Command {
 	return &cli.Command{
 		Name:  "context",
-		Usage: "keep the endpoints and certificates of several clusters",
+		Usage: "keep the endpoints, certificates and token files of several clusters",
 		Description: "A context is a name for a cluster. It is chosen with --context, with QLOCK_CONTEXT, or for all\n" +
 			"commands with qlock context use; flags and variables override its values.\n\n" +
 			"   qlock context save prod --endpoints n1:7400,n2:7400 --cacert ca.crt --cert me.crt --key me.key\n" +
 			"   qlock context use prod",
 		Subcommands: []*cli.Command{
-			{Name: "save", Usage: "save the endpoints and certificates of this command line under a name", ArgsUsage: "CONTEXT", Action: saveContext},
+			{Name: "save", Usage: "save the endpoints, certificates and token file of this command line under a name", ArgsUsage: "CONTEXT", Action: saveContext},
 			{Name: "use", Usage: "choose the context of all later commands", ArgsUsage: "CONTEXT", Action: useContext},
 			{Name: "list", Usage: "list the contexts", Action: listContexts},
 			{Name: "delete", Usage: "delete a context", ArgsUsage: "CONTEXT", Action: deleteContext},
@@ -64,10 +65,18 @@ func saveContext(c *cli.Context) error {
 	if _, err := clientTLS(c); err != nil {
 		return err
 	}
+	own, err := credentialOf(c)
+	if err != nil {
+		return err
+	}
+	if own.token != "" && own.token != os.Getenv(tokenVariable) {
+		return usagef("a context does not keep a token itself: write it to a file that only you can read, and give --auth-token-file")
+	}
 	return changeContexts(c, func(f *contexts.File, name string) error {
 		saved := contexts.Context{Endpoints: endpoints(c)}
-		for flag, to := range map[string]*string{"cacert": &saved.CACert, "cert": &saved.Cert, "key": &saved.Key} {
-			if path := c.String(flag); path != "" {
+		paths := map[string]string{"cacert": c.String("cacert"), "cert": c.String("cert"), "key": c.String("key"), "token": c.String("auth-token-file")}
+		for flag, to := range map[string]*string{"cacert": &saved.CACert, "cert": &saved.Cert, "key": &saved.Key, "token": &saved.AuthTokenFile} {
+			if path := paths[flag]; path != "" {
 				absolute, err := filepath.Abs(path)
 				if err != nil {
 					return err
@@ -123,16 +132,19 @@ func listContexts(c *cli.Context) error {
 			fmt.Fprintln(w, "no contexts")
 			return
 		}
-		t := newTable("", "NAME", "ENDPOINTS", "TLS")
+		t := newTable("", "NAME", "ENDPOINTS", "TLS", "TOKEN")
 		for _, l := range lines {
-			mark, secure := "", "no"
+			mark, secure, token := "", "no", "no"
 			if l.Current {
 				mark = "*"
 			}
 			if l.CACert != "" || l.Cert != "" {
 				secure = "yes"
 			}
-			t.row(mark, printable(l.Name), printable(strings.Join(l.Endpoints, ",")), secure)
+			if l.AuthTokenFile != "" {
+				token = "yes"
+			}
+			t.row(mark, printable(l.Name), printable(strings.Join(l.Endpoints, ",")), secure, token)
 		}
 		t.write(w)
 	})

@@ -220,6 +220,8 @@ var httpPort = finding{text: "is an HTTP port: give the client port, which is 74
 func unanswered(ctx context.Context, addr string, secure bool, seen []byte, err error) finding {
 	var bye *transport.GoodbyeError
 	switch {
+	case errors.As(err, &bye) && (bye.Code == wire.Goodbye_UNAUTHENTICATED || bye.Code == wire.Goodbye_PERMISSION_DENIED):
+		return finding{} // it is a client port; the command itself reports what is wrong with its credential
 	case errors.As(err, &bye):
 		return finding{text: "refuses this client: " + printable(bye.Message)}
 	case bytes.HasPrefix(seen, []byte("HTTP/")):
@@ -227,9 +229,9 @@ func unanswered(ctx context.Context, addr string, secure bool, seen []byte, err 
 	case strings.Contains(err.Error(), "certificate required"):
 		return finding{text: "wants a client certificate: give --cert and --key", final: true}
 	case secure && strings.Contains(err.Error(), "remote error: tls"):
-		return finding{text: "does not accept the client certificate: give one of that cluster's authority with --cert and --key", final: true}
+		return finding{text: "does not accept the client certificate: give one of that cluster's authority, neither expired nor revoked, with --cert and --key", final: true}
 	case !secure && len(seen) == 0 && usesTLS(ctx, addr):
-		return finding{text: "uses TLS: give its ca.crt with --cacert, and a client certificate with --cert and --key", final: true}
+		return finding{text: "uses TLS: give its ca.crt with --cacert, and a client certificate with --cert and --key or a token with --auth-token-file", final: true}
 	case len(seen) > 0:
 		return finding{text: fmt.Sprintf("is not a Quorumlock client port (it answers %.20q): the client port is 7400 by default", seen), final: true}
 	case ctx.Err() != nil:

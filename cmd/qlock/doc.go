@@ -4,7 +4,7 @@
 // command's exit code. elect is run for leader elections. Scripts that cannot be wrapped use
 // acquire, extend and release. The other verbs inspect (locks, show, why, watch, verify, sessions,
 // deadlocks, status, audit), intervene where an operator has to decide (revoke, force-release, skip-delay,
-// resize), or manage the cluster itself (cluster, snapshot, tls, bench).
+// resize), say who may do what (whoami, policy, token), or manage the cluster itself (cluster, snapshot, tls, bench).
 //
 // # Layout
 //
@@ -17,7 +17,8 @@
 // start to end: wait for the lock (acquire.go), start the command (child.go, group.go, terminal.go),
 // supervise it (supervisor.go, signals.go), and release the lock (release.go). The files lease_*.go are the
 // verbs of leases, and lease_file.go the content of a --lease-file. The files snapshot_*.go are the verbs
-// of snapshots. operator.go finds the hold that an operator names. bench.go is the verb that measures;
+// of snapshots, and policy_*.go those of the policy, whose YAML form is in policy_file.go. auth.go finds the
+// token of the command line. operator.go finds the hold that an operator names. bench.go is the verb that measures;
 // bench_nodes.go reads what that cost the nodes, and bench_progress.go and bench_output.go print the
 // results; the load itself is package bench.
 //

@@ -106,7 +106,7 @@ func leaderOf(name string, lock *wire.GetLockResponse) leadership {
 	l := leadership{name: name}
 	if len(lock.GetHolders()) > 0 {
 		h := lock.GetHolders()[0]
-		l.value, l.token, l.owner = string(h.GetValue()), h.GetToken(), owner(h.GetClient(), h.GetSessionId())
+		l.value, l.token, l.owner = string(h.GetValue()), h.GetToken(), who(h)
 	}
 	return l
 }

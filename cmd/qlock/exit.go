@@ -14,6 +14,7 @@ import (
 // the signal that ended it.
 const (
 	exitOK            = 0
+	exitNo            = 1   // policy can: the identity may not; a question was answered with no
 	exitUsage         = 64  // the command line, or a value in it, is wrong
 	exitNoSuch        = 66  // no such lock, session or file, or events no longer in memory
 	exitNoLeader      = 69  // no serving leader within the timeout, or outcome unknown
@@ -21,6 +22,7 @@ const (
 	exitNotAcquired   = 75  // the lock was not acquired
 	exitLost          = 76  // the lock was lost while the command ran
 	exitNotHeld       = 77  // the lock is not held
+	exitDenied        = 78  // the cluster refuses the credential, or the policy does not allow the request
 	exitAtRisk        = 79  // the cluster serves, and would not after the failure of one more voter
 	exitCannotExecute = 126 // the command was found but cannot be executed
 	exitNotFound      = 127 // the command was not found
@@ -83,7 +85,8 @@ var outcomes = []struct {
 	{client.ErrHoldExpired, exitLost, ""},
 	{client.ErrNotHeld, exitNotHeld, ""},
 
-	{client.ErrPermissionDenied, exitInternal, ""},
+	{client.ErrUnauthenticated, exitDenied, "give a valid token with --auth-token-file, or a certificate with --cert and --key"},
+	{client.ErrPermissionDenied, exitDenied, "see your identity and roles with qlock whoami"},
 	{client.ErrFailedPrecondition, exitInternal, ""},
 	{client.ErrUnsupported, exitInternal, "upgrade the cluster's nodes first"},
 	{client.ErrStale, exitInternal, ""},

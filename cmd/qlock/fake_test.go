@@ -45,6 +45,7 @@ type fakeService struct {
 	extend     func(l lease, ttl time.Duration) error
 	release    func(l lease) error
 	open       func(context.Context, client.SessionOptions) (session, error)
+	access     fakeAccess
 
 	mu     sync.Mutex
 	closed bool

@@ -49,6 +49,8 @@ func family() map[string]*wire.GetLockResponse {
 func auditPage(req *wire.ListAuditRequest) *wire.ListAuditResponse {
 	if req.GetPageToken() == "" {
 		return &wire.ListAuditResponse{NextPageToken: "2", Records: []*wire.AuditRecord{
+			{Id: 5, Action: wire.AuditRecord_REVOKE_TOKEN, Operator: "root", Reason: "leaked", WallUnixMs: 1_700_000_300_000, TokenId: "3f9c0a71b2d4", Identity: "ci",
+				Caller: &wire.Caller{Identity: "alice", Credential: "certificate 5f01", Address: "10.0.0.9:40112"}},
 			{Id: 4, Action: wire.AuditRecord_ADD_MEMBER, Operator: "ops@bastion", Reason: "grow", WallUnixMs: 1_700_000_200_000, Member: "n4", Address: "10.0.0.4:7401"},
 			{Id: 3, Action: wire.AuditRecord_RESTORE, Operator: "ops@bastion", Reason: "the old cluster is lost", WallUnixMs: 1_700_000_100_000,
 				Backup: &wire.Backup{ClusterId: "lost", Revision: 99, Token: 7, Sha256: make([]byte, 32)}},

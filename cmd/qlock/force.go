@@ -65,7 +65,7 @@ func (t target) writeDryRun(w io.Writer) {
 	case len(queue) == 0:
 		fmt.Fprintln(w, "  nobody waits for it")
 	default:
-		fmt.Fprintf(w, "  %s waits first, of %d\n", owner(queue[0].GetClient(), queue[0].GetSessionId()), t.lock.GetQueueLength())
+		fmt.Fprintf(w, "  %s waits first, of %d\n", who(queue[0]), t.lock.GetQueueLength())
 	}
 }
 

@@ -69,7 +69,7 @@ func writeLocks(w io.Writer, prefix string, locks []*wire.LockInfo) {
 		name, waiting := printable(l.GetName()), fmt.Sprint(l.GetQueueLength())
 		for _, h := range l.GetHolders() {
 			t.row(name, share(l, h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), millis(h.GetHeldForMs()),
-				heartbeat(h), waiting, owner(h.GetClient(), h.GetSessionId()))
+				heartbeat(h), waiting, who(h))
 		}
 		for _, d := range l.GetDelays() {
 			t.row(name, share(l, d.GetMode(), d.GetPermits()), "-", "-", "-", waiting, "nobody: lock-delay for "+left(d.RemainingMs))

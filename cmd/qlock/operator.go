@@ -104,7 +104,7 @@ func (t target) notThat() string {
 	case t.lock.GetHolderCount() > uint64(len(holders)):
 		return text + " as far as is shown; give its --hold too"
 	case len(holders) == 1:
-		return fmt.Sprintf("%s; %s does, with token %d", text, owner(holders[0].GetClient(), holders[0].GetSessionId()), holders[0].GetToken())
+		return fmt.Sprintf("%s; %s does, with token %d", text, who(holders[0]), holders[0].GetToken())
 	}
 	return text + "; see qlock show"
 }
@@ -114,7 +114,7 @@ func (t target) who() string {
 	if t.holder == nil {
 		return fmt.Sprintf("hold %d", t.holdID)
 	}
-	return owner(t.holder.GetClient(), t.holder.GetSessionId())
+	return who(t.holder)
 }
 
 // checkTarget refuses a command line that does not select a hold.

@@ -56,7 +56,7 @@ func batch() *wire.ClientInfo {
 }
 
 func holder() *wire.HolderInfo {
-	return &wire.HolderInfo{HoldId: 211, Token: 1<<62 + 17, SessionId: 9, Mode: wire.Mode_EXCLUSIVE, Client: web(),
+	return &wire.HolderInfo{HoldId: 211, Token: 1<<62 + 17, SessionId: 9, Mode: wire.Mode_EXCLUSIVE, Client: web(), Identity: "billing",
 		GrantedUnixMs: 1_700_000_000_500, HeldForMs: 185_000, HeartbeatAgeMs: proto.Uint64(1_234), Revision: 230}
 }
 
@@ -65,7 +65,7 @@ func lock() *wire.GetLockResponse {
 	h.Value = []byte("10.0.0.7:80")
 	return &wire.GetLockResponse{Name: "orders/42", Revision: 300, QueueLength: 12, Holders: []*wire.HolderInfo{h},
 		Queue: []*wire.WaiterInfo{
-			{WaitId: 212, Position: 1, SessionId: 10, Mode: wire.Mode_EXCLUSIVE, Client: batch(), WaitingMs: 62_000,
+			{WaitId: 212, Position: 1, SessionId: 10, Mode: wire.Mode_EXCLUSIVE, Client: batch(), Identity: "anonymous", WaitingMs: 62_000,
 				WaitForever: true, HeartbeatAgeMs: proto.Uint64(40)},
 			{WaitId: 213, Position: 2, SessionId: 11, Mode: wire.Mode_EXCLUSIVE, WaitingMs: 900, WaitMs: 30_000},
 		}}
@@ -73,7 +73,7 @@ func lock() *wire.GetLockResponse {
 
 func clusterStatus() *wire.StatusResponse {
 	return &wire.StatusResponse{LeaderId: "n2", Term: 7, ClusterId: "c-1", Level: 1, Revision: 1 << 60, CommitIndex: 99, AppliedIndex: 99,
-		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, NodeId: "n1", Nodes: []*wire.NodeStatus{
+		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, HasPolicy: true, NodeId: "n1", Nodes: []*wire.NodeStatus{
 			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
 			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
 			{Id: "node-three", PeerAddr: "10.0.0.3:7401", Voter: true},
@@ -128,7 +128,7 @@ func answering(t *testing.T) *fakeService {
 		sessions: func(req *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error) {
 			if req.GetPageToken() == "" {
 				return &wire.ListSessionsResponse{NextPageToken: "2", Sessions: []*wire.SessionInfo{
-					{SessionId: 9, TtlMs: 15_000, Client: web(), OpenedUnixMs: 1_700_000_000_000, Holds: 1, HeartbeatAgeMs: proto.Uint64(1_234)}}}, nil
+					{SessionId: 9, TtlMs: 15_000, Client: web(), Identity: "billing", OpenedUnixMs: 1_700_000_000_000, Holds: 1, HeartbeatAgeMs: proto.Uint64(1_234)}}}, nil
 			}
 			return &wire.ListSessionsResponse{Sessions: []*wire.SessionInfo{{SessionId: 1 << 60, TtlMs: 600_000, Client: batch(), Waits: 1},
 				{SessionId: 1<<60 + 1, TtlMs: 90_000, Client: web(), Holds: 1, Leased: true}}}, nil
@@ -160,7 +160,7 @@ func answering(t *testing.T) *fakeService {
 		forceClose: func(*wire.ForceClose) (*wire.OperatorResponse, error) {
 			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 305}, nil
 		},
-		alarms:   acknowledged,
+		access: answeringAccess(), alarms: acknowledged,
 		transfer: always[*wire.TransferLeadershipRequest](&wire.TransferLeadershipResponse{LeaderId: "n3"}),
 	}
 }
@@ -196,6 +196,13 @@ var shown = map[string]string{
 	"cluster-remove":   "cluster remove n4 --reason gone",
 	"cluster-transfer": "cluster transfer --reason update",
 	"cluster-alarms":   "cluster acknowledge --reason seen --operator me",
+	"whoami":           "whoami",
+	"policy":           "policy show",
+	"policy-diff":      "policy diff testdata/new-policy.yaml",
+	"policy-dry":       "policy apply testdata/new-policy.yaml --dry-run",
+	"policy-can":       "policy can alice lock orders/42",
+	"tokens":           "token list",
+	"token-revoke":     "token revoke 3f9c0a71b2d4 --reason leaked --close-sessions",
 }
 
 func TestWhatIsShown(t *testing.T) {

@@ -28,6 +28,10 @@ type service interface {
 	VerifyToken(ctx context.Context, name string, token uint64) (bool, error)
 	ListDeadlocks(context.Context, *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
 	ListAudit(context.Context, *wire.ListAuditRequest) (*wire.ListAuditResponse, error)
+	WhoAmI(context.Context, *wire.WhoAmIRequest) (*wire.WhoAmIResponse, error)
+	GetPolicy(context.Context, *wire.GetPolicyRequest) (*wire.GetPolicyResponse, error)
+	TestPolicy(context.Context, *wire.TestPolicyRequest) (*wire.TestPolicyResponse, error)
+	ListTokens(context.Context, *wire.ListTokensRequest) (*wire.ListTokensResponse, error)
 	// Watch starts where the options say. Errors are returned by Next.
 	Watch(client.WatchOptions) watcher
 
@@ -41,6 +45,9 @@ type service interface {
 	Resize(context.Context, *wire.Resize) (*wire.OperatorResponse, error)
 	ForceClose(context.Context, *wire.ForceClose) (*wire.OperatorResponse, error)
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
+	SetPolicy(context.Context, *wire.SetPolicy) (*wire.OperatorResponse, error)
+	CreateToken(context.Context, *wire.CreateTokenRequest) (*wire.CreateTokenResponse, error)
+	RevokeToken(context.Context, *wire.RevokeToken) (*wire.OperatorResponse, error)
 	// SaveSnapshot writes a snapshot from the HTTP port at addr. If it is stale, SaveSnapshot returns its
 	// description.
 	SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (*wire.StaleSnapshot, error)
@@ -99,13 +106,22 @@ func dial(c *cli.Context) (service, error) {
 	if err != nil {
 		return nil, err
 	}
+	own, err := credentialOf(c)
+	if err != nil {
+		return nil, err
+	}
 	cfg := client.Config{
-		Endpoints: endpoints(c),
-		TLS:       secure,
-		Agent:     "qlock/" + build().Version,
+		Endpoints:     endpoints(c),
+		TLS:           secure,
+		AuthToken:     own.token,
+		AuthTokenFile: own.file,
+		Agent:         "qlock/" + build().Version,
 	}
 	sdk, err := client.New(cfg)
-	if err != nil {
+	switch {
+	case errors.Is(err, client.ErrUnauthenticated):
+		return nil, usagef("%s", said(err))
+	case err != nil:
 		return nil, usagef("%w", err)
 	}
 	return cluster{sdk, wirecall.Of(sdk), cfg}, nil

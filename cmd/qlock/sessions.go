@@ -54,9 +54,9 @@ func writeSessions(w io.Writer, sessions []*wire.SessionInfo) {
 		fmt.Fprintln(w, "no sessions")
 		return
 	}
-	t := newTable("SESSION", "HOLDS", "WAITS", "HEARTBEAT", "TTL", "ADDRESS", "OWNER", "LABELS")
+	t := newTable("SESSION", "IDENTITY", "HOLDS", "WAITS", "HEARTBEAT", "TTL", "ADDRESS", "OWNER", "LABELS")
 	for _, s := range sessions {
-		t.row(fmt.Sprint(s.GetSessionId()), fmt.Sprint(s.GetHolds()), fmt.Sprint(s.GetWaits()),
+		t.row(fmt.Sprint(s.GetSessionId()), dash(printable(s.GetIdentity())), fmt.Sprint(s.GetHolds()), fmt.Sprint(s.GetWaits()),
 			sign(s), ttl(s.GetTtlMs()), dash(printable(s.GetClient().GetAddress())),
 			owner(s.GetClient(), s.GetSessionId()), labels(s.GetClient()))
 	}

@@ -87,7 +87,7 @@ func writeHolder(w io.Writer, name string, h *wire.HolderInfo) {
 	if h.GetMode() == wire.Mode_SHARED || h.GetMode() == wire.Mode_PERMITS {
 		how = "held (" + modeOf(h.GetMode(), h.GetPermits()) + ") by "
 	}
-	fmt.Fprintf(w, "%s%s, %s\n", how, owner(h.GetClient(), h.GetSessionId()), liveness(h))
+	fmt.Fprintf(w, "%s%s, %s\n", how, who(h), liveness(h))
 	fmt.Fprintf(w, "  for %s, token %d, session %d\n", millis(h.GetHeldForMs()), h.GetToken(), h.GetSessionId())
 	if h.GetCount() > 1 {
 		fmt.Fprintf(w, "  acquired %d times\n", h.GetCount())
@@ -150,7 +150,7 @@ func writeQueue(w io.Writer, lock *wire.GetLockResponse) {
 		if !plain {
 			cells = append(cells, wants(q))
 		}
-		t.row(append(cells, owner(q.GetClient(), q.GetSessionId()))...)
+		t.row(append(cells, who(q))...)
 	}
 	t.write(w)
 	if more := lock.GetQueueLength() - uint64(len(lock.GetQueue())); lock.GetQueueLength() > uint64(len(lock.GetQueue())) {

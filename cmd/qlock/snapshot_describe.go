@@ -126,7 +126,7 @@ func writeSavedLocks(w io.Writer, locks []*wire.LockInfo) {
 		waiting := fmt.Sprint(l.GetQueueLength())
 		for _, h := range l.GetHolders() {
 			t.row(printable(l.GetName()), share(l, h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), when(h.GetGrantedUnixMs()),
-				waiting, owner(h.GetClient(), h.GetSessionId()))
+				waiting, who(h))
 		}
 		if len(l.GetHolders()) == 0 {
 			t.row(printable(l.GetName()), "-", "-", "-", waiting, "nobody")

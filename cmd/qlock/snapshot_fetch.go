@@ -17,7 +17,10 @@ import (
 // SaveSnapshot reads a snapshot from a node's HTTP port, because the session protocol only carries messages
 // of bounded size.
 func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (about *wire.StaleSnapshot, err error) {
-	httpClient, base := c.httpClient(addr)
+	httpClient, base, err := c.httpClient(addr)
+	if err != nil {
+		return nil, err
+	}
 	defer httpClient.CloseIdleConnections()
 	operator := wireconnect.NewOperatorServiceClient(httpClient, base)
 	pieces, err := operator.SaveSnapshot(ctx, connect.NewRequest(req))
@@ -36,13 +39,17 @@ func (c cluster) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSn
 	return about, httpError(addr, pieces.Err())
 }
 
-// httpClient returns an HTTP client for the port at addr and the base of its URLs.
-func (c cluster) httpClient(addr string) (httpClient *http.Client, base string) {
+// httpClient returns an HTTP client for the port at addr, which presents the token, and the base of its URLs.
+func (c cluster) httpClient(addr string) (httpClient *http.Client, base string, err error) {
+	token, err := c.bearerToken(addr)
+	if err != nil {
+		return nil, "", err
+	}
 	base = "http://" + addr
 	if c.cfg.TLS != nil {
 		base = "https://" + addr
 	}
-	return &http.Client{Transport: &http.Transport{TLSClientConfig: c.cfg.TLS.Clone()}}, base
+	return &http.Client{Transport: bearer{&http.Transport{TLSClientConfig: c.cfg.TLS.Clone()}, token}}, base, nil
 }
 
 // httpError converts an error of the HTTP port to the status that it carries, as the SDK would.

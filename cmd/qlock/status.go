@@ -104,6 +104,10 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 	fmt.Fprintf(w, "%s, %s, %s, %s; last token %d, revision %d\n",
 		count(s.GetSessions(), "session"), count(s.GetLocks(), "lock"), count(s.GetHolds(), "hold"),
 		count(s.GetWaiters(), "waiter"), s.GetToken(), s.GetRevision())
+	if !s.GetHasPolicy() {
+		mark(w, urgent)
+		fmt.Fprintf(w, "policy: %s (qlock policy apply)\n", everything)
+	}
 	writeAgreement(w, s)
 	writeNodes(w, s.GetNodes())
 }
@@ -137,9 +141,31 @@ func writeAlarms(w io.Writer, nodes []*wire.NodeStatus) {
 	}
 }
 
+// expiryNotice is how long before its expiry a certificate is warned about. Nodes do the same in their logs.
+const expiryNotice = 30 * day
+
+// writeExpiries warns of certificates of nodes that expire soon.
+func writeExpiries(w io.Writer, nodes []*wire.NodeStatus, now time.Time) {
+	for _, n := range nodes {
+		expires := time.UnixMilli(n.GetCertificateExpiresUnixMs())
+		remaining := expires.Sub(now)
+		if n.GetCertificateExpiresUnixMs() == 0 || remaining > expiryNotice {
+			continue
+		}
+		mark(w, urgent)
+		what := "expires in " + span(remaining) + ", at"
+		if remaining <= 0 {
+			what = "EXPIRED at"
+		}
+		fmt.Fprintf(w, "CERTIFICATE of %s %s %s: renew it with qlock tls renew, and copy it to the node\n",
+			printable(n.GetId()), what, when(n.GetCertificateExpiresUnixMs()))
+	}
+}
+
 // writeNodes writes the table of members, after their alarms.
 func writeNodes(w io.Writer, nodes []*wire.NodeStatus) {
 	writeAlarms(w, nodes)
+	writeExpiries(w, nodes, time.Now())
 	if len(nodes) == 0 {
 		fmt.Fprintln(w, "no nodes known")
 		return

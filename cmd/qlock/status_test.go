@@ -46,6 +46,29 @@ func TestStatusTakesItsTimeOnce(t *testing.T) {
 	}
 }
 
+// TestStatusWarnsOfExpiringCertificates checks the line about a node's certificate, from 30 days before its end.
+func TestStatusWarnsOfExpiringCertificates(t *testing.T) {
+	now := time.UnixMilli(1_700_000_000_000)
+	for left, want := range map[time.Duration]string{
+		30*day + time.Millisecond: "",
+		30 * day:                  "CERTIFICATE of n1 expires in 30d, at 2023-12-14T22:13:20Z: renew it with qlock tls renew, and copy it to the node\n",
+		time.Hour:                 "CERTIFICATE of n1 expires in 1h, at 2023-11-14T23:13:20Z: renew it with qlock tls renew, and copy it to the node\n",
+		-time.Hour:                "CERTIFICATE of n1 EXPIRED at 2023-11-14T21:13:20Z: renew it with qlock tls renew, and copy it to the node\n",
+	} {
+		var out strings.Builder
+		writeExpiries(&out, []*wire.NodeStatus{{Id: "n1", CertificateExpiresUnixMs: now.Add(left).UnixMilli()}, {Id: "n2"}}, now)
+		if out.String() != want {
+			t.Errorf("%v before: %q, want %q", left, out.String(), want)
+		}
+	}
+	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
+		return &wire.StatusResponse{LeaderId: "n1", Nodes: []*wire.NodeStatus{{Id: "n1", CertificateExpiresUnixMs: 1}}}, nil
+	}}
+	if got := execTest(t, f.dialer, "status"); got.code != 0 || !strings.Contains(got.out, "CERTIFICATE of n1 EXPIRED at 1970-01-01T00:00:00Z") {
+		t.Errorf("status: %+v", got)
+	}
+}
+
 // TestTooLongValueIsAUsageError checks the exit code for a value that is too long: the limit is a setting
 // of the cluster, and trying again does not help.
 func TestTooLongValueIsAUsageError(t *testing.T) {

@@ -29,6 +29,11 @@ var badTexts = map[string][]string{
 	"resize":              {"resize BAD 3", "resize a 3 --reason BAD"},
 	"once":                {"once BAD --keep 1h -- true", "once a --keep 1h --label k=BAD -- true", "once a --keep 1h --session-name BAD -- true"},
 	"session close":       {"session close 7 --reason BAD", "session close 7 --operator BAD"},
+	"policy apply":        {"policy apply testdata/new-policy.yaml --reason BAD", "policy apply testdata/new-policy.yaml --reason r --operator BAD"},
+	"policy remove":       {"policy remove --reason BAD"},
+	"policy can":          {"policy can BAD lock a", "policy can a lock BAD", "policy can a BAD"},
+	"token create":        {"token create BAD", "token create a --reason BAD"},
+	"token revoke":        {"token revoke BAD", "token revoke 7 --operator BAD"},
 	"cluster add":         {"cluster add BAD h:1", "cluster add n4 BAD"},
 	"cluster remove":      {"cluster remove BAD"},
 	"cluster transfer":    {"cluster transfer BAD"},
@@ -37,11 +42,11 @@ var badTexts = map[string][]string{
 }
 
 // noTexts are verbs without text for the cluster. They take no arguments, or files and addresses.
-var noTexts = []string{"extend", "release", "sessions", "deadlocks", "status", "audit", "cluster members",
+var noTexts = []string{"extend", "release", "sessions", "deadlocks", "status", "audit", "cluster members", "whoami", "policy show", "policy diff", "token list",
 	"bench hot", "bench readers", "bench idle", "bench held", "bench failover", // like bench pairs
 	"snapshot save", "snapshot inspect", "snapshot verify", "snapshot restore",
 	"context save", "context use", "context list", "context delete",
-	"tls init", "tls add", "version", "completion", "complete"}
+	"tls init", "tls add", "tls renew", "tls revoke", "tls show", "version", "completion", "complete"}
 
 // TestBadTextIsRefusedBeforeConnecting tries all of badTexts with several bad texts: the program exits with
 // 64 without connecting, and names the text that is wrong.

@@ -4,29 +4,62 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/transport/pki"
 )
 
-// tlsVerb creates certificates.
+// tlsVerb manages certificates.
 func tlsVerb() *cli.Command {
 	return &cli.Command{
 		Name:  "tls",
-		Usage: "create the certificates of a cluster",
+		Usage: "create, renew and revoke the certificates of a cluster",
 		Subcommands: []*cli.Command{
 			issueVerb("init", "make an authority and certificates of nodes and clients", pki.Init),
 			issueVerb("add", "make certificates of more nodes and clients from the same authority", pki.Extend),
+			tlsRenewVerb(),
+			tlsRevokeVerb(),
+			tlsShowVerb(),
 		},
 	}
 }
 
+// dirFlag is the directory of all verbs but show.
+func dirFlag() cli.Flag { return &cli.StringFlag{Name: "dir", Usage: "`DIRECTORY` for the files"} }
+
+// daysFlag is for how long something is valid.
+func daysFlag(standard, usage string) cli.Flag {
+	return &cli.IntFlag{Name: "days", DefaultText: standard, Usage: usage}
+}
+
+const daysUsage = "`NUMBER` of days that the certificates are valid, at most as long as the authority"
+
+// validFor returns the option for --days, none if it is not given.
+func validFor(c *cli.Context) ([]pki.Option, error) {
+	if !c.IsSet("days") {
+		return nil, nil
+	}
+	days := c.Int("days")
+	if days < 1 || days > maxDays {
+		return nil, usagef("--days %d: use 1 to %d", days, maxDays)
+	}
+	return []pki.Option{pki.ValidFor(time.Duration(days) * day)}, nil
+}
+
+const (
+	day = 24 * time.Hour
+	// maxDays is the life of an authority.
+	maxDays = 3650
+)
+
 // issuer creates certificates and returns the paths of the files.
-type issuer func(dir, cluster string, nodes []pki.Node, clients []string) ([]string, error)
+type issuer func(dir, cluster string, nodes []pki.Node, clients []string, opts ...pki.Option) ([]string, error)
 
 func issueVerb(name, usage string, issue issuer) *cli.Command {
 	return &cli.Command{
@@ -36,7 +69,8 @@ func issueVerb(name, usage string, issue issuer) *cli.Command {
 			&cli.StringFlag{Name: "cluster", Usage: "`ID` of the cluster, contained in every peer certificate"},
 			&cli.StringSliceFlag{Name: "node", Usage: "`ID=HOST,HOST…`: a node and its host names and addresses; may be repeated"},
 			&cli.StringSliceFlag{Name: "client", Usage: "`NAME` of a client; may be repeated"},
-			&cli.StringFlag{Name: "dir", Usage: "`DIRECTORY` for the files"},
+			dirFlag(),
+			daysFlag("730", daysUsage),
 		},
 		Action: func(c *cli.Context) error {
 			dir, cluster := c.String("dir"), c.String("cluster")
@@ -51,7 +85,11 @@ func issueVerb(name, usage string, issue issuer) *cli.Command {
 			if len(nodes)+len(clients) == 0 {
 				return usagef("tls %s needs at least one --node or --client", name)
 			}
-			if _, err := issue(dir, cluster, nodes, clients); err != nil {
+			options, err := validFor(c)
+			if err != nil {
+				return err
+			}
+			if _, err := issue(dir, cluster, nodes, clients, options...); err != nil {
 				return issueError(err)
 			}
 			made := describe(dir, nodes, clients)
@@ -104,15 +142,23 @@ func describe(dir string, nodes []pki.Node, clients []string) made {
 	m := made{Dir: dir, CAKey: filepath.Join(dir, "ca.key"), Nodes: []flagsFor{}, Clients: []flagsFor{}}
 	for _, n := range nodes {
 		at := filepath.Join(dir, "nodes", n.ID)
-		m.Nodes = append(m.Nodes, flagsFor{n.ID, slices.Concat(
-			certFlags("--tls-cert", "--tls-key", "--tls-ca", at, "server", ca),
-			certFlags("--peer-tls-cert", "--peer-tls-key", "--peer-tls-ca", at, "peer", ca))})
+		flags := certFlags("--tls-cert", "--tls-key", "--tls-ca", at, "server", ca)
+		peer := certFlags("--peer-tls-cert", "--peer-tls-key", "--peer-tls-ca", at, "peer", ca)
+		if crl := pki.CRLPath(dir); fileExists(crl) { // not in directories of earlier versions
+			flags, peer = append(flags, "--tls-crl", crl), append(peer, "--peer-tls-crl", crl)
+		}
+		m.Nodes = append(m.Nodes, flagsFor{n.ID, slices.Concat(flags, peer)})
 	}
 	for _, name := range clients {
 		at := filepath.Join(dir, "clients", name)
 		m.Clients = append(m.Clients, flagsFor{name, certFlags("--cert", "--key", "--cacert", at, "client", ca)})
 	}
 	return m
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }
 
 func certFlags(cert, key, authority, at, name, ca string) []string {

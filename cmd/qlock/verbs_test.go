@@ -53,6 +53,7 @@ func failing(t *testing.T, err error) *fakeService {
 		extend:     func(lease, time.Duration) error { return err },
 		release:    func(lease) error { return err },
 		open:       func(context.Context, client.SessionOptions) (session, error) { return nil, err },
+		access:     failingAccess(err),
 	}
 }
 
@@ -69,12 +70,15 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 	if err := os.WriteFile(backup, savedState(t), 0o600); err != nil {
 		t.Fatal(err)
 	}
+	policy := policyFile(t, examplePolicy())
 	why := []string{"--reason", "r"}
 	lines := map[string][]string{
 		"locks": nil, "show a": nil, "why a": nil, "watch a": nil, "verify a 7": nil, "sessions": nil, "deadlocks": nil, "status": nil, "audit": nil,
 		"elect a --leader": nil, "elect a --observe": nil, "elect a -- true": nil, "run a -- true": nil, "once a --keep 1h -- true": nil, "session close 7": why, "acquire a": nil,
 		"extend --lease " + word: nil, "release --lease " + word: nil,
 		"force-release a --token 7": why, "revoke a --token 7": why, "skip-delay a": why, "resize a 7": why,
+		"whoami": nil, "policy show": nil, "policy diff " + policy: nil, "policy apply --yes " + policy: why, "policy remove --yes": why, "policy can a audit": nil,
+		"token create a": why, "token list": nil, "token revoke 7": why,
 		"cluster add n4 a:1": why, "cluster members": nil, "cluster acknowledge": why, "cluster remove n4": why, "cluster transfer n2": why,
 		"snapshot save " + backup + "2": why, "snapshot save --http a:1 " + backup + "3": why, "snapshot restore " + backup: why, "bench pairs": nil, "bench hot": nil, "bench readers": nil, "bench idle": nil, "bench held": nil, "bench failover": nil,
 	}

@@ -125,7 +125,7 @@ func stateOf(lock *wire.GetLockResponse, session uint64) state {
 	s := state{name: lock.GetName(), length: lock.GetQueueLength()}
 	if holders := lock.GetHolders(); len(holders) > 0 {
 		h := holders[0]
-		s.holder, s.heldFor = owner(h.GetClient(), h.GetSessionId()), millis(h.GetHeldForMs())
+		s.holder, s.heldFor = who(h), millis(h.GetHeldForMs())
 		s.others = max(lock.GetHolderCount(), uint64(len(holders))) - 1
 	} else if delays := lock.GetDelays(); len(delays) > 0 {
 		s.delay = left(delays[0].RemainingMs)

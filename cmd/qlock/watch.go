@@ -177,7 +177,7 @@ func (n *sessionNames) of(ctx context.Context, id uint64) string {
 		if sessions, err := allSessions(ctx, n.svc); err == nil {
 			n.known, n.ended = make(map[uint64]string, len(sessions)), n.known
 			for _, s := range sessions {
-				n.known[s.GetSessionId()] = owner(s.GetClient(), s.GetSessionId())
+				n.known[s.GetSessionId()] = who(s)
 			}
 		}
 		n.again = time.Now().Add(max(namesInterval, namesRest*time.Since(began)))

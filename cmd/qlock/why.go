@@ -131,7 +131,7 @@ func (r *reasons) writeWait(w io.Writer, at int, q *wire.WaiterInfo) {
 	if q.GetWaitForever() {
 		until = " without bound"
 	}
-	fmt.Fprintf(w, "%d. %s wants it %s, waiting for %s%s\n", q.GetPosition(), owner(q.GetClient(), q.GetSessionId()),
+	fmt.Fprintf(w, "%d. %s wants it %s, waiting for %s%s\n", q.GetPosition(), who(q),
 		wants(q), millis(q.GetWaitingMs()), until)
 	for _, reason := range r.reasons(at, q) {
 		fmt.Fprintf(w, "   %s\n", reason)
@@ -155,7 +155,7 @@ func (r *reasons) reasons(at int, q *wire.WaiterInfo) []string {
 		why = append(why, blockers(r.lock, q)...)
 	default:
 		ahead := queue[at-1]
-		why = append(why, fmt.Sprintf("waits behind %s, %d ahead", owner(ahead.GetClient(), ahead.GetSessionId()), q.GetPosition()-1))
+		why = append(why, fmt.Sprintf("waits behind %s, %d ahead", who(ahead), q.GetPosition()-1))
 	}
 	for _, name := range without(q.GetLocks(), r.lock.GetName()) {
 		why = append(why, r.also(name, q))
@@ -172,7 +172,7 @@ func blockers(lock *wire.GetLockResponse, q *wire.WaiterInfo) []string {
 	}
 	for _, h := range lock.GetHolders() {
 		if lock.GetLimit() == 0 && (q.GetMode() != wire.Mode_SHARED || h.GetMode() != wire.Mode_SHARED) {
-			why = append(why, fmt.Sprintf("waits for %s to release it, %s", owner(h.GetClient(), h.GetSessionId()), liveness(h)))
+			why = append(why, fmt.Sprintf("waits for %s to release it, %s", who(h), liveness(h)))
 		}
 	}
 	for _, d := range lock.GetDelays() {
@@ -191,7 +191,7 @@ func (r *reasons) also(name string, q *wire.WaiterInfo) string {
 		return fmt.Sprintf("%s, with %d ahead", text, at)
 	case at == 0 && len(lock.GetHolders()) > 0:
 		h := lock.GetHolders()[0]
-		return fmt.Sprintf("%s, held by %s", text, owner(h.GetClient(), h.GetSessionId()))
+		return fmt.Sprintf("%s, held by %s", text, who(h))
 	case at == 0 && len(lock.GetDelays()) > 0:
 		return text + ", closed by a lock-delay"
 	case at == 0:

@@ -88,7 +88,7 @@ func modeOf(mode wire.Mode, permits uint64) string {
 	return "exclusive"
 }
 
-// owner describes a session: host/pid and its name.
+// owner describes a session as its client does: host/pid and its name.
 func owner(info *wire.ClientInfo, sessionID uint64) string {
 	var parts []string
 	if info.GetHostName() != "" {
@@ -101,6 +101,23 @@ func owner(info *wire.ClientInfo, sessionID uint64) string {
 		return fmt.Sprintf("session %d", sessionID)
 	}
 	return strings.Join(parts, " ")
+}
+
+// party is a holder, a waiter or a session.
+type party interface {
+	GetIdentity() string
+	GetClient() *wire.ClientInfo
+	GetSessionId() uint64
+}
+
+// who describes the owner of a hold, a wait or a session: the verified identity, then what the client says about itself.
+// The identity comes first, because a client can choose any other part of the text.
+func who(p party) string {
+	claimed := owner(p.GetClient(), p.GetSessionId())
+	if p.GetIdentity() == "" {
+		return claimed // the node does not report it
+	}
+	return printable(p.GetIdentity()) + " (" + claimed + ")"
 }
 
 // labels formats a session's labels in the order given.

@@ -96,9 +96,11 @@ func (o *options) tlsFlags() []setting {
 		{"tls-cert", &o.TLS.Cert, "certificate `FILE` of the client and HTTP ports; changed files are reloaded"},
 		{"tls-key", &o.TLS.Key, "private key `FILE` of that certificate"},
 		{"tls-ca", &o.TLS.CA, "CA `FILE`; clients must present a certificate that it signed"},
+		{"tls-crl", &o.TLS.CRL, "`FILE` with certificates that the CA has revoked; connections with them are refused, and closed within a second after the file changes"},
 		{"peer-tls-cert", &o.PeerTLS.Cert, "certificate `FILE` of the peer port, which names the node: quorumlock://<cluster>/<id>"},
 		{"peer-tls-key", &o.PeerTLS.Key, "private key `FILE` of that certificate"},
 		{"peer-tls-ca", &o.PeerTLS.CA, "CA `FILE`; nodes must present a certificate that it signed"},
+		{"peer-tls-crl", &o.PeerTLS.CRL, "`FILE` with certificates of nodes that the CA has revoked"},
 		{"http-client-auth", &o.HTTPClientAuth, "client certificates on the HTTP port, `MODE` require, optional or none (default: require with --tls-ca, otherwise none; health checks are exempt)"},
 	}
 }

@@ -22,6 +22,8 @@ type Context struct {
 	CACert    string   `json:"cacert,omitempty"`
 	Cert      string   `json:"cert,omitempty"`
 	Key       string   `json:"key,omitempty"`
+	// AuthTokenFile is a file with a token. The token itself is never part of a context.
+	AuthTokenFile string `json:"authTokenFile,omitempty"`
 }
 
 // File is the content of the file.

@@ -18,6 +18,8 @@ const (
 	Operate
 	// Admin requests are like Operate requests, but may take long, such as adding a member.
 	Admin
+	// Repeat requests change something and are repeated, because the cluster recognizes the repetition.
+	Repeat
 )
 
 var (

@@ -100,6 +100,8 @@ type Config struct {
 	Replica Replica
 	// TLS holds the certificate files of the port; zero means plaintext.
 	TLS transport.TLSFiles
+	// CertifiedCluster is the cluster that client certificates must name; empty if they may name any.
+	CertifiedCluster string
 	// ClientAuth selects what the port requires of client certificates; empty means AuthNone. Without TLS,
 	// only AuthNone is valid.
 	ClientAuth ClientAuth

@@ -104,7 +104,7 @@ func TestEveryFieldOfARequestReachesTheReplica(t *testing.T) {
 			lease.Client.Address = ""
 		}
 		if create, ok := req.(*wire.CreateTokenRequest); ok {
-			create.Token, create.Name = identity.NewToken(), "ann"
+			create.AuthToken, create.Name = identity.NewToken(), "ann"
 		}
 		sent := proto.Clone(req)
 		text, err := protojson.Marshal(req)
@@ -129,7 +129,7 @@ func TestEveryFieldOfARequestReachesTheReplica(t *testing.T) {
 			case name == "secret":
 				hash := hashOf(string(value.Bytes()))
 				got, want = fmt.Sprintf("%x", op.Get(op.Descriptor().Fields().ByName("secret_hash")).Bytes()), fmt.Sprintf("%x", hash)
-			case name == "token" && procedure == "AccessService/CreateToken":
+			case name == "auth_token" && procedure == "AccessService/CreateToken":
 				hash, _ := identity.HashToken(value.String())
 				got, want = fmt.Sprintf("%x", s.cmd.GetCreateToken().GetSha256()), fmt.Sprintf("%x", hash)
 			case name == "ttl_ms" && procedure == "AccessService/CreateToken":

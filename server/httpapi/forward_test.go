@@ -297,7 +297,7 @@ func TestElectedNodeWaitsUntilItServes(t *testing.T) {
 		r, _ := p.do(t.Context(), http.MethodPost, "/quorumlock.v1.LockService/List", "application/json", `{}`)
 		answered <- r
 	}()
-	eventually(t, "the request is there", func() bool { return p.server.metrics.underWay.Load() == 1 })
+	eventually(t, "the request is there", func() bool { return p.server.metrics.InFlight.Load() == 1 })
 	c.mu.Lock()
 	c.serving = true
 	c.mu.Unlock()

@@ -26,7 +26,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	route, known := s.routes[routeOf(r.URL.Path)]
 	place := s.connections.Request(r, route.open)
 	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Of(r.Context()).Memory())
-	defer s.metrics.count(route.name, a, time.Now())
+	defer s.metrics.Count(route.name, a, time.Now())
 	defer s.recoverPanic(a, r)
 	defer a.Release()
 	defer a.EndTurn()
@@ -54,7 +54,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 			s.refuse(a, r, err)
 			return
 		}
-		ctx, end, refused := s.callers.Begin(r.Context(), caller)
+		ctx, end, refused := s.callers.Begin(r, caller)
 		if refused != nil {
 			s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
 			return
@@ -141,7 +141,7 @@ func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), o
 		most -= most / operatorsShare
 	}
 	taken := conn.AddRequests(1)
-	if free := most - s.metrics.underWay.Add(1) + 1; free <= 0 || taken > free {
+	if free := most - s.metrics.InFlight.Add(1) + 1; free <= 0 || taken > free {
 		s.leaveRequest(conn)
 		return nil, false
 	}
@@ -150,7 +150,7 @@ func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), o
 
 func (s *Server) leaveRequest(conn *listener.Conn) {
 	conn.AddRequests(-1)
-	s.metrics.underWay.Add(-1)
+	s.metrics.InFlight.Add(-1)
 }
 
 // exhausted rejects an answer that the node has no memory for.

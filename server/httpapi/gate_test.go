@@ -147,7 +147,7 @@ func TestRequestsAreSharedAmongConnections(t *testing.T) {
 	if enter(3, route{}) || !enter(3, route{operators: true}) {
 		t.Error("all places are taken, but for the operators'")
 	}
-	if n := p.server.metrics.underWay.Load(); n > most {
+	if n := p.server.metrics.InFlight.Load(); n > most {
 		t.Errorf("%d requests are under way, at most %d are allowed", n, most)
 	}
 }

@@ -26,8 +26,8 @@ func TestEveryProcedureTakesAPlace(t *testing.T) {
 			places = most
 		}
 		taken := places - 1
-		st.s.metrics.underWay.Add(taken) // places of other connections
-		defer st.s.metrics.underWay.Add(-taken)
+		st.s.metrics.InFlight.Add(taken) // places of other connections
+		defer st.s.metrics.InFlight.Add(-taken)
 		a, first := st.after(procedure, p)
 		got := st.ask(procedure, p.full(st.open("ann"))).reply()
 		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "max_requests") || got.fields()["code"] != "resource_exhausted" {
@@ -41,7 +41,7 @@ func TestEveryProcedureTakesAPlace(t *testing.T) {
 			first.withdraw()
 			synctest.Wait()
 		}
-		if n := st.s.metrics.underWay.Load(); n != taken {
+		if n := st.s.metrics.InFlight.Load(); n != taken {
 			t.Errorf("%d requests are under way, %d were", n, taken)
 		}
 		if n := st.conn.AddRequests(0); n != 0 {

@@ -89,10 +89,10 @@ var probes = map[string]probe{
 	"AccessService/GetPolicy":   {repeats: changesNothing, first: "Prove"},
 	"AccessService/SetPolicy":   {body: `"reason":"r"`, repeats: onceOnly, first: "SetPolicy", good: operated},
 	"AccessService/TestPolicy":  {body: `"identity":"ann","verb":"AUDIT"`, repeats: changesNothing, first: "Prove"},
-	"AccessService/CreateToken": {body: `"name":"ann","token":"ql_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","reason":"r"`, first: "CreateToken"},
+	"AccessService/CreateToken": {body: `"name":"ann","authToken":"ql_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","reason":"r"`, first: "CreateToken"},
 	"AccessService/GetQuota":    {repeats: changesNothing, first: "Prove"},
 	"AccessService/ListTokens":  {repeats: changesNothing, first: "Prove"},
-	"AccessService/RevokeToken": {body: `"id":"012345678901","reason":"r"`, repeats: onceOnly, first: "RevokeToken", good: operated},
+	"AccessService/RevokeToken": {body: `"tokenId":"012345678901","reason":"r"`, repeats: onceOnly, first: "RevokeToken", good: operated},
 }
 
 // others are the remaining routes, with their method and whether they are open to callers without a
@@ -184,7 +184,7 @@ func TestEveryProcedureAtTheGate(t *testing.T) {
 // without one.
 func TestEveryRouteAsksForACertificate(t *testing.T) {
 	play(t, func(st *stage) {
-		st.s.callers = callers.New(callers.Config{Source: st.node, ClusterID: st.s.clusterID, Require: true})
+		st.s.callers = callers.New(callers.Config{Source: st.node, Require: true})
 		cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "app"}}
 		shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 		for path, route := range st.s.routes {

@@ -14,12 +14,12 @@ import (
 	"connectrpc.com/connect"
 	"github.com/hashicorp/go-hclog"
 
-	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/server/internal/read"
@@ -41,7 +41,7 @@ type Server struct {
 	pending     *pending.Requests
 	health      *health.Probe
 	queues      *fairqueue.Queues
-	metrics     *metrics
+	metrics     *response.Metrics
 	warnings    *ratelog.Logger
 	connections *listener.Connections
 	errors      *connect.ErrorWriter
@@ -51,7 +51,9 @@ type Server struct {
 	stopNodes   func() // cancels the subscription to connections of other nodes
 	callers     *callers.Callers
 	tls         *tls.Config
-	http        *http.Server
+	// certificates are those of the port, and know which of the callers' are revoked; nil without TLS.
+	certificates *transport.Credentials
+	http         *http.Server
 
 	// life is cancelled by stop when the server starts to close.
 	life     context.Context
@@ -73,7 +75,7 @@ func New(cfg Config) (*Server, error) {
 		log:     cfg.Logger,
 		replica: cfg.Replica,
 		reader:  read.New(cfg.Replica, maxAnswerBytes, cfg.Quotas),
-		metrics: newMetrics(cfg.Registry),
+		metrics: response.NewMetrics(cfg.Registry),
 		errors:  connect.NewErrorWriter(),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
@@ -81,11 +83,11 @@ func New(cfg Config) (*Server, error) {
 	s.warnings = ratelog.New(s.log)
 	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
-	s.callers = callers.New(callers.Config{Source: cfg.Replica, ClusterID: s.clusterID, Require: cfg.ClientAuth == AuthRequire, Quotas: cfg.Quotas})
 	s.routes = s.newRoutes()
 	if err := s.secure(); err != nil {
 		return nil, err
 	}
+	s.callers = s.newCallers()
 	s.http = s.newHTTP()
 	s.nodes = listener.NewNodes()
 	s.stopNodes = cfg.Replica.OnForward(func(conn net.Conn) { go s.nodes.Arrive(conn) })
@@ -121,7 +123,10 @@ func (s *Server) secure() error {
 			}
 			s.log.Info("using the changed certificates")
 		})
-		if s.tls, err = s.cfg.TLS.ServerConfig(ask, report); err != nil {
+		if s.certificates, err = s.cfg.TLS.Open(report); err == nil {
+			s.tls, err = s.certificates.ServerConfig(ask)
+		}
+		if err != nil {
 			return fmt.Errorf("http port: %w", err)
 		}
 		s.tls.NextProtos = []string{"h2", "http/1.1"}
@@ -131,6 +136,22 @@ func (s *Server) secure() error {
 		Registry: s.cfg.Registry, Warnings: s.warnings, Errors: s.errors, Life: s.life,
 	})
 	return nil
+}
+
+func (s *Server) newCallers() *callers.Callers {
+	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire, Quotas: s.cfg.Quotas}
+	if s.certificates != nil {
+		cfg.Verify = s.certificates.Verify
+	}
+	return callers.New(cfg)
+}
+
+// verifyCertificates ends the requests and the idle connections of callers whose certificate is revoked. It ends all
+// idle connections, because they are cheap to open again.
+func (s *Server) verifyCertificates() {
+	s.callers.VerifyAll()
+	s.http.SetKeepAlivesEnabled(false)
+	s.http.SetKeepAlivesEnabled(true)
 }
 
 func (s *Server) newHTTP() *http.Server {
@@ -169,6 +190,9 @@ func (s *Server) Serve(l net.Listener) error {
 	defer s.serving.Done()
 	s.serving.Go(func() { _ = s.http.Serve(s.connections.Listen(s.life, s.nodes, nil)) })
 	s.serving.Go(func() { s.callers.Recheck(s.life) })
+	if s.certificates != nil {
+		s.serving.Go(func() { s.certificates.Watch(s.life, s.verifyCertificates) })
+	}
 	err := s.http.Serve(s.connections.Listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("http port: %w", err)
@@ -210,12 +234,6 @@ func (s *Server) Close(ctx context.Context) error {
 		s.queues.Close()
 	}
 	return err
-}
-
-// clusterID returns the id of the cluster, empty before bootstrap.
-func (s *Server) clusterID() (id string) {
-	s.replica.View(func(m *fsm.Machine) { id = m.ClusterID() })
-	return id
 }
 
 func (s *Server) isClosing() bool { return s.life.Err() != nil }

@@ -72,7 +72,7 @@ func (st *stage) end() {
 	default:
 		synctest.Wait()
 	}
-	if n := st.s.metrics.underWay.Load(); n != 0 || pendingRequests(st.s) != 0 {
+	if n := st.s.metrics.InFlight.Load(); n != 0 || pendingRequests(st.s) != 0 {
 		st.t.Errorf("%d requests are under way, and %d are pending, after the end", n, pendingRequests(st.s))
 	}
 	for _, a := range st.node.subscriptions() {

@@ -135,6 +135,26 @@ func TestClientAuth(t *testing.T) {
 	}
 }
 
+// TestRevokedCallerIsRefused checks that the handshake refuses a revoked certificate, also where none is required.
+func TestRevokedCallerIsRefused(t *testing.T) {
+	dir := authority(t)
+	if _, err := pki.Extend(dir, "c1", nil, []string{"lost"}); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := pki.Revoke(dir, []string{"lost"}, nil); err != nil {
+		t.Fatal(err)
+	}
+	for _, auth := range []ClientAuth{AuthRequire, AuthOptional} {
+		p := start(t, newCluster(t), "n1", secured(dir, "n1", auth), func(c *Config) { c.TLS.CRL = pki.CRLPath(dir) })
+		for name, want := range map[string]int{"clients/ops/client": 200, "clients/lost/client": 0} {
+			if got, text := fetch(t, caller(t, dir, name), p, "/quorumlock.v1.LockService/List"); got != want {
+				t.Errorf("%s, with client auth %s: status %d, want %d: %s", name, auth, got, want, text)
+			}
+		}
+		eventually(t, "the log says why", func() bool { return strings.Contains(p.log.String(), "the certificate is revoked") })
+	}
+}
+
 func TestFollowerShowsItsOwnCertificateToTheLeader(t *testing.T) {
 	dir := authority(t)
 	c := newCluster(t)

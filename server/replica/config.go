@@ -75,6 +75,9 @@ type Config struct {
 	PeerListener net.Listener
 	// PeerTLS secures the peer port; nil means plaintext.
 	PeerTLS *transport.TLSFiles
+	// CertificateExpiry returns when the first of the node's certificates expires, for its status; zero if it has
+	// none. Default: none.
+	CertificateExpiry func() time.Time
 	// Stores replaces the files in DataDir, for tests.
 	Stores storage.Backend
 
@@ -117,6 +120,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
+	}
+	if c.CertificateExpiry == nil {
+		c.CertificateExpiry = func() time.Time { return time.Time{} }
 	}
 	if c.Halt == nil {
 		c.Halt = func(error) {}

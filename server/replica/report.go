@@ -197,6 +197,8 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		AppliedIndex: applied,
 		DiskSlow:     r.handover.Declines(),
 		Alarms:       r.Alarms(),
+
+		CertificateExpiresUnixMs: r.certificateExpiry(),
 	}
 	if known, _ := r.directory.Recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // it was not only removed: another node has its place

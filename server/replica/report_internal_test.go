@@ -256,7 +256,7 @@ func TestNodeState(t *testing.T) {
 		})
 	}
 	bubble.Test(t, func(t *testing.T) {
-		n := openIdle(t, nil)
+		n := openIdle(t, func(c *Config) { c.CertificateExpiry = func() time.Time { return time.UnixMilli(4321) } })
 		if _, err := n.directory.Store(1, &wire.Membership{
 			ClusterId: "c", Members: []*wire.Member{someMember("n1"), someMember("n2")},
 			Removed: []*wire.RemovedMember{{Id: "n2", Incarnation: "old", Revision: 3}, {Id: "n5", Incarnation: "gone", Revision: 4}},
@@ -271,7 +271,8 @@ func TestNodeState(t *testing.T) {
 			{"n5", "gone", wire.Standing_REMOVED}, {"n7", "i-n7", wire.Standing_UNKNOWN},
 		} {
 			state := n.nodeState(&wire.PeerHello{Id: c.id, Incarnation: c.incarnation})
-			if state.Caller != c.want || !state.Empty || (state.Version != "") != (c.want == wire.Standing_MEMBER) {
+			if state.Caller != c.want || !state.Empty || (state.Version != "") != (c.want == wire.Standing_MEMBER) ||
+				(state.CertificateExpiresUnixMs == 4321) != (c.want == wire.Standing_MEMBER) {
 				t.Errorf("%s with %s is told %v", c.id, c.incarnation, state)
 			}
 		}

@@ -86,6 +86,7 @@ func (r *Replica) nodes(ctx context.Context, members []*wire.Member, leader stri
 func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 	if n.Id == r.cfg.ID {
 		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, r.machine.AppliedIndex(), r.cfg.Version, r.Alarms()
+		n.CertificateExpiresUnixMs = r.certificateExpiry()
 		if n.HttpAddr == "" { // the state that has it may not be applied yet
 			n.ClientAddr, n.HttpAddr = r.cfg.Advertise.Client, r.cfg.Advertise.HTTP
 		}
@@ -93,5 +94,14 @@ func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 	}
 	if a := r.prober.One(ctx, Peer{ID: n.Id, Addr: n.PeerAddr}); a.State != nil {
 		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.State.AppliedIndex, a.State.Version, a.State.Alarms
+		n.CertificateExpiresUnixMs = a.State.CertificateExpiresUnixMs
 	}
+}
+
+// certificateExpiry returns when the first of this node's certificates expires, in milliseconds; 0 if it has none.
+func (r *Replica) certificateExpiry() int64 {
+	if at := r.cfg.CertificateExpiry(); !at.IsZero() {
+		return at.UnixMilli()
+	}
+	return 0
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"testing"
 	"testing/synctest"
+	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/command"
@@ -19,7 +20,7 @@ func TestStatusOfEachNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		net, nodes := openTogether(t, 1)
 		r := nodes[0]
-		listens(t, net, "n2", &wire.NodeState{AppliedIndex: 77, Version: "v2", Alarms: []*wire.Alarm{{NodeId: "n3"}}})
+		listens(t, net, "n2", &wire.NodeState{AppliedIndex: 77, Version: "v2", CertificateExpiresUnixMs: 1234, Alarms: []*wire.Alarm{{NodeId: "n3"}}})
 		if err := r.do(t.Context(), r.current(), membership.Put(someMember("n2")), 0); err != nil {
 			t.Fatal(err)
 		}
@@ -49,7 +50,7 @@ func TestStatusOfEachNode(t *testing.T) {
 				t.Errorf("node %v", n)
 			}
 		}
-		if n := s.Nodes[1]; n.AppliedIndex != 77 || len(n.Alarms) != 1 {
+		if n := s.Nodes[1]; n.AppliedIndex != 77 || len(n.Alarms) != 1 || n.CertificateExpiresUnixMs != 1234 {
 			t.Errorf("what node n2 says of itself: %v", n)
 		}
 	})
@@ -59,7 +60,7 @@ func TestStatusOfEachNode(t *testing.T) {
 // addresses from its configuration, unless the state machine has them.
 func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		n := openIdle(t, nil)
+		n := openIdle(t, func(c *Config) { c.CertificateExpiry = func() time.Time { return time.UnixMilli(4321) } })
 		n.runRaft(t, "n1", "n2")
 		if _, err := n.directory.Store(1, &wire.Membership{ClusterId: "kept"}); err != nil {
 			t.Fatal(err)
@@ -67,7 +68,7 @@ func TestStatusBeforeTheLogIsApplied(t *testing.T) {
 		want := func(cluster, http string) {
 			t.Helper()
 			s, err := n.Status(t.Context(), &wire.StatusRequest{Stale: true})
-			if err != nil || s.ClusterId != cluster || s.LeaderId != "" || len(s.Nodes) != 2 || s.Nodes[0].HttpAddr != http || s.Nodes[0].Version != "v" {
+			if err != nil || s.ClusterId != cluster || s.LeaderId != "" || len(s.Nodes) != 2 || s.Nodes[0].HttpAddr != http || s.Nodes[0].Version != "v" || s.Nodes[0].CertificateExpiresUnixMs != 4321 {
 				t.Errorf("%v, %v", s, err)
 			}
 		}

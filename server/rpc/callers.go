@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"sync"
 	"time"
@@ -32,7 +33,7 @@ func (s *Server) authenticate(l *link, hello *wire.Hello) (*access.Caller, *wire
 	if s.cfg.RequireIdentity && presented.Certificate == nil && presented.Token == "" && presented.Origin == nil {
 		return nil, &wire.Goodbye{Code: wire.Goodbye_UNAUTHENTICATED, Message: "this port requires a client certificate of its CA, or a token"}
 	}
-	caller, err := access.Authenticate(s.cfg.Replica, s.cfg.ClusterID(), presented)
+	caller, err := access.Authenticate(s.cfg.Replica, s.cfg.CertifiedCluster, presented)
 	if err != nil {
 		return nil, goodbyeFor(err)
 	}
@@ -60,6 +61,14 @@ type connected struct {
 	end    func(code wire.Goodbye_Code, reason string)
 }
 
+// certificates returns what the client presented in its TLS handshake.
+func (c *connected) certificates() []*x509.Certificate {
+	if conn, ok := c.link.Conn.(*tls.Conn); ok {
+		return conn.ConnectionState().PeerCertificates
+	}
+	return nil
+}
+
 // add registers a connection until remove is called.
 func (c *callers) add(caller *access.Caller, l *link, end func(wire.Goodbye_Code, string)) (remove func()) {
 	one := &connected{caller, l, end}
@@ -84,6 +93,31 @@ func (c *callers) list() []*connected {
 		list = append(list, one)
 	}
 	return list
+}
+
+// connected registers a connection, which has to end when its caller may not stay. The certificate may have been revoked
+// since its handshake.
+func (s *Server) connected(caller *access.Caller, l *link, end func(wire.Goodbye_Code, string)) (remove func()) {
+	remove = s.callers.add(caller, l, end)
+	s.verify(&connected{caller, l, end})
+	return remove
+}
+
+// verify ends a connection whose certificate is revoked.
+func (s *Server) verify(c *connected) {
+	if s.cfg.Certificates == nil {
+		return
+	}
+	if err := s.cfg.Certificates.Verify(c.certificates()); err != nil {
+		c.end(wire.Goodbye_UNAUTHENTICATED, err.Error())
+	}
+}
+
+// verifyAll does so for all connections.
+func (s *Server) verifyAll() {
+	for _, one := range s.callers.list() {
+		s.verify(one)
+	}
 }
 
 // recheck ends the connections of callers that may not stay, until ctx ends.

@@ -63,6 +63,11 @@ type Config struct {
 	ClusterID func() string
 	// TLS starts with the first byte of a connection; nil means plaintext.
 	TLS *tls.Config
+	// Certificates know which certificates of clients are revoked; nil without TLS.
+	Certificates *transport.Credentials
+	// CertifiedCluster is the cluster that client certificates must name, that of the node's peer certificate; empty if
+	// the node has none, and then they may name any.
+	CertifiedCluster string
 	// RequireIdentity refuses clients without a certificate and without a token.
 	RequireIdentity bool
 	// Tunnels opens and accepts tunnels to the leader for clients; nil disables both.

@@ -102,6 +102,9 @@ func Serve(cfg Config) (*Server, error) {
 	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
 	s.wg.Go(s.accept)
 	s.wg.Go(func() { s.recheck(s.ctx) })
+	if cfg.Certificates != nil {
+		s.wg.Go(func() { cfg.Certificates.Watch(s.ctx, s.verifyAll) })
+	}
 	if cfg.Tunnels != nil {
 		s.stopTunnels = cfg.Tunnels.OnTunnel(s.admitArrived)
 	}
@@ -235,7 +238,7 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 		return
 	}
 	c := newConn(s, l, g)
-	defer s.callers.add(g.caller, l, c.end)()
+	defer s.connected(g.caller, l, c.end)()
 	c.told = g.hint
 	defer c.memory.Close()
 	if !s.register(c) {

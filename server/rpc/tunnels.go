@@ -68,7 +68,7 @@ const maxRefusal = 1 << 10
 
 // carry relays the data of a connection that has a tunnel.
 func (s *Server) carry(l *link, caller *access.Caller, frames *transport.FrameReader) {
-	defer s.callers.add(caller, l, func(code wire.Goodbye_Code, reason string) { l.tunnel.End(code, reason) })()
+	defer s.connected(caller, l, func(code wire.Goodbye_Code, reason string) { l.tunnel.End(code, reason) })()
 	early := frames.Buffered()
 	frames.Free()
 	if early > 0 {

@@ -134,6 +134,9 @@ func (g *target) prepare() {
 	opened = g.do(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:], TtlMs: 600_000}}})
 	g.guest.SessionId = opened.GetSession().GetSessionId()
 	g.provide()
+	sum := sha256.Sum256([]byte("a token"))
+	g.do(&wire.Command{Op: &wire.Command_CreateToken{CreateToken: &wire.CreateToken{Sha256: sum[:], Name: "ann", Reason: "because"}}})
+	g.known.Learn((&wire.RevokeToken{TokenId: identity.TokenID(sum[:])}).ProtoReflect())
 	g.do(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{
 		Id: "n2", Incarnation: "two", PeerAddr: "n2:7401", ClientAddr: "n2:7400", Level: fsm.Level,
 	}}}})

@@ -43,6 +43,7 @@ func (m *maker) fill(message protoreflect.Message, depth int) {
 
 func (m *maker) field(message protoreflect.Message, field protoreflect.FieldDescriptor, depth int) {
 	switch {
+	case rare[field.Name()] && !m.s.OneIn(4):
 	case field.IsMap():
 		m.entries(message.Mutable(field).Map(), field, depth)
 	case field.IsList():
@@ -57,6 +58,9 @@ func (m *maker) field(message protoreflect.Message, field protoreflect.FieldDesc
 		}
 	}
 }
+
+// rare are the fields whose values are seldom valid, and would spoil most requests.
+var rare = map[protoreflect.Name]bool{"policy": true, "tokens": true}
 
 // items fills a list: usually with one element or none, sometimes with many.
 func (m *maker) items(list protoreflect.List, field protoreflect.FieldDescriptor, depth int) {
@@ -219,4 +223,9 @@ var dictionary = map[protoreflect.Name][]any{
 	"id":            {"n1", "n2"},
 	"peer_addr":     {"n1:7401", "n2:7401"},
 	"cluster":       {"n1"},
+	"auth_token":    {"ql_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
+	"identity":      {"anonymous"},
+	"roles":         {"admin", "admin", "reader"},
+	"verbs":         {protoreflect.EnumNumber(1), protoreflect.EnumNumber(2)},
+	"verb":          {protoreflect.EnumNumber(1), protoreflect.EnumNumber(2), protoreflect.EnumNumber(8)},
 }

@@ -209,7 +209,7 @@ func (d *Model) createToken(op *wire.CreateToken) *wire.Result {
 }
 
 func (d *Model) revokeToken(op *wire.RevokeToken) *wire.Result {
-	at := d.tokenAt(op.Id)
+	at := d.tokenAt(op.TokenId)
 	if at < 0 {
 		return says(wire.Status_NOT_FOUND)
 	}
@@ -218,7 +218,7 @@ func (d *Model) revokeToken(op *wire.RevokeToken) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Tokens = rest
-	d.record(wire.AuditRecord_REVOKE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: op.Id, Identity: name})
+	d.record(wire.AuditRecord_REVOKE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: op.TokenId, Identity: name})
 	for _, s := range slices.Clone(d.Live) {
 		if op.CloseSessions && s.Identity == name {
 			d.finish(s, wire.Event_SESSION_CLOSED, op.Reason)

@@ -103,7 +103,7 @@ func governed(cmd *wire.Command) bool {
 		t := op.CreateToken
 		return validToken(t.GetSha256(), t.GetName(), t.GetEndsUnixMs()) && wellPut(t.GetReason(), t.GetOperator())
 	case *wire.Command_RevokeToken:
-		return readable(op.RevokeToken.GetId(), 12) && wellPut(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator())
+		return readable(op.RevokeToken.GetTokenId(), 12) && wellPut(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator())
 	case *wire.Command_RecordAct:
 		r := op.RecordAct
 		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && r.GetAction() <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && validRecord(aboutMember(r)) && wellPut(r.GetReason(), r.GetOperator())

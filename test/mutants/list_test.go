@@ -40,6 +40,12 @@ var required = []string{
 	"phantom deadlock",
 	"expiry with a deadline of an older term",
 	"duplicate executed after its acknowledgement",
+	"right not checked at apply",
+	"withdrawn waiter granted",
+	"session attached by another identity",
+	"prefix without segment border",
+	"last keeper removable",
+	"node certificate accepted as client",
 }
 
 func TestListIsComplete(t *testing.T) {

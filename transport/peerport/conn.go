@@ -44,6 +44,10 @@ func (l *Layer) establish(conn net.Conn, peer, incarnation string, inbound, tunn
 		*n++
 	}
 	l.conns[c] = true
+	if err := c.checkRevoked(); err != nil { // a recheck since the TLS handshake has missed this connection
+		l.remove(c)
+		return nil, err
+	}
 	return c, nil
 }
 
@@ -71,6 +75,11 @@ func (c *peerConn) Close() error {
 func (l *Layer) forget(c *peerConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	l.remove(c)
+}
+
+// remove is forget for callers that hold mu.
+func (l *Layer) remove(c *peerConn) {
 	if c.inbound && l.conns[c] {
 		n, _ := l.places(c)
 		*n--

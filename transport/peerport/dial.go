@@ -128,6 +128,7 @@ func (l *Layer) open(ctx context.Context, addr, id string, purpose wire.PeerHell
 // certificate instead of a host name, which crypto/tls does not support directly.
 func (l *Layer) dialTLS(id string) *tls.Config {
 	config := transport.Fresh(l.clientTLS)
+	notRevoked := config.VerifyConnection
 	config.InsecureSkipVerify = true // VerifyConnection verifies everything
 	config.VerifyConnection = func(state tls.ConnectionState) error {
 		chain := state.PeerCertificates
@@ -141,6 +142,9 @@ func (l *Layer) dialTLS(id string) *tls.Config {
 		}
 		if _, err := chain[0].Verify(opts); err != nil {
 			return &tls.CertificateVerificationError{UnverifiedCertificates: chain, Err: err}
+		}
+		if err := notRevoked(state); err != nil {
+			return err
 		}
 		return checkName(chain, l.cluster(), id)
 	}

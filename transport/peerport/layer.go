@@ -124,6 +124,8 @@ type Layer struct {
 	serverTLS *tls.Config // nil: plaintext
 	clientTLS *tls.Config
 	certified string // the cluster in this node's certificate
+	// certificates are this node's, and know which of the others' are revoked; nil: plaintext.
+	certificates *transport.Credentials
 
 	ctx       context.Context // ends with Close
 	cancel    context.CancelFunc
@@ -165,7 +167,12 @@ func New(cfg Config) (*Layer, error) {
 }
 
 // Start accepts connections from then on. The handlers may be called before it returns.
-func (l *Layer) Start() { l.running.Go(l.listen) }
+func (l *Layer) Start() {
+	l.running.Go(l.listen)
+	if l.certificates != nil {
+		l.running.Go(func() { l.certificates.Watch(l.ctx, l.recheckCertificates) })
+	}
+}
 
 func (l *Layer) openTLS() error {
 	if l.cfg.TLS == nil {
@@ -174,12 +181,13 @@ func (l *Layer) openTLS() error {
 	files := *l.cfg.TLS
 	report := transport.OnReload(l.reloaded)
 	var err error
-	if l.serverTLS, err = files.ServerConfig(tls.RequireAndVerifyClientCert, report); err != nil {
+	if l.certificates, err = files.Open(report); err != nil {
 		return err
 	}
-	if l.clientTLS, err = files.ClientConfig(); err != nil {
+	if l.serverTLS, err = l.certificates.ServerConfig(tls.RequireAndVerifyClientCert); err != nil {
 		return err
 	}
+	l.clientTLS = l.certificates.ClientConfig()
 	cluster, id, err := files.Peer()
 	if err != nil {
 		return err

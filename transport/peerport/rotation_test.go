@@ -36,7 +36,7 @@ func TestPeerCertificatesAreReloaded(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		elapse(2 * time.Second)
+		elapse(2100 * time.Millisecond) // the next change must not coincide with a check
 		call("with a new authority")
 		if log.count("peer certificates reloaded") != 1 {
 			t.Error("the log does not say so")

@@ -14,13 +14,14 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/identity"
 )
 
 const (
 	day = 24 * time.Hour
 	// authorityLife is long, because replacing the authority means replacing every file.
 	authorityLife = 10 * 365 * day
-	// certificateLife gives two years to replace a certificate. Nodes load new files without a restart.
+	// certificateLife gives two years to replace a certificate (Renew). Nodes load new files without a restart.
 	certificateLife = 2 * 365 * day
 	// clockSkew is how far the clock of a machine may be behind when it uses a new certificate.
 	clockSkew = time.Hour
@@ -73,9 +74,11 @@ func serverCert(n Node) *x509.Certificate {
 	return cert
 }
 
-func clientCert(name string) *x509.Certificate {
+// clientCert identifies the client by its URI; the common name is for people.
+func clientCert(cluster, name string) *x509.Certificate {
 	return &x509.Certificate{
 		Subject:     pkix.Name{CommonName: name},
+		URIs:        []*url.URL{identity.URI(cluster, name)},
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
 	}
 }
@@ -125,6 +128,9 @@ func readAuthority(path string) (*pair, error) {
 	key, ok := parsed.(*ecdsa.PrivateKey)
 	if !ok || !key.PublicKey.Equal(cert.PublicKey) || !cert.IsCA {
 		return nil, fmt.Errorf("%w: %s.crt and %s.key are not an authority made here", ErrInvalid, path, path)
+	}
+	if time.Now().After(cert.NotAfter) {
+		return nil, fmt.Errorf("%w: the authority %s.crt expired on %s: create a new one in another directory", ErrInvalid, path, cert.NotAfter.Format(time.DateOnly))
 	}
 	return &pair{cert, key}, nil
 }

@@ -7,6 +7,10 @@ import (
 	"net/netip"
 	"path/filepath"
 	"regexp"
+	"strings"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/identity"
 )
 
 var (
@@ -24,11 +28,15 @@ type Node struct {
 	Hosts []string
 }
 
-// Init creates an authority in dir and certificates for nodes and clients signed by it. It returns the
-// paths written, in order, or ErrExists if dir contains any of them. If it returns an error, it leaves
-// no files behind.
-func Init(dir, cluster string, nodes []Node, clients []string) ([]string, error) {
-	if err := check(cluster, nodes, clients); err != nil {
+// Init creates an authority in dir, certificates for nodes and clients signed by it, and its list of revoked
+// certificates, which is empty. It returns the paths written, in order, or ErrExists if dir contains any of them. If it
+// returns an error, it leaves no files behind.
+func Init(dir, cluster string, nodes []Node, clients []string, opts ...Option) ([]string, error) {
+	s, err := newSettings(opts)
+	if err == nil {
+		err = check(cluster, nodes, clients)
+	}
+	if err != nil {
 		return nil, err
 	}
 	w := &writer{}
@@ -37,15 +45,22 @@ func Init(dir, cluster string, nodes []Node, clients []string) ([]string, error)
 		err = w.pair(filepath.Join(dir, "ca"), ca)
 	}
 	if err == nil {
-		err = issue(w, ca, dir, cluster, nodes, clients)
+		err = w.emptyList(ca, CRLPath(dir))
+	}
+	if err == nil {
+		err = s.issue(w, ca, dir, cluster, nodes, clients)
 	}
 	return w.finish(err)
 }
 
 // Extend adds certificates for more nodes and clients to those that Init created in dir, signed by the
 // same authority.
-func Extend(dir, cluster string, nodes []Node, clients []string) ([]string, error) {
-	if err := check(cluster, nodes, clients); err != nil {
+func Extend(dir, cluster string, nodes []Node, clients []string, opts ...Option) ([]string, error) {
+	s, err := newSettings(opts)
+	if err == nil {
+		err = check(cluster, nodes, clients)
+	}
+	if err != nil {
 		return nil, err
 	}
 	ca, err := readAuthority(filepath.Join(dir, "ca"))
@@ -53,21 +68,46 @@ func Extend(dir, cluster string, nodes []Node, clients []string) ([]string, erro
 		return nil, err
 	}
 	w := &writer{}
-	return w.finish(issue(w, ca, dir, cluster, nodes, clients))
+	return w.finish(s.issue(w, ca, dir, cluster, nodes, clients))
 }
 
-func issue(w *writer, ca *pair, dir, cluster string, nodes []Node, clients []string) error {
+// Option changes what is issued.
+type Option func(*settings)
+
+// settings are the values of options.
+type settings struct {
+	life time.Duration // 0: the default
+}
+
+// ValidFor sets how long what is issued is valid. By default, certificates are valid for two years and a revocation
+// list as long as its authority. Nothing is valid for longer than the authority.
+func ValidFor(life time.Duration) Option {
+	return func(s *settings) { s.life = life }
+}
+
+func newSettings(opts []Option) (settings, error) {
+	s := settings{life: certificateLife}
+	for _, opt := range opts {
+		opt(&s)
+	}
+	if s.life <= 0 || s.life > authorityLife {
+		return s, fmt.Errorf("%w duration of %v: use 1 to %d days", ErrInvalid, s.life, authorityLife/day)
+	}
+	return s, nil
+}
+
+func (s settings) issue(w *writer, ca *pair, dir, cluster string, nodes []Node, clients []string) error {
 	for _, n := range nodes {
 		at := filepath.Join(dir, "nodes", n.ID)
-		if err := w.signed(ca, filepath.Join(at, "peer"), peerCert(cluster, n.ID)); err != nil {
+		if err := s.sign(w, ca, filepath.Join(at, "peer"), peerCert(cluster, n.ID)); err != nil {
 			return err
 		}
-		if err := w.signed(ca, filepath.Join(at, "server"), serverCert(n)); err != nil {
+		if err := s.sign(w, ca, filepath.Join(at, "server"), serverCert(n)); err != nil {
 			return err
 		}
 	}
 	for _, name := range clients {
-		if err := w.signed(ca, filepath.Join(dir, "clients", name, "client"), clientCert(name)); err != nil {
+		if err := s.sign(w, ca, filepath.Join(dir, "clients", name, "client"), clientCert(cluster, name)); err != nil {
 			return err
 		}
 	}
@@ -81,8 +121,16 @@ func check(cluster string, nodes []Node, clients []string) error {
 	if err := checkNames("cluster", cluster); err != nil {
 		return err
 	}
+	if strings.HasSuffix(cluster, ".") || strings.Contains(cluster, "..") {
+		return fmt.Errorf("%w cluster name %q: certificates contain it as a host name, so no part between dots may be empty", ErrInvalid, cluster)
+	}
 	if err := checkNames("client", clients...); err != nil {
 		return err
+	}
+	for _, name := range clients {
+		if err := identity.ValidName(name); err != nil {
+			return fmt.Errorf("%w client: %w", ErrInvalid, err)
+		}
 	}
 	var ids []string
 	for _, n := range nodes {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/pki"
 )
 
@@ -49,7 +50,7 @@ func TestInit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found := files(t, dir); len(written) != 12 || !slices.Equal(found, slices.Sorted(slices.Values(written))) {
+	if found := files(t, dir); len(written) != 13 || !slices.Equal(found, slices.Sorted(slices.Values(written))) {
 		t.Errorf("reported %v, found %v", written, found)
 	}
 	for _, path := range written {
@@ -72,7 +73,7 @@ func TestInit(t *testing.T) {
 		"nodes/n2/peer":      {"quorumlock://prod/n2", both},
 		"nodes/n1/server":    {"lock1.example 10.0.0.1", both},
 		"nodes/n2/server":    {"localhost 127.0.0.1 ::1", both},
-		"clients/ops/client": {"", both[1:]},
+		"clients/ops/client": {"quorumlock://prod/client/ops", both[1:]},
 	} {
 		cert := load(t, dir, pair)
 		if got := names(cert); got != c.names {
@@ -92,6 +93,14 @@ func TestInit(t *testing.T) {
 			if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{usage}}); err != nil {
 				t.Errorf("%s: %v", pair, err)
 			}
+		}
+	}
+	if caller, err := identity.FromCertificate(load(t, dir, "clients/ops/client"), "prod"); err != nil || caller.Identity != "ops" {
+		t.Errorf("the client certificate identifies %v, %v", caller, err)
+	}
+	for _, pair := range []string{"nodes/n1/peer", "nodes/n1/server"} {
+		if caller, err := identity.FromCertificate(load(t, dir, pair), "prod"); !errors.Is(err, identity.ErrNone) {
+			t.Errorf("%s identifies the client %v, %v", pair, caller, err)
 		}
 	}
 	if cluster, id, err := transport.PeerFromCert(load(t, dir, "nodes/n1/peer")); cluster != "prod" || id != "n1" || err != nil {
@@ -191,6 +200,9 @@ func TestNamesThatCannotBe(t *testing.T) {
 		"a cluster with space": {"my cluster", nil, nil},
 		"a way out":            {"prod", []pki.Node{{ID: ".."}}, nil},
 		"a path":               {"prod", []pki.Node{{ID: "a/b"}}, nil},
+		"an empty part":        {"a..b", nil, nil},
+		"an open end":          {"prod.", nil, nil},
+		"the reserved client":  {"prod", nil, []string{"anonymous"}},
 		"an address":           {"prod", []pki.Node{{ID: "n1@host"}}, nil},
 		"twice":                {"prod", []pki.Node{{ID: "n1"}, {ID: "n1"}}, nil},
 		"client twice":         {"prod", nil, []string{"a", "a"}},

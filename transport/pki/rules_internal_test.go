@@ -21,7 +21,7 @@ func TestCertificatesThatAreSigned(t *testing.T) {
 	if ca.cert.KeyUsage != x509.KeyUsageCertSign|x509.KeyUsageCRLSign || !ca.cert.IsCA {
 		t.Errorf("the authority is for %v", ca.cert.KeyUsage)
 	}
-	one, err := sign(clientCert("a"), ca, time.Hour)
+	one, err := sign(clientCert("c1", "a"), ca, time.Hour)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -29,7 +29,7 @@ func TestCertificatesThatAreSigned(t *testing.T) {
 		one.cert.SerialNumber.Cmp(ca.cert.SerialNumber) == 0 || !one.cert.NotAfter.Before(ca.cert.NotAfter) {
 		t.Errorf("for %v, serial %v, until %v", one.cert.KeyUsage, one.cert.SerialNumber, one.cert.NotAfter)
 	}
-	if one, err = sign(clientCert("a"), ca, 2*authorityLife); err != nil || !one.cert.NotAfter.Equal(ca.cert.NotAfter) {
+	if one, err = sign(clientCert("c1", "a"), ca, 2*authorityLife); err != nil || !one.cert.NotAfter.Equal(ca.cert.NotAfter) {
 		t.Errorf("%v, it outlives its authority", err)
 	}
 	if _, err := sign(&x509.Certificate{DNSNames: []string{"\u00e9"}}, ca, time.Hour); err == nil {
@@ -93,7 +93,7 @@ func TestAuthoritiesThatAreNone(t *testing.T) {
 func TestFilesThatCannotBeWritten(t *testing.T) {
 	nodes, clients := []Node{{ID: "n1"}}, []string{"app"}
 	for _, blocked := range []string{
-		"ca.crt", "ca.key", "nodes", "nodes/n1/peer.crt", "nodes/n1/peer.key", "nodes/n1/server.crt", "nodes/n1/server.key",
+		"ca.crt", "ca.key", "crl.pem", "nodes", "nodes/n1/peer.crt", "nodes/n1/peer.key", "nodes/n1/server.crt", "nodes/n1/server.key",
 		"clients", "clients/app/client.crt", "clients/app/client.key",
 	} {
 		dir := t.TempDir()

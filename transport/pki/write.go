@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math/big"
 	"os"
 	"path/filepath"
 )
@@ -26,8 +27,9 @@ func (w *writer) finish(err error) ([]string, error) {
 	return nil, err
 }
 
-func (w *writer) signed(ca *pair, path string, template *x509.Certificate) error {
-	p, err := sign(template, ca, certificateLife)
+// sign writes a new certificate.
+func (s settings) sign(w *writer, ca *pair, path string, template *x509.Certificate) error {
+	p, err := sign(template, ca, s.life)
 	if err != nil {
 		return err
 	}
@@ -47,6 +49,14 @@ func (w *writer) pair(path string, p *pair) error {
 		return err
 	}
 	return w.file(path+".key", "PRIVATE KEY", der, 0o600)
+}
+
+func (w *writer) emptyList(ca *pair, path string) error {
+	der, err := newList(ca, nil, big.NewInt(1), 0)
+	if err != nil {
+		return err
+	}
+	return w.file(path, crlType, der, 0o644)
 }
 
 func (w *writer) file(path, kind string, der []byte, mode fs.FileMode) error {

@@ -1497,7 +1497,7 @@ type CreateTokenRequest struct {
 	// The identity: a name without a colon.
 	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// "ql_" and 43 characters of base64url: 32 random bytes.
-	Token string `protobuf:"bytes,2,opt,name=token,proto3" json:"token,omitempty"`
+	AuthToken string `protobuf:"bytes,2,opt,name=auth_token,json=authToken,proto3" json:"auth_token,omitempty"`
 	// How long it is valid; 0 means without an end.
 	TtlMs         uint64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1543,9 +1543,9 @@ func (x *CreateTokenRequest) GetName() string {
 	return ""
 }
 
-func (x *CreateTokenRequest) GetToken() string {
+func (x *CreateTokenRequest) GetAuthToken() string {
 	if x != nil {
-		return x.Token
+		return x.AuthToken
 	}
 	return ""
 }
@@ -1715,8 +1715,8 @@ func (x *ListTokensResponse) GetRevision() uint64 {
 
 // RevokeToken withdraws a token: its connections end within a second.
 type RevokeToken struct {
-	state protoimpl.MessageState `protogen:"open.v1"`
-	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	state   protoimpl.MessageState `protogen:"open.v1"`
+	TokenId string                 `protobuf:"bytes,1,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
 	// Also close the sessions of its identity.
 	CloseSessions bool   `protobuf:"varint,2,opt,name=close_sessions,json=closeSessions,proto3" json:"close_sessions,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
@@ -1755,9 +1755,9 @@ func (*RevokeToken) Descriptor() ([]byte, []int) {
 	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{23}
 }
 
-func (x *RevokeToken) GetId() string {
+func (x *RevokeToken) GetTokenId() string {
 	if x != nil {
-		return x.Id
+		return x.TokenId
 	}
 	return ""
 }
@@ -1902,10 +1902,11 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x05 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"F\n" +
 	"\x12TestPolicyResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x8f\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x98\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
-	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
-	"\x05token\x18\x02 \x01(\tR\x05token\x12\x15\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
+	"\n" +
+	"auth_token\x18\x02 \x01(\tR\tauthToken\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x04R\x05ttlMs\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x05 \x01(\tR\boperator:\x04\x88\xb5\x18\r\"E\n" +
@@ -1915,9 +1916,9 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"b\n" +
 	"\x12ListTokensResponse\x120\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x18.quorumlock.v1.TokenInfoR\x06tokens\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"~\n" +
-	"\vRevokeToken\x12\x0e\n" +
-	"\x02id\x18\x01 \x01(\tR\x02id\x12%\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x89\x01\n" +
+	"\vRevokeToken\x12\x19\n" +
+	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12%\n" +
 	"\x0eclose_sessions\x18\x02 \x01(\bR\rcloseSessions\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\r*z\n" +

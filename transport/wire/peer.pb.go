@@ -1874,9 +1874,11 @@ type NodeState struct {
 	// The node's disk is or was recently slow; it should not lead.
 	DiskSlow bool `protobuf:"varint,12,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
 	// Alarms that no operator has acknowledged.
-	Alarms        []*Alarm `protobuf:"bytes,13,rep,name=alarms,proto3" json:"alarms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Alarms []*Alarm `protobuf:"bytes,13,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	// When the first of the node's certificates expires; 0 if it has none.
+	CertificateExpiresUnixMs int64 `protobuf:"varint,14,opt,name=certificate_expires_unix_ms,json=certificateExpiresUnixMs,proto3" json:"certificate_expires_unix_ms,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
@@ -1998,6 +2000,13 @@ func (x *NodeState) GetAlarms() []*Alarm {
 		return x.Alarms
 	}
 	return nil
+}
+
+func (x *NodeState) GetCertificateExpiresUnixMs() int64 {
+	if x != nil {
+		return x.CertificateExpiresUnixMs
+	}
+	return 0
 }
 
 var File_quorumlock_node_v1_peer_proto protoreflect.FileDescriptor
@@ -2132,7 +2141,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xc0\x03\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xff\x03\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2149,7 +2158,8 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	" \x01(\x04R\brevision\x12#\n" +
 	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost\x12\x1b\n" +
 	"\tdisk_slow\x18\f \x01(\bR\bdiskSlow\x12,\n" +
-	"\x06alarms\x18\r \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms*L\n" +
+	"\x06alarms\x18\r \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\x12=\n" +
+	"\x1bcertificate_expires_unix_ms\x18\x0e \x01(\x03R\x18certificateExpiresUnixMs*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +

@@ -1083,9 +1083,11 @@ type NodeStatus struct {
 	AppliedIndex uint64 `protobuf:"varint,10,opt,name=applied_index,json=appliedIndex,proto3" json:"applied_index,omitempty"`
 	Version      string `protobuf:"bytes,11,opt,name=version,proto3" json:"version,omitempty"`
 	// Alarms that no operator has acknowledged. Empty if the node was not reached.
-	Alarms        []*Alarm `protobuf:"bytes,12,rep,name=alarms,proto3" json:"alarms,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	Alarms []*Alarm `protobuf:"bytes,12,rep,name=alarms,proto3" json:"alarms,omitempty"`
+	// When the first of the node's certificates expires. 0 if it has none, or was not reached.
+	CertificateExpiresUnixMs int64 `protobuf:"varint,13,opt,name=certificate_expires_unix_ms,json=certificateExpiresUnixMs,proto3" json:"certificate_expires_unix_ms,omitempty"`
+	unknownFields            protoimpl.UnknownFields
+	sizeCache                protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
@@ -1200,6 +1202,13 @@ func (x *NodeStatus) GetAlarms() []*Alarm {
 		return x.Alarms
 	}
 	return nil
+}
+
+func (x *NodeStatus) GetCertificateExpiresUnixMs() int64 {
+	if x != nil {
+		return x.CertificateExpiresUnixMs
+	}
+	return 0
 }
 
 type StatusResponse struct {
@@ -1488,7 +1497,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\"+\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xe8\x02\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xa7\x03\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -1504,7 +1513,8 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\rapplied_index\x18\n" +
 	" \x01(\x04R\fappliedIndex\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12,\n" +
-	"\x06alarms\x18\f \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\"\x81\x05\n" +
+	"\x06alarms\x18\f \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\x12=\n" +
+	"\x1bcertificate_expires_unix_ms\x18\r \x01(\x03R\x18certificateExpiresUnixMs\"\x81\x05\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +

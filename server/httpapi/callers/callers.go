@@ -3,6 +3,8 @@ package callers
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
@@ -45,12 +47,15 @@ func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 	} else {
 		r.Header.Del(forward.HeaderFrom)
 		r.Header.Del(forward.HeaderCaller)
+		if err := c.verify(r.TLS); err != nil {
+			return nil, err
+		}
 		credentials(r, &presented)
 		if c.cfg.Require && presented.Certificate == nil && presented.Token == "" {
 			return nil, errNoCredential
 		}
 	}
-	return access.Authenticate(c.cfg.Source, c.cfg.ClusterID(), presented)
+	return access.Authenticate(c.cfg.Source, c.cfg.Cluster, presented)
 }
 
 // credentials adds what the caller presented itself.
@@ -68,8 +73,10 @@ func credentials(r *http.Request, presented *access.Presented) {
 type Config struct {
 	// Source is the node's applied state.
 	Source access.Source
-	// ClusterID returns the cluster's id, empty before bootstrap.
-	ClusterID func() string
+	// Cluster is the cluster that client certificates must name; empty if they may name any.
+	Cluster string
+	// Verify returns an error for certificates that are revoked; nil without TLS.
+	Verify func(presented []*x509.Certificate) error
 	// Require refuses callers without a certificate and without a token.
 	Require bool
 	// Quotas counts what identities use of the node; nil counts nothing.
@@ -89,18 +96,20 @@ func New(cfg Config) *Callers { return &Callers{cfg: cfg, all: map[*running]stru
 // running is a request in progress.
 type running struct {
 	caller *access.Caller
+	tls    *tls.ConnectionState
 	cancel context.CancelCauseFunc
 }
 
 // Begin returns the context of a request, which is cancelled when its caller has to go. end ends it. It returns a
 // refusal if the caller's identity has its connections.
-func (c *Callers) Begin(ctx context.Context, caller *access.Caller) (_ context.Context, end func(), refused *wire.Result) {
+func (c *Callers) Begin(r *http.Request, caller *access.Caller) (_ context.Context, end func(), refused *wire.Result) {
+	ctx := r.Context()
 	account, leave, refused := c.count(ctx, caller)
 	if refused != nil {
 		return nil, nil, refused
 	}
 	cancellable, cancel := context.WithCancelCause(quota.NewContext(access.NewContext(ctx, caller), account))
-	one := &running{caller, cancel}
+	one := &running{caller, r.TLS, cancel}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.all[one] = struct{}{}
@@ -166,6 +175,26 @@ func (c *Callers) list() []*running {
 		list = append(list, one)
 	}
 	return list
+}
+
+// verify returns an error if the caller's certificate is revoked.
+func (c *Callers) verify(state *tls.ConnectionState) error {
+	if c.cfg.Verify == nil || state == nil {
+		return nil
+	}
+	if err := c.cfg.Verify(state.PeerCertificates); err != nil {
+		return fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
+	}
+	return nil
+}
+
+// VerifyAll ends the requests of callers whose certificate is revoked.
+func (c *Callers) VerifyAll() {
+	for _, one := range c.list() {
+		if err := c.verify(one.tls); err != nil {
+			one.cancel(err)
+		}
+	}
 }
 
 // Recheck ends the requests of callers that may not go on, until life ends.

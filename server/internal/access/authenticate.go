@@ -38,7 +38,7 @@ type Presented struct {
 // tokenCredential and certificateCredential begin the credential of a caller.
 const tokenCredential = "token "
 
-// Authenticate verifies a caller and returns it. cluster is the cluster's id, empty if it is not known yet. It returns
+// Authenticate verifies a caller and returns it. cluster is the cluster that certificates must name, empty if any. It returns
 // ErrUnauthenticated or ErrNoRole.
 func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
 	origin, err := verify(source.Access(), cluster, p)
@@ -46,6 +46,9 @@ func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
 		return nil, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}
 	c := newCaller(origin, source)
+	if p.Certificate != nil && p.Origin == nil && p.Token == "" {
+		c.until = p.Certificate.NotAfter
+	}
 	access := source.Access()
 	c.checked.Store(&known{access, access.Rights().Grants(c.Identity())})
 	if !c.checked.Load().grants.Any() {
@@ -97,11 +100,14 @@ func ended(token *wire.TokenInfo, now time.Time) error {
 }
 
 // Recheck returns an error if the caller may not stay connected: ErrUnauthenticated if its token was revoked or has
-// ended, ErrNoRole if it has lost rights since the last call or since it was authenticated. A caller that has other
+// ended, or its certificate has expired, ErrNoRole if it has lost rights since the last call or since it was authenticated. A caller that has other
 // rights left may connect again. The first policy takes rights from everybody and ends only the connections of callers
 // without any role.
 func (c *Caller) Recheck(now time.Time) error {
 	access := c.source.Access()
+	if !c.until.IsZero() && now.After(c.until) {
+		return fmt.Errorf("%w: the certificate was valid until %s", ErrUnauthenticated, c.until.UTC().Format(time.RFC3339))
+	}
 	if id, ok := strings.CutPrefix(c.origin.GetCredential(), tokenCredential); ok {
 		token := access.TokenByID(id)
 		if token == nil || token.GetName() != c.Identity() {

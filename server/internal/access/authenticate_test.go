@@ -135,6 +135,6 @@ func TestRecheck(t *testing.T) {
 	set(func(p *wire.Policy) { p.Bindings = p.Bindings[1:] })
 	want("after a binding was removed", "other")
 	id := strings.TrimPrefix(callers["user"].Origin().GetCredential(), "token ")
-	c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "admin"}, Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{Id: id, Reason: "test"}}})
+	c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "admin"}, Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: id, Reason: "test"}}})
 	want("after a token was revoked", "user")
 }

@@ -3,6 +3,7 @@ package access
 import (
 	"context"
 	"sync/atomic"
+	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/fsm/rights"
@@ -24,6 +25,8 @@ type Caller struct {
 	source Source
 	// node is set for another node of the cluster.
 	node bool
+	// until is when the caller's certificate expires; zero without one.
+	until time.Time
 	// known are the present rights, checked those at the last Recheck.
 	known, checked atomic.Pointer[known]
 }

@@ -33,7 +33,7 @@ func (c *Caller) Command(request proto.Message) (*wire.Command, *wire.Result) {
 
 // createToken keeps only the hash of the token. Its end is counted from the clock of this node.
 func createToken(req *wire.CreateTokenRequest, now time.Time) (*wire.CreateToken, error) {
-	sum, err := identity.HashToken(req.GetToken())
+	sum, err := identity.HashToken(req.GetAuthToken())
 	if err != nil {
 		return nil, err
 	}
@@ -52,7 +52,7 @@ func createToken(req *wire.CreateTokenRequest, now time.Time) (*wire.CreateToken
 
 // Created returns the token that a request has created, from the applied state.
 func (c *Caller) Created(req *wire.CreateTokenRequest) *wire.CreateTokenResponse {
-	sum, err := identity.HashToken(req.GetToken())
+	sum, err := identity.HashToken(req.GetAuthToken())
 	if err != nil {
 		return &wire.CreateTokenResponse{}
 	}

@@ -1,4 +1,4 @@
-package httpapi
+package response
 
 import (
 	"strconv"
@@ -6,20 +6,20 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
-
-	"github.com/quorumlock/quorumlock/server/httpapi/response"
 )
 
-// metrics are the metrics of the port. The labels are procedures and statuses, which are both few. Input of
+// Metrics are the metrics of the port. The labels are procedures and statuses, which are both few. Input of
 // callers never becomes a label.
-type metrics struct {
+type Metrics struct {
 	requests *prometheus.CounterVec
 	seconds  *prometheus.HistogramVec
-	underWay atomic.Int64
+	// InFlight counts the requests being answered.
+	InFlight atomic.Int64
 }
 
-func newMetrics(registry *prometheus.Registry) *metrics {
-	m := &metrics{
+// NewMetrics returns the metrics of a port.
+func NewMetrics(registry *prometheus.Registry) *Metrics {
+	m := &Metrics{
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quorumlock_http_requests_total",
 			Help: "Requests answered on the HTTP port, by path and by status of the answer.",
@@ -33,12 +33,12 @@ func newMetrics(registry *prometheus.Registry) *metrics {
 	registry.MustRegister(m.requests, m.seconds, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quorumlock_http_requests_in_flight",
 		Help: "Requests being answered on the HTTP port, waiting acquires included.",
-	}, func() float64 { return float64(m.underWay.Load()) }))
+	}, func() float64 { return float64(m.InFlight.Load()) }))
 	return m
 }
 
-// count counts an answered request. The gate defers it.
-func (m *metrics) count(path string, w *response.Writer, started time.Time) {
+// Count counts an answered request. Defer it, since it reads the answer.
+func (m *Metrics) Count(path string, w *Writer, started time.Time) {
 	if path == "" {
 		path = "other"
 	}

@@ -1,0 +1,123 @@
+//go:build unix
+
+package main
+
+import (
+	"context"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// fakeAccess are the answers of a fake service about who may do what.
+type fakeAccess struct {
+	whoAmI func(*wire.WhoAmIRequest) (*wire.WhoAmIResponse, error)
+	policy func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error)
+	test   func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error)
+	tokens func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error)
+	set    func(*wire.SetPolicy) (*wire.OperatorResponse, error)
+	create func(*wire.CreateTokenRequest) (*wire.CreateTokenResponse, error)
+	revoke func(*wire.RevokeToken) (*wire.OperatorResponse, error)
+}
+
+// failingAccess fails every request.
+func failingAccess(err error) fakeAccess {
+	return fakeAccess{
+		whoAmI: func(*wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) { return nil, err },
+		policy: func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) { return nil, err },
+		test:   func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error) { return nil, err },
+		tokens: func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error) { return nil, err },
+		set:    func(*wire.SetPolicy) (*wire.OperatorResponse, error) { return nil, err },
+		create: func(*wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) { return nil, err },
+		revoke: func(*wire.RevokeToken) (*wire.OperatorResponse, error) { return nil, err },
+	}
+}
+
+// examplePolicy uses every part of a policy.
+func examplePolicy() *wire.Policy {
+	return &wire.Policy{
+		Roles: []*wire.Role{
+			{Name: "deploy", Locks: []*wire.LockRule{
+				{Prefix: "orders/", Verbs: []wire.Verb{wire.Verb_READ, wire.Verb_LOCK}},
+				{Name: "release", Verbs: []wire.Verb{wire.Verb_OPERATE}},
+			}},
+			{Name: "auditor", Cluster: []wire.Verb{wire.Verb_AUDIT, wire.Verb_BACKUP}},
+		},
+		Bindings: []*wire.Binding{
+			{Identity: "alice", Roles: []string{"admin"}},
+			{Identity: "ci-*", Roles: []string{"deploy", "reader"}},
+			{Identity: "bob", Roles: []string{"auditor"}},
+		},
+	}
+}
+
+// answeringAccess has an example of everything.
+func answeringAccess() fakeAccess {
+	token := &wire.TokenInfo{Id: "3f9c0a71b2d4", Name: "ci", CreatedBy: "alice", CreatedUnixMs: 1_700_000_000_000, EndsUnixMs: 1_700_086_400_000}
+	return fakeAccess{
+		whoAmI: always[*wire.WhoAmIRequest](&wire.WhoAmIResponse{
+			Caller: &wire.Caller{Identity: "alice", Credential: "certificate 5f01", Address: "10.0.0.9:40112"}, Roles: []string{"admin", "reader"}, HasPolicy: true,
+		}),
+		policy: always[*wire.GetPolicyRequest](&wire.GetPolicyResponse{Policy: examplePolicy(), Revision: 412}),
+		test:   always[*wire.TestPolicyRequest](&wire.TestPolicyResponse{Allowed: true, Reason: "the binding of alice gives role admin"}),
+		tokens: always[*wire.ListTokensRequest](&wire.ListTokensResponse{Tokens: []*wire.TokenInfo{token, {Id: "b21f00e7aa90", Name: "cron", CreatedUnixMs: 1_700_000_500_000}}, Revision: 413}),
+		set:    always[*wire.SetPolicy](&wire.OperatorResponse{Status: wire.Status_OK, Revision: 420}),
+		create: func(req *wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) {
+			about := proto.CloneOf(token)
+			if about.Name = req.GetName(); req.GetTtlMs() == 0 {
+				about.EndsUnixMs = 0
+			}
+			return &wire.CreateTokenResponse{Token: about}, nil
+		},
+		revoke: always[*wire.RevokeToken](&wire.OperatorResponse{Status: wire.Status_OK, Revision: 421}),
+	}
+}
+
+func (f *fakeService) WhoAmI(ctx context.Context, req *wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) {
+	return answer(ctx, f, f.access.whoAmI, req)
+}
+
+func (f *fakeService) GetPolicy(ctx context.Context, req *wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) {
+	return answer(ctx, f, f.access.policy, req)
+}
+
+func (f *fakeService) TestPolicy(ctx context.Context, req *wire.TestPolicyRequest) (*wire.TestPolicyResponse, error) {
+	return answer(ctx, f, f.access.test, req)
+}
+
+func (f *fakeService) ListTokens(ctx context.Context, req *wire.ListTokensRequest) (*wire.ListTokensResponse, error) {
+	return answer(ctx, f, f.access.tokens, req)
+}
+
+func (f *fakeService) SetPolicy(ctx context.Context, req *wire.SetPolicy) (*wire.OperatorResponse, error) {
+	return answer(ctx, f, f.access.set, req)
+}
+
+func (f *fakeService) CreateToken(ctx context.Context, req *wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) {
+	return answer(ctx, f, f.access.create, req)
+}
+
+func (f *fakeService) RevokeToken(ctx context.Context, req *wire.RevokeToken) (*wire.OperatorResponse, error) {
+	return answer(ctx, f, f.access.revoke, req)
+}
+
+func (h hostileService) WhoAmI(ctx context.Context, req *wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) {
+	return replaceTexts(h.fakeService.WhoAmI(ctx, req))
+}
+
+func (h hostileService) GetPolicy(ctx context.Context, req *wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) {
+	return replaceTexts(h.fakeService.GetPolicy(ctx, req))
+}
+
+func (h hostileService) TestPolicy(ctx context.Context, req *wire.TestPolicyRequest) (*wire.TestPolicyResponse, error) {
+	return replaceTexts(h.fakeService.TestPolicy(ctx, req))
+}
+
+func (h hostileService) ListTokens(ctx context.Context, req *wire.ListTokensRequest) (*wire.ListTokensResponse, error) {
+	return replaceTexts(h.fakeService.ListTokens(ctx, req))
+}
+
+func (h hostileService) CreateToken(ctx context.Context, req *wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) {
+	return replaceTexts(h.fakeService.CreateToken(ctx, req))
+}

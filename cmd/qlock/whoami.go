@@ -1,0 +1,52 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// everything is what a cluster without a policy allows.
+const everything = "none: every client may do everything"
+
+// whoamiVerb shows the identity of this client.
+func whoamiVerb(dial dialer) *cli.Command {
+	return &cli.Command{
+		Name:        "whoami",
+		Usage:       "show the identity of this client, as the cluster has verified it, and its roles",
+		Description: "Exit codes: 0 shown, 78 the credential is refused or has no role, 69 no serving leader, 64 usage.",
+		Action: func(c *cli.Context) error {
+			if len(arguments(c)) > 0 {
+				return usagef("whoami takes no arguments")
+			}
+			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
+				answer, err := svc.WhoAmI(ctx, &wire.WhoAmIRequest{})
+				if err != nil {
+					return err
+				}
+				return show(c, one{answer}, func(w io.Writer) { writeWhoAmI(w, answer) })
+			})
+		},
+	}
+}
+
+// writeWhoAmI writes the identity for people.
+func writeWhoAmI(w io.Writer, answer *wire.WhoAmIResponse) {
+	caller := answer.GetCaller()
+	credential := "no certificate and no token"
+	if caller.GetCredential() != "" {
+		credential = printable(caller.GetCredential())
+	}
+	fmt.Fprintln(w, dash(printable(caller.GetIdentity())))
+	fmt.Fprintf(w, "  verified by %s, from %s\n", credential, dash(printable(caller.GetAddress())))
+	if !answer.GetHasPolicy() {
+		fmt.Fprintf(w, "  policy: %s\n", everything)
+		return
+	}
+	fmt.Fprintf(w, "  roles: %s\n", printable(dash(strings.Join(answer.GetRoles(), ", "))))
+}
