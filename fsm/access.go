@@ -81,8 +81,12 @@ func (a *Access) keepers() bool {
 	return slices.ContainsFunc(a.rights.Keepers(), func(identity string) bool {
 		ending, lasting := false, false
 		for _, t := range a.tokens {
-			if t.Info.Name == identity {
-				ending, lasting = ending || t.Info.EndsUnixMs != 0, lasting || t.Info.EndsUnixMs == 0
+			switch {
+			case t.Info.Name != identity:
+			case t.Info.EndsUnixMs == 0:
+				lasting = true
+			default:
+				ending = true
 			}
 		}
 		return lasting || !ending

@@ -40,6 +40,8 @@ func (w *walker) access() *wire.Command {
 		return setPolicy(w.policy())
 	case w.any(w.doomed) && w.one(3):
 		return w.makeWay()
+	case w.any(w.doomed) && w.one(5):
+		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{SessionId: w.some(w.doomed).Session, Reason: "because"}}}
 	case w.any(w.ofLease) && w.one(6):
 		return w.lease()
 	case w.one(15):
@@ -73,17 +75,20 @@ func (w *walker) makeWay() *wire.Command {
 }
 
 // withdrawal returns a policy under which everybody may use all locks, except for the identity of somebody who waits:
-// it may use all but one of the locks of the wait.
+// it may use and operate all but one of the locks of the wait.
 func (w *walker) withdrawal() *wire.Policy {
 	waits := (*model.Claim).Waiting
 	if w.any((*model.Claim).Upgrading) && w.one(2) {
 		waits = (*model.Claim).Upgrading
 	}
+	if leased := func(c *model.Claim) bool { return c.Queued() && w.ofLease(c) }; w.any(leased) {
+		waits = leased
+	}
 	c := w.some(waits)
 	missing, role := c.Locks[w.roll(len(c.Locks))].Name, &wire.Role{Name: "rest"}
 	for _, name := range walkNames {
 		if name != missing {
-			role.Locks = append(role.Locks, &wire.LockRule{Name: name, Verbs: []wire.Verb{wire.Verb_LOCK}})
+			role.Locks = append(role.Locks, &wire.LockRule{Name: name, Verbs: []wire.Verb{wire.Verb_LOCK, wire.Verb_OPERATE}})
 		}
 	}
 	p := &wire.Policy{Roles: []*wire.Role{role}, Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}}}
@@ -249,26 +254,30 @@ func (w *walker) revokeToken() *wire.RevokeToken {
 
 // attribute adds the caller to a command that has one: mostly the identity that may send it.
 func (w *walker) attribute(cmd *wire.Command) {
-	who := "root"
+	who, others := "root", 5
 	switch op := cmd.Op.(type) {
 	case *wire.Command_OpenSession:
 		who = w.opener(op.OpenSession.SecretHash)
 	case *wire.Command_OpenLease:
 		who = w.opener(op.OpenLease.SecretHash)
 	case *wire.Command_ExtendLease:
-		who = w.opener(op.ExtendLease.SecretHash)
+		who, others = w.opener(op.ExtendLease.SecretHash), 2
 	case *wire.Command_ReleaseLease:
-		who = w.opener(op.ReleaseLease.SecretHash)
+		who, others = w.opener(op.ReleaseLease.SecretHash), 2
 	case *wire.Command_AttachSession:
 		who = w.opener(op.AttachSession.SecretHash)
 	case *wire.Command_RestoreBackup:
 		w.fillAccess(op.RestoreBackup)
-	case *wire.Command_ForceRelease, *wire.Command_Revoke, *wire.Command_SkipDelay, *wire.Command_Resize, *wire.Command_ForceClose,
+	case *wire.Command_ForceClose:
+		if s := w.d.Session(op.ForceClose.SessionId); s != nil && w.one(2) {
+			who = s.Identity // which may operate some of its own locks
+		}
+	case *wire.Command_ForceRelease, *wire.Command_Revoke, *wire.Command_SkipDelay, *wire.Command_Resize,
 		*wire.Command_RecordAct, *wire.Command_SetPolicy, *wire.Command_CreateToken, *wire.Command_RevokeToken:
 	default:
 		return
 	}
-	if w.one(5) {
+	if w.one(others) {
 		who = walkIdentities[w.roll(len(walkIdentities))]
 	}
 	if w.one(40) {
@@ -322,8 +331,8 @@ var guardedOutcomes = map[string]int{
 
 // guardedRarities are the outcomes that they must have in a thousand sequences.
 var guardedRarities = map[string]int{
-	"Extend PERMISSION_DENIED": 2, "ExtendLease PERMISSION_DENIED": 2, "ReleaseLease PERMISSION_DENIED": 1, "SkipDelay PERMISSION_DENIED": 2,
-	"ForceClose PERMISSION_DENIED": 2, "RecordAct PERMISSION_DENIED": 2,
+	"Extend PERMISSION_DENIED": 2, "ExtendLease PERMISSION_DENIED": 2, "ReleaseLease PERMISSION_DENIED": 3, "SkipDelay PERMISSION_DENIED": 2,
+	"ForceClose PERMISSION_DENIED": 10, "RecordAct PERMISSION_DENIED": 2,
 }
 
 // denied reports whether an event is the end of a wait for want of a right.
@@ -354,9 +363,9 @@ var guardedStates = []rareState{
 	{"a policy and tokens", 50, func(p *pair) bool { return p.d.Policy != nil && len(p.d.Tokens) > 0 }},
 	{"a policy that was removed", 20, func(p *pair) bool { return p.d.Policy == nil && p.d.PolicyRevision > 0 }},
 	{"a wait without its right", 50, anyClaim(func(p *pair, c *model.Claim) bool { return c.Queued() && lacks(p.d, c) })},
-	{"a wait for several without its right", 20, anyClaim(func(p *pair, c *model.Claim) bool { return c.Queued() && len(c.Locks) > 1 && lacks(p.d, c) })},
-	{"an upgrade without its right", 5, anyClaim(func(p *pair, c *model.Claim) bool { return c.Upgrading() && lacks(p.d, c) })},
-	{"a lease without its right", 8, anyClaim(func(p *pair, c *model.Claim) bool { return ofLease(p, c) && lacks(p.d, c) })},
+	{"a wait for several without its right", 8, anyClaim(func(p *pair, c *model.Claim) bool { return c.Queued() && len(c.Locks) > 1 && lacks(p.d, c) })},
+	{"an upgrade without its right", 3, anyClaim(func(p *pair, c *model.Claim) bool { return c.Upgrading() && lacks(p.d, c) })},
+	{"a lease without its right", 4, anyClaim(func(p *pair, c *model.Claim) bool { return ofLease(p, c) && lacks(p.d, c) })},
 	{"a hold without its right", 50, anyClaim(func(p *pair, c *model.Claim) bool { return c.Holds() && lacks(p.d, c) })},
 }
 
@@ -365,10 +374,18 @@ var guardedSteps = []rareStep{
 	{"a wait cancelled for want of a right", 20, denies(func(*happening, *wire.Event) bool { return true })},
 	{"a wait for several cancelled for want of a right", 3, denies(func(_ *happening, e *wire.Event) bool { return len(e.Locks) > 1 })},
 	{"a wait for permits cancelled for want of a right", 5, denies(func(_ *happening, e *wire.Event) bool { return e.Permits > 0 })},
-	{"an upgrade cancelled for want of a right", 3, denies(func(_ *happening, e *wire.Event) bool { return e.Upgrade })},
+	{"an upgrade cancelled for want of a right", 1, denies(func(_ *happening, e *wire.Event) bool { return e.Upgrade })},
 	{"a lease cancelled for want of a right", 1, denies(func(h *happening, e *wire.Event) bool { return h.p.d.Session(e.SessionId) == nil })},
 	{"a grant behind a wait cancelled for want of a right", 5, func(h *happening) bool {
 		return slices.ContainsFunc(h.p.d.News, denied) && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Waited })
+	}},
+	{"a session is not closed with the right to a part of its locks", 1, func(h *happening) bool {
+		op := h.cmd.GetForceClose()
+		return op != nil && h.answer.Status == wire.Status_PERMISSION_DENIED && slices.ContainsFunc(h.p.d.Of(op.SessionId), func(c *model.Claim) bool {
+			return !slices.ContainsFunc(c.Locks, func(l *wire.LockRequest) bool {
+				return !h.p.d.May(h.cmd.Caller.GetIdentity(), wire.Verb_OPERATE, l.Name)
+			})
+		})
 	}},
 	{"a policy that nobody could change", 10, func(h *happening) bool {
 		op := h.cmd.GetSetPolicy()

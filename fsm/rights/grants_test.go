@@ -135,6 +135,7 @@ func TestWhy(t *testing.T) {
 		{"ann", lock, "a", Rule{}},
 		{"alf", lock, "a/c", Rule{"a*", "b", "a/"}},
 		{"ben", lock, "a/c", Rule{}},
+		{"ann", lock, "", Rule{}},
 		{"ben", read, "a/c", Rule{"*", "operator", "/"}},
 		{"ann", wire.Verb_AUDIT, "", Rule{"*", "operator", "the cluster"}},
 		{"ann", wire.Verb_POLICY, "", Rule{}},

@@ -202,8 +202,11 @@ func randomPolicy(r *rand.Rand) *wire.Policy {
 
 // TestAgainstNaive compares random policies with the naive evaluator: every identity, lock and verb.
 func TestAgainstNaive(t *testing.T) {
-	policies := 1_500
-	if os.Getenv("QUORUMLOCK_CHECK") == "1" {
+	policies := 2_000
+	switch {
+	case raced:
+		policies = 100
+	case os.Getenv("QUORUMLOCK_CHECK") == "1":
 		policies = 20_000
 	}
 	r, seen := rand.New(rand.NewPCG(1, 2)), map[string]int{}
