@@ -137,7 +137,7 @@ func (w *walker) policy() *wire.Policy {
 	if w.one(2) {
 		bind([]string{"*", "a*", "*n", "cn:*"}[w.roll(4)], []string{"user", "reader", "r0"}[w.roll(3)])
 	}
-	for w.one(3) && len(p.Quotas) < 4 {
+	for w.one(4) && len(p.Quotas) < 4 {
 		w.bound(p)
 	}
 	if w.one(25) {
