@@ -124,6 +124,7 @@ func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
 	if refusal := m.change(next); refusal != nil {
 		return refusal
 	}
+	m.countBelow()
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_SET_POLICY, Operator: op.Operator, Reason: op.Reason})
 	return answer(wire.Status_OK, "")
 }
@@ -217,11 +218,13 @@ func (m *Machine) closeSessionsOf(identity, reason string) {
 
 // account is what the state keeps about an identity while it has sessions.
 type account struct {
-	name     string
-	sessions uint64
-	// grants are the identity's rights under the policy of revision known. They are looked up at the first request
-	// under a policy, because a restore of a snapshot counts the sessions before it has the policy.
+	name string
+	// used is derived and not stored in snapshots.
+	used Used
+	// grants are the identity's rights, and quota its quota, under the policy of revision known. They are looked up at
+	// the first request under a policy, because a restore of a snapshot counts the sessions before it has the policy.
 	grants *rights.Grants
+	quota  *wire.Quota
 	known  uint64
 	version
 }
@@ -230,21 +233,22 @@ type account struct {
 func (m *Machine) enter(identity string) string {
 	known, ok := m.accounts.get(identity)
 	if !ok {
-		m.accounts.put(&account{name: identity, sessions: 1})
+		m.charged = &account{name: identity, used: Used{Sessions: 1}}
+		m.accounts.put(m.charged)
 		return identity
 	}
-	m.accounts.edit(known).sessions++
+	m.editAccount(identity).used.Sessions++
 	return known.name
 }
 
 // leave counts a session that has ended.
 func (m *Machine) leave(identity string) {
-	known, _ := m.accounts.get(identity)
-	if known.sessions == 1 {
-		m.accounts.delete(identity)
+	if a := m.editAccount(identity); a.used.Sessions > 1 {
+		a.used.Sessions--
 		return
 	}
-	m.accounts.edit(known).sessions--
+	m.accounts.delete(identity)
+	m.charged = nil
 }
 
 // grantsOf returns the rights of the identity of a session.
@@ -255,8 +259,8 @@ func (m *Machine) grantsOf(s *session) *rights.Grants {
 	}
 	a, _ := m.accounts.get(s.identity)
 	if a.known != access.revision {
-		a = m.accounts.edit(a)
-		a.grants, a.known = access.rights.Grants(a.name), access.revision
+		a = m.editAccount(s.identity)
+		a.grants, a.quota, a.known = access.rights.Grants(a.name), access.rights.Quota(a.name), access.revision
 	}
 	return a.grants
 }
@@ -408,6 +412,7 @@ func (m *Machine) importAccess(op *wire.RestoreBackup) {
 	next := Access{policy: op.Policy, tokens: op.Tokens, revision: m.state.revision}
 	next.rights, _ = rights.Compile(op.Policy) // validAccess has compiled it
 	m.state.access = &next
+	m.countBelow()
 }
 
 // validAccess refuses a policy and tokens that no cluster can have had.

@@ -187,10 +187,10 @@ var brokenAccess = []breakage{
 	{"a policy that nobody can change", editAccess(func(a *Access) { a.policy = &wire.Policy{} }), "nobody could change the policy"},
 	{"tokens out of order", editAccess(func(a *Access) { slices.Reverse(a.tokens) }), "is out of order"},
 	{"a token of another id", editAccess(func(a *Access) { a.tokens[0] = &wire.TokenRecord{Sha256: a.tokens[1].Sha256, Info: a.tokens[0].Info} }), "its id is not that"},
-	{"a session not counted", editAccount("ann", func(a *account) { a.sessions = 1 }), `identity "ann" has 2 sessions, its account counts 1`},
-	{"an account of nobody", func(m *Machine) { m.accounts.put(&account{name: "dan", sessions: 1}) }, "3 identities have sessions, 4 have accounts"},
+	{"a session not counted", editAccount("ann", func(a *account) { a.used.Sessions = 1 }), `identity "ann" has {Sessions:2 `},
+	{"an account of nobody", func(m *Machine) { m.accounts.put(&account{name: "dan", used: Used{Sessions: 1}}) }, "3 identities have sessions, 4 have accounts"},
 	{"an account that is gone", func(m *Machine) { m.accounts.delete("ben") }, "3 identities have sessions, 2 have accounts"},
-	{"an account of somebody else", func(m *Machine) { m.accounts.delete("ben"); m.accounts.put(&account{name: "dan"}) }, `identity "dan" has 0 sessions`},
+	{"an account of somebody else", func(m *Machine) { m.accounts.delete("ben"); m.accounts.put(&account{name: "dan"}) }, `identity "dan" has {Sessions:0 `},
 	{"rights of an older policy", editAccount("cid", func(a *account) { a.known = 4 }), ""},
 	{"rights that the policy does not give", editAccount("cid", func(a *account) { a.known, a.grants = 13, nil }), `identity "cid" has other rights`},
 }

@@ -198,7 +198,7 @@ func TestTokensAreBounded(t *testing.T) {
 func TestAccountsLastAsLongAsSessions(t *testing.T) {
 	m := guarded(t)
 	count := func() (all []string) {
-		m.accounts.each("", func(a *account) bool { all = append(all, fmt.Sprint(a.name, " ", a.sessions)); return true })
+		m.accounts.each("", func(a *account) bool { all = append(all, fmt.Sprint(a.name, " ", a.used.Sessions)); return true })
 		return all
 	}
 	if got := count(); !slices.Equal(got, []string{"ann 2", "ben 1", "cid 1"}) {

@@ -145,6 +145,7 @@ func (o outcome) units() uint64 {
 func (m *Machine) charge(s *session, units uint64) {
 	s.bytes += units
 	m.state.bytes += units
+	m.editAccount(s.identity).used.Bytes += units
 }
 
 // recharge updates the units of a session whose claim had so many units before it was changed.
@@ -152,10 +153,13 @@ func (m *Machine) recharge(s *session, c *claim, before uint64) {
 	m.charge(s, c.units()-before) // may wrap around, and the addition wraps back
 }
 
-// short refuses a change that would add so many units if the session or the state would exceed its
+// short refuses a change that would add so many units if the session, its identity or the state would exceed its
 // budget. The refusal is not remembered, so the request can be retried.
 func (m *Machine) short(s *session, units uint64) *wire.Result {
-	return m.shortWithReserve(s, units, shrinkUnits)
+	if refusal := m.shortWithReserve(s, units, shrinkUnits); refusal != nil {
+		return refusal
+	}
+	return m.bytesOverQuota(s, units)
 }
 
 // shortWithReserve is short with the given number of the session's units kept free.
@@ -186,8 +190,8 @@ func exhausted(format string, args ...any) *wire.Result {
 	return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf(format, args...))
 }
 
-// Exhausted returns the refusal of a command that would exceed the budget of the state or of its session,
-// or nil. ahead is the number of units that earlier commands, which are not applied yet, may add to the
+// Exhausted returns the refusal of a command that would exceed the budget of the state, of its session or of its
+// identity, or nil. ahead is the number of units that earlier commands, which are not applied yet, may add to the
 // state. A retry is never refused, because it is answered with its first outcome, nor is a request that
 // acknowledges outcomes, because that makes room.
 func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
@@ -202,7 +206,10 @@ func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
 	if refusal := m.sessionExhausted(s, growth, shrinkUnits); refusal != nil {
 		return refusal
 	}
-	return m.stateExhausted(ahead+growth, operatorUnits)
+	if refusal := m.stateExhausted(ahead+growth, operatorUnits); refusal != nil {
+		return refusal
+	}
+	return m.quotaExhausted(cmd, s, growth)
 }
 
 // growing returns the session that a command makes larger, an empty one if the command opens a session.

@@ -129,23 +129,7 @@ func (m *checking) checkAccess() error {
 	if a.revision > m.state.revision || (a.rights == nil) != (a.policy == nil) || a.policy != nil && a.revision == 0 {
 		return fmt.Errorf("a policy of revision %d of %d", a.revision, m.state.revision)
 	}
-	sessions := map[string]uint64{}
-	m.sessions.each(0, func(s *session) bool {
-		sessions[s.identity]++
-		return true
-	})
-	if len(sessions) != m.accounts.len() {
-		return fmt.Errorf("%d identities have sessions, %d have accounts", len(sessions), m.accounts.len())
-	}
-	return each(&m.accounts.table, func(a *account) error {
-		if a.sessions == 0 || a.sessions != sessions[a.name] {
-			return fmt.Errorf("identity %q has %d sessions, its account counts %d", a.name, sessions[a.name], a.sessions)
-		}
-		if current := m.Access().rights; current != nil && a.known == m.Access().revision && a.grants != current.Grants(a.name) {
-			return fmt.Errorf("identity %q has other rights than the policy of revision %d gives", a.name, a.known)
-		}
-		return nil
-	})
+	return m.checkAccounts()
 }
 
 // each calls fn for the rows of a table until the first error. It returns an error unless the rows ascend.

@@ -92,7 +92,7 @@ func TestLimitsOfFields(t *testing.T) {
 			switch f.Parent().Name() {
 			case "Settings": // TestEverySettingIsBounded checks them
 				return
-			case "Role", "LockRule", "Binding": // the tests of package rights check them
+			case "Role", "LockRule", "Binding", "Quota": // the tests of package rights check them
 				return
 			case "TokenInfo", "TokenRecord": // TestTokensOfABackup checks them
 				return

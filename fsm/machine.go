@@ -34,6 +34,7 @@ type Machine struct {
 	state    scalars
 	sessions editable[uint64, session, *session]
 	accounts editable[string, account, *account]
+	belows   editable[string, below, *below]
 	nonces   table[string, nonce]
 	locks    editable[string, lock, *lock]
 	claims   table[uint64, *claim]
@@ -63,6 +64,8 @@ type Machine struct {
 	reusable Applied
 	// changed are the locks that the running command has left to grantChanged.
 	changed []*lock
+	// charged is the account that the running command has changed last.
+	charged *account
 	// outOfBudget is true if the running command was refused because a budget is exhausted.
 	outOfBudget bool
 	// searched counts the units used by deadlock searches in this entry: see maxEntrySearch.
@@ -106,6 +109,7 @@ func New(level uint32) *Machine {
 		searches: searchRates{first: firstSearchAllowance, perRequest: searchPerRequest},
 		sessions: newSessions(),
 		accounts: newAccounts(),
+		belows:   newBelows(),
 		nonces:   newNonces(),
 		locks:    newLocks(),
 		claims:   newClaims(),
@@ -120,9 +124,9 @@ func New(level uint32) *Machine {
 }
 
 // tables returns all tables.
-func (m *Machine) tables() [13]journalled {
-	return [13]journalled{
-		&m.sessions, &m.accounts, &m.nonces, &m.locks, &m.claims, &m.owners,
+func (m *Machine) tables() [14]journalled {
+	return [14]journalled{
+		&m.sessions, &m.accounts, &m.belows, &m.nonces, &m.locks, &m.claims, &m.owners,
 		&m.queue, &m.holders, &m.outcomes, &m.members, &m.audit,
 		&m.removed, &m.imported,
 	}
@@ -137,6 +141,7 @@ func (m *Machine) Fork() *Machine {
 		state:    m.state,
 		sessions: m.sessions.fork(),
 		accounts: m.accounts.fork(),
+		belows:   m.belows.fork(),
 		nonces:   m.nonces.fork(),
 		locks:    m.locks.fork(),
 		claims:   m.claims.fork(),
@@ -239,6 +244,7 @@ func (m *Machine) discard(saved scalars, events int) {
 		t.rollback()
 	}
 	m.share()
+	m.charged = nil
 	m.state = saved
 	m.state.discarded++
 	clear(m.events[events:])
@@ -249,6 +255,8 @@ func (m *Machine) discard(saved scalars, events int) {
 func (m *Machine) commit() {
 	m.sessions.commit()
 	m.accounts.commit()
+	m.belows.commit()
+	m.charged = nil
 	m.nonces.commit()
 	m.locks.commit()
 	m.claims.commit()

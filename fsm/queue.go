@@ -47,6 +47,7 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 	}
 	m.claims.put(c)
 	m.charge(s, c.units())
+	m.countNames(s, wants, true)
 	s.further += uint64(len(wants)) - 1
 	return c
 }
@@ -246,6 +247,8 @@ func (m *Machine) part(s *session, c *claim) {
 		m.owners.delete(ownerKey{c.session, c.owner, w.lock.id})
 	}
 	s.bytes -= c.units()
+	m.editAccount(s.identity).used.Bytes -= c.units()
+	m.countNames(s, c.wants(), false)
 	s.further -= uint64(len(c.wants())) - 1
 	if !c.held() {
 		m.dequeue(s, c)

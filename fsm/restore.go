@@ -216,6 +216,7 @@ func (r *restoring) policy(policy *wire.Policy) (err error) {
 	if r.access().rights, err = rights.Compile(policy); err != nil {
 		return err
 	}
+	r.m.countBelow()
 	return r.ascend(11, recordKey{})
 }
 
@@ -236,6 +237,7 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 		waited:   body.Waited,
 	}
 	r.m.state.bytes += o.units()
+	r.m.editAccount(s.identity).used.Bytes += o.units()
 	r.m.editWindow(s).set(o)
 	return r.ascend(6, recordKey{a: body.SessionId, b: body.Seq})
 }

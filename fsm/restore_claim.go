@@ -69,6 +69,12 @@ func (r *restoring) count(c *claim) {
 	r.m.state.bytes += c.units() + c.revocationUnits()
 	if s, ok := r.m.sessions.get(c.session); ok && c.phase() != delayed {
 		s.bytes += c.units()
+		used := &r.m.editAccount(s.identity).used
+		used.Bytes += c.units()
+		used.Claims += uint64(len(c.wants()))
+		if c.upgrading() {
+			used.Claims++
+		}
 	}
 }
 

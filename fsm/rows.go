@@ -83,6 +83,11 @@ func newAccounts() editable[string, account, *account] {
 		func(name string, a *account) int { return strings.Compare(name, a.name) })
 }
 
+func newBelows() editable[string, below, *below] {
+	return newEditable[string, below](func(b *below) string { return b.prefix },
+		func(prefix string, b *below) int { return strings.Compare(prefix, b.prefix) })
+}
+
 func newNonces() table[string, nonce] {
 	return newTable(func(n nonce) string { return n.hash },
 		func(hash string, n nonce) int { return strings.Compare(hash, n.hash) })

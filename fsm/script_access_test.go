@@ -4,7 +4,10 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
+
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -41,10 +44,14 @@ func (s *script) accessCommand(a args) *wire.Command {
 
 // policy returns the policy of the bindings in a line, or nil if it has none. A binding is @IDENTITY=GRANT;GRANT, where
 // a grant is a role that every policy has, or VERB,VERB:PLACE. The place is a prefix if it ends with '/', otherwise one
-// lock, and the cluster if it is empty. "empty" stands for a policy without bindings.
+// lock, and the cluster if it is empty. "empty" stands for a policy without bindings. A quota is
+// %IDENTITY=KIND:LIMIT;KIND:LIMIT, with a prefix instead of the identity if it ends with '/'.
 func (s *script) policy(a args) *wire.Policy {
 	p := &wire.Policy{}
 	for _, key := range slices.Sorted(maps.Keys(a.pairs)) {
+		if of, ok := strings.CutPrefix(key, "%"); ok {
+			p.Quotas = append(p.Quotas, s.quota(of, a.pairs[key]))
+		}
 		identity, ok := strings.CutPrefix(key, "@")
 		if !ok {
 			continue
@@ -88,6 +95,32 @@ func (s *script) grant(role *wire.Role, verbs, place string) {
 	default:
 		role.Locks = append(role.Locks, &wire.LockRule{Name: place, Verbs: list})
 	}
+}
+
+func (s *script) quota(of, limits string) *wire.Quota {
+	q := &wire.Quota{Identity: of}
+	if strings.HasSuffix(of, "/") {
+		q.Identity, q.Prefix = "", of
+	}
+	for limit := range strings.SplitSeq(limits, ";") {
+		kind, number, _ := strings.Cut(limit, ":")
+		n, err := strconv.ParseUint(number, 10, 64)
+		f := q.ProtoReflect().Descriptor().Fields().ByName(protoreflect.Name(kind))
+		if err != nil || f == nil {
+			s.t.Fatalf("%q is no limit", limit)
+		}
+		q.ProtoReflect().Set(f, protoreflect.ValueOfUint64(n))
+	}
+	return q
+}
+
+// showQuotas prints what each identity and the locks below each prefix use.
+func (s *script) showQuotas() {
+	s.m.EachPrefix(func(claims uint64, q *wire.Quota) { s.print("below %s: %d claims of %d", q.Prefix, claims, q.Claims) })
+	s.m.EachAccount("", func(identity string, used Used, q *wire.Quota) bool {
+		s.print("%s: %d sessions, %d claims, %d bytes%s", identity, used.Sessions, used.Claims, used.Bytes, after(", quota of ", q.GetIdentity()))
+		return true
+	})
 }
 
 // tokens returns the tokens of a backup: tokens=SECRET/NAME,SECRET/NAME/ends.

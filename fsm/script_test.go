@@ -178,6 +178,9 @@ func (s *script) line(line string) {
 	case "access":
 		s.showAccess()
 		return
+	case "quotas":
+		s.showQuotas()
+		return
 	}
 	cmd := s.command(a)
 	cmd.Caller = callerOfLine(a)

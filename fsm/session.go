@@ -71,6 +71,9 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 	if open := m.sessions.len(); uint64(open) >= m.state.settings.MaxSessions {
 		return nil, answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_sessions: %d sessions are open", open))
 	}
+	if refusal := m.overQuota(m.caller.GetIdentity(), Used{Sessions: 1}); refusal != nil {
+		return nil, refusal
+	}
 	m.state.lastSession++
 	s := &session{
 		id:         m.state.lastSession,
@@ -278,6 +281,7 @@ func (m *Machine) dropSession(s *session, ended wire.Event_Type) *wire.Event {
 
 func (m *Machine) forgetSession(s *session) {
 	m.state.bytes -= s.units()
+	m.editAccount(s.identity).used.Bytes -= s.units()
 	m.nonces.delete(s.secretHash)
 	m.leave(s.identity)
 	m.sessions.delete(s.id)

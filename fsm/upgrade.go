@@ -1,6 +1,8 @@
 package fsm
 
 import (
+	"cmp"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -32,7 +34,7 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 	case op.WaitMs == 0 && !op.WaitForever:
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxReportedHolders)}
 	}
-	if refusal := m.fullSession(s, 1); refusal != nil {
+	if refusal := cmp.Or(m.fullSession(s, 1), m.claimsOverQuota(s, []*wire.LockRequest{{Name: l.name}})); refusal != nil {
 		return refusal
 	}
 	if refusal := m.short(s, extraUnits+upgradeUnits+outcomeUnits); refusal != nil {
@@ -60,6 +62,7 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 	l.vary().upgrader = c.id
 	s.waits++
 	m.state.waits++
+	m.countNames(s, c.one[:], true)
 	if !op.AllowDeadlock {
 		if cycle := m.closesCycle(s, c); cycle != nil {
 			m.forgetUpgrade(s, c, l)
@@ -81,6 +84,7 @@ func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 	l.vary().upgrader = 0
 	s.waits--
 	m.state.waits--
+	m.countNames(s, c.one[:], false)
 }
 
 // endUpgrade ends a hold's wait to become exclusive without a grant. The hold stays shared, and the lock

@@ -137,10 +137,45 @@ func (w *walker) policy() *wire.Policy {
 	if w.one(2) {
 		bind([]string{"*", "a*", "*n", "cn:*"}[w.roll(4)], []string{"user", "reader", "r0"}[w.roll(3)])
 	}
+	for w.one(4) && len(p.Quotas) < 4 {
+		w.bound(p)
+	}
 	if w.one(25) {
 		w.spoilPolicy(p)
 	}
 	return p
+}
+
+// bound adds a quota to a policy, for an identity, a pattern or a prefix that has none yet.
+func (w *walker) bound(p *wire.Policy) {
+	q := &wire.Quota{Identity: []string{"ann", "ben", "*", "b*", "cn:*"}[w.roll(5)]}
+	if w.one(3) {
+		q = &wire.Quota{Prefix: []string{"/", "b/"}[w.roll(2)], Claims: uint64(2 + w.roll(6))}
+	}
+	if slices.ContainsFunc(p.Quotas, func(o *wire.Quota) bool { return o.Identity == q.Identity && o.Prefix == q.Prefix }) {
+		return
+	}
+	if q.Prefix == "" {
+		q.Sessions, q.Claims, q.Bytes = uint64(w.roll(4)), uint64(w.roll(6)), uint64(w.roll(2)*w.roll(2)*(3_000+w.roll(10_000)))
+		q.Watches = uint64(w.roll(2))
+		q.Connections = 1 - min(1, q.Sessions+q.Claims+q.Bytes+q.Watches)
+	}
+	p.Quotas = append(p.Quotas, q)
+}
+
+// spoilQuota adds an invalid quota to a policy.
+func (w *walker) spoilQuota(p *wire.Policy) {
+	for _, bad := range [][]*wire.Quota{
+		{{Identity: "dan"}},
+		{{Claims: 1}},
+		{{Identity: "dan", Prefix: "b/", Claims: 1}},
+		{{Prefix: "b", Claims: 1}},
+		{{Prefix: "b/", Claims: 1, Sessions: 1}},
+		{{Prefix: "b/", Watches: 1}},
+		{{Identity: "dan", Claims: 1}, {Identity: "dan", Bytes: 1}},
+	}[w.roll(7)] {
+		p.Quotas = append(p.Quotas, bad)
+	}
 }
 
 func (w *walker) lockRule() *wire.LockRule {
@@ -158,6 +193,10 @@ func (w *walker) lockRule() *wire.LockRule {
 // spoilPolicy makes a policy invalid.
 func (w *walker) spoilPolicy(p *wire.Policy) {
 	role := p.Roles[0]
+	if w.one(3) {
+		w.spoilQuota(p)
+		return
+	}
 	switch w.roll(10) {
 	case 0:
 		role.Name = "R"
@@ -308,6 +347,11 @@ func denies(fit func(h *happening, e *wire.Event) bool) func(*happening) bool {
 	}
 }
 
+// quotaRefuses returns a rare step: a request is refused with a message that begins so.
+func quotaRefuses(message string) func(*happening) bool {
+	return func(h *happening) bool { return strings.HasPrefix(h.p.d.Heard.GetMessage(), message) }
+}
+
 // lacks reports whether the identity of a claim has no right to one of its locks.
 func lacks(d *model.Model, c *model.Claim) bool {
 	s := d.Session(c.Session)
@@ -356,6 +400,10 @@ var guardedSteps = []rareStep{
 	{"a restore takes over a policy", 2, func(h *happening) bool {
 		return h.cmd.GetRestoreBackup() != nil && h.answer.Status == wire.Status_OK && h.p.d.PolicyRevision == h.p.d.Revision
 	}},
+	{"a session refused by a quota", 5, quotaRefuses("quota sessions of")},
+	{"a claim refused by a quota", 5, quotaRefuses("quota claims of")},
+	{"units refused by a quota", 5, quotaRefuses("quota bytes of")},
+	{"a claim refused by the quota of a prefix", 4, quotaRefuses("quota claims below")},
 	{"a restore keeps the policy", 2, func(h *happening) bool {
 		op := h.cmd.GetRestoreBackup()
 		return op.GetPolicy() != nil && h.answer.Status == wire.Status_OK && h.p.d.PolicyRevision != h.p.d.Revision

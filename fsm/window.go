@@ -64,6 +64,9 @@ func (m *Machine) rememberWithin(s *session, cmd *wire.Command, result *wire.Res
 		if refusal != nil && givesUp(cmd) {
 			return result
 		}
+		if refusal == nil && !givesUp(cmd) {
+			refusal = m.bytesOverQuota(s, o.units())
+		}
 		if refusal != nil {
 			return refusal
 		}
@@ -212,9 +215,10 @@ func (m *Machine) outcomeOf(seq, digest uint64, r *wire.Result) outcome {
 // keep remembers an outcome. It replaces an older one of the same request.
 func (m *Machine) keep(s *session, o outcome) {
 	w := m.editWindow(s)
-	m.state.bytes -= w.bytes
+	before := w.bytes
 	m.outcomes.put(w, o)
-	m.state.bytes += w.bytes
+	m.state.bytes += w.bytes - before
+	m.editAccount(s.identity).used.Bytes += w.bytes - before
 }
 
 // conclude replaces the outcome of a request that waited: a claim's acquire, or its upgrade.
@@ -235,8 +239,13 @@ func (m *Machine) conclude(s *session, c *claim, seq uint64, status wire.Status_
 // below it that were answered immediately; none of those is left below the old mark. Requests that waited
 // are acknowledged one by one.
 func (m *Machine) acknowledge(s *session, below uint64, acked []uint64) {
-	m.state.bytes -= s.units()
-	defer func() { m.state.bytes += s.units() }()
+	before := s.units()
+	defer func() {
+		if freed := before - s.units(); freed > 0 {
+			m.state.bytes -= freed
+			m.editAccount(s.identity).used.Bytes -= freed
+		}
+	}()
 	if below > s.ackedBelow {
 		if len(s.remembered()) > 0 {
 			m.outcomes.deleteImmediate(m.editWindow(s), s.ackedBelow, below)

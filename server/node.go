@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/rpc"
 )
@@ -42,6 +43,8 @@ type Node struct {
 
 	queues   *fairqueue.Queues
 	buffers  *budget.Budget
+	quotas   *quota.Node
+	monitor  func()         // stops the monitor of the quotas
 	health   *health.Server // nil if it is off
 	healthAt string         // the address it listens on
 	stopping atomic.Bool
@@ -102,6 +105,9 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	if err := n.buffers.Register(n.cfg.Registry); err != nil {
 		return err
 	}
+	if err := n.startQuotas(); err != nil {
+		return err
+	}
 	if err := n.startRPC(ports.client); err != nil {
 		return err
 	}
@@ -113,6 +119,23 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 		return nil
 	}
 	return n.startHTTP(ports.http)
+}
+
+// startQuotas begins to count what identities use, and to warn of quotas that are nearly used up.
+func (n *Node) startQuotas() error {
+	n.quotas = quota.New(n.replica)
+	monitor, err := quota.NewMonitor(n.quotas, n.replica, n.log.Named("quota"), n.cfg.Registry)
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() { monitor.Run(ctx) })
+	n.monitor = func() {
+		cancel()
+		running.Wait()
+	}
+	return nil
 }
 
 func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
@@ -188,6 +211,7 @@ func (n *Node) startRPC(l net.Listener) error {
 		CertifiedCluster: n.certified,
 		Queues:           n.queues,
 		Buffers:          n.buffers,
+		Quotas:           n.quotas,
 		Limits:           n.cfg.Limits,
 		Denials:          n.audit.Deny,
 		Logger:           n.log.Named("rpc"),
@@ -217,6 +241,7 @@ func (n *Node) startHTTP(l net.Listener) error {
 		Registry:         n.cfg.Registry,
 		Queues:           n.queues,
 		Buffers:          n.buffers,
+		Quotas:           n.quotas,
 		Limits:           n.cfg.HTTPLimits,
 	}
 	server, err := httpapi.New(cfg)
@@ -320,6 +345,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.health != nil {
 		n.health.Close()
+	}
+	if n.monitor != nil {
+		n.monitor()
 	}
 	if n.replica != nil {
 		errs = append(errs, n.replica.Close(ctx))

@@ -43,6 +43,19 @@ func (v Verb) String() string { return wire.Verb(v).String() }
 type Policy struct {
 	Roles    []Role
 	Bindings []Binding
+	Quotas   []Quota
+}
+
+// Quota bounds what one identity, or each that matches a pattern, may use, or the claims below a prefix. 0 means no limit.
+type Quota struct {
+	// Identity may be a pattern, in which '*' stands for any characters.
+	Identity string
+	// Prefix ends with '/', instead of Identity. It allows only Claims.
+	Prefix string
+	// Sessions, Claims (lock names in holds and waits) and Bytes (units of the replicated state) are those of the
+	// cluster; Watches, Connections and RequestsPerSecond are counted by each node.
+	Sessions, Claims, Bytes                 uint64
+	Watches, Connections, RequestsPerSecond uint64
 }
 
 // Role is a set of rights.
@@ -197,6 +210,12 @@ func (p *Policy) encode() *wire.Policy {
 			role.Locks = append(role.Locks, &wire.LockRule{Prefix: l.Prefix, Name: l.Name, Verbs: verbs(l.Verbs)})
 		}
 		out.Roles = append(out.Roles, role)
+	}
+	for _, q := range p.Quotas {
+		out.Quotas = append(out.Quotas, &wire.Quota{
+			Identity: q.Identity, Prefix: q.Prefix, Sessions: q.Sessions, Claims: q.Claims, Bytes: q.Bytes,
+			Watches: q.Watches, Connections: q.Connections, RequestsPerSecond: q.RequestsPerSecond,
+		})
 	}
 	for _, b := range p.Bindings {
 		out.Bindings = append(out.Bindings, &wire.Binding{Identity: b.Identity, Roles: b.Roles})

@@ -70,7 +70,7 @@ func TestPolicyFilesThatAreWrong(t *testing.T) {
 		"# nothing\n":                 "no roles and no bindings",
 		"roles: []\n":                 "no roles and no bindings",
 		"rols:\n":                     "line 1: unknown key rols",
-		"\ntext\n":                    "line 2: a policy has the keys roles and bindings",
+		"\ntext\n":                    "line 2: a policy has the keys roles, bindings and quotas",
 		"roles: 7\n":                  "line 1: !!int `7` is not what belongs here",
 		"a: [\n":                      "line 1: did not find expected node content",
 		"--- {}\n---\n":               "no roles and no bindings",

@@ -28,7 +28,7 @@ func verbs(std console, dial dialer) []*cli.Command {
 		under("Look", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
 			sessionsVerb(dial), deadlocksVerb(dial), statusVerb(dial), auditVerb(dial)),
 		under("Set right", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
-		under("Say who may do what", whoamiVerb(dial), policyVerb(dial), tokenVerb(dial)),
+		under("Say who may do what", whoamiVerb(dial), quotaVerb(dial), policyVerb(dial), tokenVerb(dial)),
 		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(), contextVerb(), benchVerb(std, dial)),
 		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
 	)

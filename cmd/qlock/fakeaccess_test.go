@@ -13,6 +13,7 @@ import (
 // fakeAccess are the answers of a fake service about who may do what.
 type fakeAccess struct {
 	whoAmI func(*wire.WhoAmIRequest) (*wire.WhoAmIResponse, error)
+	quota  func(*wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
 	policy func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error)
 	test   func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error)
 	tokens func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error)
@@ -25,6 +26,7 @@ type fakeAccess struct {
 func failingAccess(err error) fakeAccess {
 	return fakeAccess{
 		whoAmI: func(*wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) { return nil, err },
+		quota:  func(*wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) { return nil, err },
 		policy: func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) { return nil, err },
 		test:   func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error) { return nil, err },
 		tokens: func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error) { return nil, err },
@@ -49,6 +51,10 @@ func examplePolicy() *wire.Policy {
 			{Identity: "ci-*", Roles: []string{"deploy", "reader"}},
 			{Identity: "bob", Roles: []string{"auditor"}},
 		},
+		Quotas: []*wire.Quota{
+			{Identity: "ci-*", Sessions: 100, Claims: 1_000, Bytes: 1 << 20, Watches: 4, Connections: 20, RequestsPerSecond: 500},
+			{Prefix: "orders/", Claims: 5_000},
+		},
 	}
 }
 
@@ -56,6 +62,16 @@ func examplePolicy() *wire.Policy {
 func answeringAccess() fakeAccess {
 	token := &wire.TokenInfo{Id: "3f9c0a71b2d4", Name: "ci", CreatedBy: "alice", CreatedUnixMs: 1_700_000_000_000, EndsUnixMs: 1_700_086_400_000}
 	return fakeAccess{
+		quota: func(req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
+			if req.GetPageToken() == "" && req.GetAll() {
+				return &wire.GetQuotaResponse{NextPageToken: "next", Revision: 7, Quotas: []*wire.QuotaStatus{
+					{Prefix: "jobs/", Quota: "jobs/", Uses: []*wire.QuotaUse{{Kind: wire.QuotaUse_CLAIMS, Used: 90, Limit: 100}}},
+				}}, nil
+			}
+			return &wire.GetQuotaResponse{Revision: 7, Quotas: []*wire.QuotaStatus{{Identity: "team-a", Quota: "team-*", Uses: []*wire.QuotaUse{
+				{Kind: wire.QuotaUse_SESSIONS, Used: 3}, {Kind: wire.QuotaUse_CLAIMS, Used: 80, Limit: 100}, {Kind: wire.QuotaUse_REQUESTS_PER_SECOND, Used: 50, Limit: 50},
+			}}}}, nil
+		},
 		whoAmI: always[*wire.WhoAmIRequest](&wire.WhoAmIResponse{
 			Caller: &wire.Caller{Identity: "alice", Credential: "certificate 5f01", Address: "10.0.0.9:40112"}, Roles: []string{"admin", "reader"}, HasPolicy: true,
 		}),
@@ -76,6 +92,14 @@ func answeringAccess() fakeAccess {
 
 func (f *fakeService) WhoAmI(ctx context.Context, req *wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) {
 	return answer(ctx, f, f.access.whoAmI, req)
+}
+
+func (f *fakeService) GetQuota(ctx context.Context, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
+	return answer(ctx, f, f.access.quota, req)
+}
+
+func (h hostileService) GetQuota(ctx context.Context, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
+	return replaceTexts(h.fakeService.GetQuota(ctx, req))
 }
 
 func (f *fakeService) GetPolicy(ctx context.Context, req *wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) {

@@ -24,6 +24,18 @@ const maxPolicyFile = 4 << 20
 type policyForm struct {
 	Roles    []roleForm    `yaml:"roles,omitempty"`
 	Bindings []bindingForm `yaml:"bindings,omitempty"`
+	Quotas   []quotaForm   `yaml:"quotas,omitempty"`
+}
+
+type quotaForm struct {
+	Identity          textForm `yaml:"identity,omitempty"`
+	Prefix            textForm `yaml:"prefix,omitempty"`
+	Sessions          uint64   `yaml:"sessions,omitempty"`
+	Claims            uint64   `yaml:"claims,omitempty"`
+	Bytes             uint64   `yaml:"bytes,omitempty"`
+	Watches           uint64   `yaml:"watches,omitempty"`
+	Connections       uint64   `yaml:"connections,omitempty"`
+	RequestsPerSecond uint64   `yaml:"requests_per_second,omitempty"`
 }
 
 type roleForm struct {
@@ -140,7 +152,7 @@ func parsePolicy(content []byte) (*wire.Policy, error) {
 		return nil, plainYAMLError(err)
 	}
 	if document.Kind != 0 && document.Content[0].Kind != yaml.MappingNode {
-		return nil, fmt.Errorf("line %d: a policy has the keys roles and bindings", document.Content[0].Line)
+		return nil, fmt.Errorf("line %d: a policy has the keys roles, bindings and quotas", document.Content[0].Line)
 	}
 	decoder := yaml.NewDecoder(bytes.NewReader(content))
 	decoder.KnownFields(true)
@@ -175,15 +187,19 @@ func plainYAMLError(err error) error {
 	return errors.New(strings.ReplaceAll(said, "\n  ", "; "))
 }
 
-// located adds the line of the first role or binding that is not valid to an error.
+// located adds the line of the first role, binding or quota that is not valid to an error.
 func located(policy *wire.Policy, document *yaml.Node, err error) error {
-	fails := func(roles, bindings int) bool {
-		_, err := rights.Compile(&wire.Policy{Roles: policy.GetRoles()[:roles], Bindings: policy.GetBindings()[:bindings]})
+	fails := func(roles, bindings, quotas int) bool {
+		_, err := rights.Compile(&wire.Policy{Roles: policy.GetRoles()[:roles], Bindings: policy.GetBindings()[:bindings], Quotas: policy.GetQuotas()[:quotas]})
 		return err != nil
 	}
-	key, at := "roles", sort.Search(len(policy.GetRoles()), func(i int) bool { return fails(i+1, 0) })
-	if at == len(policy.GetRoles()) {
-		key, at = "bindings", sort.Search(len(policy.GetBindings()), func(i int) bool { return fails(len(policy.GetRoles()), i+1) })
+	roles, bindings := len(policy.GetRoles()), len(policy.GetBindings())
+	key, at := "roles", sort.Search(roles, func(i int) bool { return fails(i+1, 0, 0) })
+	if at == roles {
+		key, at = "bindings", sort.Search(bindings, func(i int) bool { return fails(roles, i+1, 0) })
+	}
+	if key == "bindings" && at == bindings {
+		key, at = "quotas", sort.Search(len(policy.GetQuotas()), func(i int) bool { return fails(roles, bindings, i+1) })
 	}
 	if node := entry(document, key, at); node != nil {
 		return fmt.Errorf("line %d: %w", node.Line, err)
@@ -226,6 +242,12 @@ func (f policyForm) policy() *wire.Policy {
 		}
 		policy.Bindings = append(policy.Bindings, binding)
 	}
+	for _, q := range f.Quotas {
+		policy.Quotas = append(policy.Quotas, &wire.Quota{
+			Identity: string(q.Identity), Prefix: string(q.Prefix), Sessions: q.Sessions, Claims: q.Claims, Bytes: q.Bytes,
+			Watches: q.Watches, Connections: q.Connections, RequestsPerSecond: q.RequestsPerSecond,
+		})
+	}
 	return policy
 }
 
@@ -251,6 +273,12 @@ func formOf(policy *wire.Policy) (f policyForm) {
 			binding.Roles = append(binding.Roles, textForm(role))
 		}
 		f.Bindings = append(f.Bindings, binding)
+	}
+	for _, q := range policy.GetQuotas() {
+		f.Quotas = append(f.Quotas, quotaForm{
+			Identity: textForm(q.GetIdentity()), Prefix: textForm(q.GetPrefix()), Sessions: q.GetSessions(), Claims: q.GetClaims(), Bytes: q.GetBytes(),
+			Watches: q.GetWatches(), Connections: q.GetConnections(), RequestsPerSecond: q.GetRequestsPerSecond(),
+		})
 	}
 	return f
 }

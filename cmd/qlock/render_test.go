@@ -197,6 +197,8 @@ var shown = map[string]string{
 	"cluster-transfer": "cluster transfer --reason update",
 	"cluster-alarms":   "cluster acknowledge --reason seen --operator me",
 	"whoami":           "whoami",
+	"quota":            "quota",
+	"quotas":           "quota --all",
 	"policy":           "policy show",
 	"policy-diff":      "policy diff testdata/new-policy.yaml",
 	"policy-dry":       "policy apply testdata/new-policy.yaml --dry-run",

@@ -32,6 +32,7 @@ type service interface {
 	GetPolicy(context.Context, *wire.GetPolicyRequest) (*wire.GetPolicyResponse, error)
 	TestPolicy(context.Context, *wire.TestPolicyRequest) (*wire.TestPolicyResponse, error)
 	ListTokens(context.Context, *wire.ListTokensRequest) (*wire.ListTokensResponse, error)
+	GetQuota(context.Context, *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
 	// Watch starts where the options say. Errors are returned by Next.
 	Watch(client.WatchOptions) watcher
 	// WatchAudit starts now.

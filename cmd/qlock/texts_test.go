@@ -38,6 +38,7 @@ var badTexts = map[string][]string{
 	"cluster remove":      {"cluster remove BAD"},
 	"cluster transfer":    {"cluster transfer BAD"},
 	"cluster acknowledge": {"cluster acknowledge --reason BAD", "cluster acknowledge --reason r --operator BAD"},
+	"quota":               {"quota BAD"},
 	"bench pairs":         {"bench pairs --prefix BAD"},
 }
 

@@ -69,6 +69,7 @@ type Policy struct {
 	// exact are the roles bound to identities, patterns those bound to patterns.
 	exact    map[string][]string
 	patterns []*wire.Binding
+	quotas   quotas
 	// grants are those of the sets of roles that were asked for, by the roles' names.
 	grants sync.Map
 }
@@ -99,6 +100,10 @@ func Compile(p *wire.Policy) (*Policy, error) {
 		if err := c.addBinding(binding); err != nil {
 			return nil, err
 		}
+	}
+	var err error
+	if c.quotas, err = compileQuotas(p.GetQuotas()); err != nil {
+		return nil, err
 	}
 	return c, nil
 }
@@ -143,12 +148,16 @@ func checkRule(rule *wire.LockRule) error {
 	if rule.Name != "" {
 		return wire.ValidName(rule.Name)
 	}
-	if rule.Prefix == All {
+	return checkPrefix(rule.Prefix)
+}
+
+func checkPrefix(prefix string) error {
+	if prefix == All {
 		return nil
 	}
-	below, slash := strings.CutSuffix(rule.Prefix, "/")
+	below, slash := strings.CutSuffix(prefix, "/")
 	if !slash {
-		return fmt.Errorf("prefix %.80q must end with '/': it covers the locks whose names begin with it; give a name for one lock", rule.Prefix)
+		return fmt.Errorf("prefix %.80q must end with '/': it covers the locks whose names begin with it; give a name for one lock", prefix)
 	}
 	return wire.ValidName(below)
 }

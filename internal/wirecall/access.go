@@ -12,6 +12,12 @@ func (c Calls) WhoAmI(ctx context.Context, req *wire.WhoAmIRequest) (*wire.WhoAm
 	return resp.GetWhoAmI(), err
 }
 
+// GetQuota returns how much of its quotas an identity uses.
+func (c Calls) GetQuota(ctx context.Context, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
+	resp, err := Do(ctx, c.client, reading(req.GetStale()), &wire.Request{Body: &wire.Request_GetQuota{GetQuota: req}})
+	return resp.GetGetQuota(), err
+}
+
 // GetPolicy returns the policy.
 func (c Calls) GetPolicy(ctx context.Context, req *wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) {
 	resp, err := Do(ctx, c.client, reading(req.GetStale()), &wire.Request{Body: &wire.Request_GetPolicy{GetPolicy: req}})

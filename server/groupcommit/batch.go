@@ -23,6 +23,8 @@ type Item struct {
 	Work int
 	// Level is the feature level that the entry needs, if it is above the replicated level.
 	Level uint32
+	// Identity is the identity of the sender: see Proposal.
+	Identity string
 	// connection distinguishes the senders of commands without a session: see Proposal.
 	connection any
 	size       int

@@ -228,7 +228,7 @@ func TestWhatJustFits(t *testing.T) {
 		"to the last byte": {MaxEntryBytes - 3_000*each, 1, 3_001, 0},
 		"a byte more":      {MaxEntryBytes - 3_000*each + 1, 1, MaxEntryWork/2 + 1, 3_000 - MaxEntryWork/2},
 		"to the last unit": {each, MaxEntryWork - 3_000, 3_001, 0},
-		"a unit more":      {each, MaxEntryWork - 3_000 + 1, MaxEntryWork/2 + 1, 3_000 - MaxEntryWork/2},
+		"a unit more":      {each, MaxEntryWork - 3_000 + 1, 3_000, 1}, // the small part is not divided
 	} {
 		p := queueing()
 		for range 3_000 {

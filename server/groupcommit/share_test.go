@@ -228,10 +228,7 @@ func TestFairShare(t *testing.T) {
 		{[]int{4, 3, 2, 1}, 8, 2},
 		{[]int{9, 2}, 5, 3}, // a sender that needs less than its share leaves the rest to the others
 	} {
-		costs := map[sender]int{}
-		for i, cost := range test.costs {
-			costs[sender{session: uint64(i) + 1}] = cost
-		}
+		costs := slices.Clone(test.costs)
 		if got := fairShare(costs, test.total); got != test.want {
 			t.Errorf("%v of %d: %d, want %d", test.costs, test.total, got, test.want)
 		}
@@ -323,7 +320,7 @@ func TestRoomInAFullQueue(t *testing.T) {
 		for range c.queued {
 			p.enqueue(Item{Command: acquireOf(1, 1, 1), size: 20, Work: 2, growth: 3})
 		}
-		refusals := p.makeRoom(nil)
+		refusals := p.makeRoom(nil, "")
 		if len(p.normal) != c.kept || len(refusals) != c.queued-c.kept || p.shed != c.shed {
 			t.Errorf("%s: %d are kept, %d refused, and it is tried again: %v", name, len(p.normal), len(refusals), !p.shed)
 		}
@@ -335,7 +332,7 @@ func TestRoomInAFullQueue(t *testing.T) {
 				t.Fatalf("%s: the queue holds on to what it refused", name)
 			}
 		}
-		if p.shed = true; len(p.makeRoom(nil)) != 0 {
+		if p.shed = true; len(p.makeRoom(nil, "")) != 0 {
 			t.Errorf("%s: tried again", name)
 		}
 	}
@@ -357,7 +354,7 @@ func TestFullQueueKeepsOrder(t *testing.T) {
 	for range maxBacklog/MaxEntryBytes - share {
 		queue(2, MaxEntryBytes)
 	}
-	p.makeRoom(nil)
+	p.makeRoom(nil, "")
 	var kept [3]int
 	for _, it := range p.normal {
 		if kept[it.Command.GetSessionId()]++; it.Command.GetSessionId() == 1 && it.Command.GetSeq() != uint64(kept[1]) {
@@ -376,7 +373,7 @@ func TestFirstCommandsAreKept(t *testing.T) {
 	for id := range uint64(maxBacklog / MaxEntryBytes) {
 		p.enqueue(Item{Command: acquireOf(id+1, 1, 1), size: MaxEntryBytes})
 	}
-	if refusals := p.makeRoom(nil); len(refusals) != 0 || !p.shed {
+	if refusals := p.makeRoom(nil, ""); len(refusals) != 0 || !p.shed {
 		t.Errorf("%d commands are refused", len(refusals))
 	}
 }

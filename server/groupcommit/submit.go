@@ -13,6 +13,9 @@ type Proposal struct {
 	Command *wire.Command
 	// Size is an upper bound on the encoded size of the command, in bytes.
 	Size int
+	// Identity is the verified identity of the sender, empty if there is none. The queue is shared fairly among
+	// identities first, and then among the senders of each.
+	Identity string
 	// Connection distinguishes the senders of commands without a session, so that none of them takes the
 	// others' share of the queue. It must be comparable. It may be nil if there is nothing to distinguish.
 	Connection any
@@ -26,7 +29,7 @@ type Proposal struct {
 	Work int
 	// Growth is the number of units that the command may add to the state: see fsm.GrowthUnits.
 	Growth uint64
-	// Exhausted is set if the session was refused something because a budget was used up.
+	// Exhausted is set if the session or its identity was refused something because a budget was used up.
 	Exhausted bool
 }
 
@@ -71,7 +74,7 @@ func (p *Proposer) Submit(all []Proposal, faults []*wire.Result, refusals []Refu
 	defer p.mu.Unlock()
 	for i, one := range all {
 		it := Item{
-			Command: one.Command, connection: one.Connection, size: one.Size + itemOverhead,
+			Command: one.Command, Identity: one.Identity, connection: one.Connection, size: one.Size + itemOverhead,
 			Work: one.Work, growth: one.Growth, Done: one.Done,
 		}
 		no := p.closed()
@@ -82,7 +85,7 @@ func (p *Proposer) Submit(all []Proposal, faults []*wire.Result, refusals []Refu
 			no = status.Result(wire.Status_RESOURCE_EXHAUSTED, "the request is larger than a log entry may be (256 KiB)")
 		}
 		if no == nil && p.backlog+it.cost() > maxBacklog {
-			if refusals = p.makeRoom(refusals); p.backlog+it.cost() > maxBacklog {
+			if refusals = p.makeRoom(refusals, it.Identity); p.backlog+it.cost() > maxBacklog {
 				no = queueFull()
 			}
 		}

@@ -34,7 +34,12 @@ func (s *Server) propose(ctx context.Context, cmd *wire.Command) *wire.Result {
 	if cmd.GetSessionId() == 0 && cmd.GetCaller() == nil {
 		cmd.Caller = identity.FromContext(ctx)
 	}
-	return s.call(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(listener.Of(ctx), cmd, done) })
+	return s.call(ctx, func(done func(*wire.Result)) { s.replica.ProposeFrom(sender(ctx), cmd, done) })
+}
+
+// sender returns where a request comes from.
+func sender(ctx context.Context) identity.Sender {
+	return identity.Sender{Identity: identity.FromContext(ctx).GetIdentity(), Connection: listener.Of(ctx)}
 }
 
 // awaitRead returns when a read may look at the applied state, its connection has its turn, and memory for an
@@ -70,7 +75,7 @@ func (s *Server) turn(ctx context.Context, queue *fairqueue.Queue, bytes int) er
 
 // enter waits for the turn of the caller's connection, which lasts until leave is called.
 func (s *Server) enter(ctx context.Context, queue *fairqueue.Queue) (leave func(), err error) {
-	leave, err = queue.Enter(ctx, listener.Of(ctx))
+	leave, err = queue.Enter(ctx, sender(ctx))
 	switch {
 	case errors.Is(err, fairqueue.ErrFull):
 		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operator requests of this connection are waiting: wait for their responses")

@@ -16,8 +16,10 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -37,9 +39,9 @@ const (
 // Replica is the part of the node that the port uses. All methods are safe for concurrent use. Callbacks must
 // not block.
 type Replica interface {
-	// ProposeFrom proposes a command that arrived over a connection and calls done exactly once. NOT_LEADER
+	// ProposeFrom proposes a command that came from a sender and calls done exactly once. NOT_LEADER
 	// and UNAVAILABLE mean not executed; UNCERTAIN means unknown.
-	ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result))
+	ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result))
 	// Prove calls done with OK once an entry proposed after the call is applied on this node.
 	Prove(done func(*wire.Result))
 	// Heartbeat calls done with OK once leadership is verified by a proof newer than the call.
@@ -112,6 +114,8 @@ type Config struct {
 	Registry *prometheus.Registry
 	// Queues are the node's queues for reads, snapshots and operator requests; if nil, New creates its own.
 	Queues *fairqueue.Queues
+	// Quotas counts what identities use of the node; nil counts nothing.
+	Quotas *quota.Node
 	// Buffers is the node's budget for transient data held for clients; nil means unbounded.
 	Buffers *budget.Budget
 	// Limits bounds what callers can make the node hold.

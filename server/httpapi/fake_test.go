@@ -206,12 +206,12 @@ func (f *fake) leads() bool {
 	return f.cluster.leader == f.id
 }
 
-func (f *fake) ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result)) {
+func (f *fake) ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
 	f.cluster.mu.Lock()
 	came := f.cluster.came
 	f.cluster.mu.Unlock()
 	if came != nil {
-		came(connection.(*listener.Conn))
+		came(from.Connection.(*listener.Conn))
 	}
 	if !f.leads() {
 		done(&wire.Result{Status: wire.Status_NOT_LEADER})

@@ -54,7 +54,11 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 			s.refuse(a, r, err)
 			return
 		}
-		ctx, end := s.callers.Begin(r, caller)
+		ctx, end, refused := s.callers.Begin(r, caller)
+		if refused != nil {
+			s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
+			return
+		}
 		defer end()
 		r = r.WithContext(ctx)
 	}

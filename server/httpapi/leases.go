@@ -7,7 +7,6 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/lease"
@@ -45,7 +44,7 @@ func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(s.life, stop)()
-	res, err := lease.Acquire(ctx, s.replica, listener.Of(ctx), open)
+	res, err := lease.Acquire(ctx, s.replica, sender(ctx), open)
 	if err != nil && s.isClosing() {
 		return nil, errUncertain // its place is kept: the next leader goes on with it
 	}

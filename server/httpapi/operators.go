@@ -148,6 +148,18 @@ func (s accessService) ListTokens(ctx context.Context, req *connect.Request[wire
 	return connect.NewResponse(s.reader.As(access.Of(ctx)).ListTokens()), nil
 }
 
+// GetQuota returns how much of its quotas an identity uses, or all.
+func (s accessService) GetQuota(ctx context.Context, req *connect.Request[wire.GetQuotaRequest]) (*connect.Response[wire.GetQuotaResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.As(access.Of(ctx)).GetQuota(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
 // RevokeToken withdraws a token.
 func (s accessService) RevokeToken(ctx context.Context, req *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error) {
 	return s.changeAccess(ctx, req.Msg, false)

@@ -8,6 +8,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/internal/lease"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -98,7 +99,7 @@ func (s *Server) cancelAbandoned(key pending.Key) {
 	if res := s.latest(key); res != nil && res.GetDigest() != key.Digest {
 		return // the number or the secret belongs to another request, so this one was refused
 	}
-	ctx, stop := context.WithTimeout(context.Background(), cancelTimeout)
+	ctx, stop := context.WithTimeout(identity.NewContext(context.Background(), &wire.Caller{Identity: key.Identity}), cancelTimeout)
 	defer stop()
 	log := s.log.With("session", key.Session, "seq", key.Seq)
 	var res *wire.Result

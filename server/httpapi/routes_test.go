@@ -90,6 +90,7 @@ var probes = map[string]probe{
 	"AccessService/SetPolicy":   {body: `"reason":"r"`, repeats: onceOnly, first: "SetPolicy", good: operated},
 	"AccessService/TestPolicy":  {body: `"identity":"ann","verb":"AUDIT"`, repeats: changesNothing, first: "Prove"},
 	"AccessService/CreateToken": {body: `"name":"ann","authToken":"ql_AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA","reason":"r"`, first: "CreateToken"},
+	"AccessService/GetQuota":    {repeats: changesNothing, first: "Prove"},
 	"AccessService/ListTokens":  {repeats: changesNothing, first: "Prove"},
 	"AccessService/RevokeToken": {body: `"tokenId":"012345678901","reason":"r"`, repeats: onceOnly, first: "RevokeToken", good: operated},
 }

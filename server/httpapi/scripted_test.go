@@ -9,6 +9,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -96,8 +97,8 @@ func opOf(cmd *wire.Command) string {
 	return string(field.Message().Name())
 }
 
-func (n *scripted) ProposeFrom(conn any, cmd *wire.Command, done func(*wire.Result)) {
-	n.park(&step{kind: opOf(cmd), cmd: cmd, conn: conn, done: done})
+func (n *scripted) ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
+	n.park(&step{kind: opOf(cmd), cmd: cmd, conn: from.Connection, done: done})
 }
 
 func (n *scripted) Prove(done func(*wire.Result)) { n.park(&step{kind: "Prove", done: done}) }

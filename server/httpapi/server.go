@@ -74,7 +74,7 @@ func New(cfg Config) (*Server, error) {
 		cfg:     cfg,
 		log:     cfg.Logger,
 		replica: cfg.Replica,
-		reader:  read.New(cfg.Replica, maxAnswerBytes),
+		reader:  read.New(cfg.Replica, maxAnswerBytes, cfg.Quotas),
 		metrics: response.NewMetrics(cfg.Registry),
 		errors:  connect.NewErrorWriter(),
 	}
@@ -139,7 +139,7 @@ func (s *Server) secure() error {
 }
 
 func (s *Server) newCallers() *callers.Callers {
-	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials}
+	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials, Quotas: s.cfg.Quotas}
 	if s.certificates != nil {
 		cfg.Verify = s.certificates.Verify
 	}

@@ -13,7 +13,6 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
-	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -29,7 +28,7 @@ var errNoLeader = errors.New("this node knows no leader, and may miss events")
 // applies every event, so the watch survives a change of leader. It ends with a final message, or with an
 // error if none was sent.
 func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*wire.WatchResponse) error) error {
-	leave, err := s.enterWatch(ctx)
+	leave, err := callers.BeginWatch(ctx, s.cfg.Limits.MaxWatchesPerConnection)
 	if err != nil {
 		return err
 	}
@@ -114,15 +113,6 @@ func watchContextError(err error, last *wire.WatchResponse) error {
 		return connect.NewError(connect.CodeDeadlineExceeded, fmt.Errorf("the request's deadline passed; resume the watch after revision %d", last.GetRevision()))
 	}
 	return connect.NewError(connect.CodeCanceled, err)
-}
-
-// enterWatch takes a place among the watches of the caller's connection.
-func (s *Server) enterWatch(ctx context.Context) (leave func(), err error) {
-	conn, most := listener.Of(ctx), s.cfg.Limits.MaxWatchesPerConnection
-	if !conn.BeginWatch(most) {
-		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
-	}
-	return conn.EndWatch, nil
 }
 
 // snapshot sends the state in pieces. A stale snapshot is this node's own state and is described first.

@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/server/internal/notify"
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -22,7 +23,9 @@ type prompt struct {
 	flushed func()
 }
 
-func (p *prompt) ProposeFrom(_ any, _ *wire.Command, done func(*wire.Result)) { done(&p.answer) }
+func (p *prompt) ProposeFrom(_ identity.Sender, _ *wire.Command, done func(*wire.Result)) {
+	done(&p.answer)
+}
 func (p *prompt) ProposeAll(all []command.Proposal) {
 	for _, one := range all {
 		one.Done(&p.answer)

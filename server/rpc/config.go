@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/server/internal/notify"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
@@ -73,6 +74,8 @@ type Config struct {
 	Tunnels Tunnels
 	// Queues are the node's queues for reads and operator requests; if nil, Serve creates its own.
 	Queues *fairqueue.Queues
+	// Quotas counts what identities use of the node; nil counts nothing.
+	Quotas *quota.Node
 	// Buffers is the node's budget for transient data held for clients; nil means unbounded.
 	Buffers *budget.Budget
 	// Limits bounds what clients can make the node hold. Zero fields take DefaultLimits.

@@ -13,7 +13,9 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/command"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -35,6 +37,7 @@ type conn struct {
 	out    *transport.Outbox
 	remote string
 	caller *access.Caller
+	quota  *quota.Account
 	agent  string
 	slots  chan struct{}   // one element per request in flight
 	memory *budget.Account // charged for what the connection holds; nil without a budget
@@ -69,6 +72,7 @@ func newConn(srv *Server, l *link, g *greeted) *conn {
 		frames:   g.frames,
 		remote:   l.RemoteAddr().String(),
 		caller:   g.caller,
+		quota:    g.quota,
 		agent:    g.hello.GetAgent(),
 		slots:    make(chan struct{}, limits.MaxInFlight),
 		attached: map[uint64]struct{}{},
@@ -98,6 +102,11 @@ const (
 // heldMost is called when the node's budget is exhausted and this connection holds the largest share.
 func (c *conn) heldMost() {
 	c.end(wire.Goodbye_RESOURCE_EXHAUSTED, "the node's buffers are used up (--max-buffer-bytes), and this connection held most of them")
+}
+
+// sender returns where the requests of the connection come from.
+func (c *conn) sender() identity.Sender {
+	return identity.Sender{Identity: c.caller.Identity(), Connection: c}
 }
 
 // busy reports whether silence from this client is expected.
@@ -136,6 +145,9 @@ func (c *conn) Received() error {
 	}
 	c.srv.metrics.count(req)
 	refused := c.caller.CheckRequest(req)
+	if refused == nil {
+		refused = c.quota.RequestOf(req)
+	}
 	if x.Frequent && refused == nil {
 		x.begin(c)
 		return nil

@@ -59,7 +59,7 @@ func (x *exchange) begin(c *conn) {
 		c.srv.cfg.Replica.Heartbeat(req.SessionId, x.answered)
 		return
 	}
-	c.enlist(command.Proposal{Command: &x.command, Size: x.size, Until: &x.until, Done: x.answered})
+	c.enlist(command.Proposal{Command: &x.command, Size: x.size, Identity: c.caller.Identity(), Until: &x.until, Done: x.answered})
 }
 
 // end answers the request.

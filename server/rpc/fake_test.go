@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/notify"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/watchlog"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -146,7 +147,7 @@ func (f *fake) fault(cmd *wire.Command) (fault *wire.Result) {
 	return fault
 }
 
-func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
+func (f *fake) ProposeFrom(_ identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
 	if fault := f.fault(cmd); fault != nil && f.leads() {
 		done(fault)
 		return
@@ -173,7 +174,7 @@ func (f *fake) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
 
 func (f *fake) ProposeAll(all []command.Proposal) {
 	for _, one := range all {
-		f.ProposeFrom(nil, one.Command, one.Done)
+		f.ProposeFrom(identity.Sender{}, one.Command, one.Done)
 	}
 }
 

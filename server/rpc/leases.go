@@ -30,7 +30,7 @@ func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
 	client.Address = c.remote
 	open := &wire.OpenLease{SecretHash: hash, TtlMs: body.GetTtlMs(), Client: client, Acquire: body.GetAcquire()}
 	c.running.Go(func() {
-		res, err := lease.Acquire(c.ctx, c.srv.cfg.Replica, c, open)
+		res, err := lease.Acquire(c.ctx, c.srv.cfg.Replica, c.sender(), open)
 		<-c.srv.leaseWaits
 		if err != nil {
 			res = failure(wire.Status_UNCERTAIN, "the connection ends while the lease is waited for: ask again, with the same secret, to keep its place")
@@ -57,5 +57,5 @@ func (c *conn) endLease(req *wire.Request) {
 	} else {
 		cmd.Op = &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hash, HoldId: req.GetReleaseLease().GetHoldId()}}
 	}
-	c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) { c.respondFor(req, res, res.GetSessionId()) })
+	c.srv.cfg.Replica.ProposeFrom(c.sender(), cmd, func(res *wire.Result) { c.respondFor(req, res, res.GetSessionId()) })
 }

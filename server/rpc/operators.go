@@ -31,7 +31,7 @@ func (c *conn) operate(req *wire.Request) {
 func (c *conn) command(req *wire.Request, cmd *wire.Command, done func(*wire.Result)) {
 	c.submit(c.srv.queues.Commands, req, func(context.Context) {
 		answered := make(chan struct{})
-		c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) {
+		c.srv.cfg.Replica.ProposeFrom(c.sender(), cmd, func(res *wire.Result) {
 			done(res)
 			close(answered)
 		})

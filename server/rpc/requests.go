@@ -29,7 +29,8 @@ func (c *conn) dispatch(req *wire.Request) {
 		c.endWatch(req, body.EndWatch)
 	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
 		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit,
-		*wire.Request_WhoAmI, *wire.Request_GetPolicy, *wire.Request_TestPolicy, *wire.Request_ListTokens:
+		*wire.Request_WhoAmI, *wire.Request_GetPolicy, *wire.Request_TestPolicy, *wire.Request_ListTokens,
+		*wire.Request_GetQuota:
 		c.read(req)
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
 		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
@@ -110,7 +111,7 @@ func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 
 // claim proposes a command whose success binds a session to this connection.
 func (c *conn) claim(req *wire.Request, cmd *wire.Command) {
-	c.srv.cfg.Replica.ProposeFrom(c, cmd, func(res *wire.Result) {
+	c.srv.cfg.Replica.ProposeFrom(c.sender(), cmd, func(res *wire.Result) {
 		if session := res.GetSession().GetSessionId(); session != 0 && !c.bind(session) {
 			res = failure(wire.Status_UNCERTAIN, "leadership moved while the session was being attached: attach again")
 		}
@@ -135,7 +136,7 @@ func (c *conn) sessionRequest(req *wire.Request) {
 		c.srv.cfg.Replica.Heartbeat(session, done)
 		return
 	}
-	c.srv.cfg.Replica.ProposeFrom(c, commandOf(req), done)
+	c.srv.cfg.Replica.ProposeFrom(c.sender(), commandOf(req), done)
 }
 
 // notAttached returns NOT_LEADER, which redirects the client, if another node leads, and NOT_ATTACHED
@@ -201,7 +202,8 @@ func (c *conn) read(req *wire.Request) {
 func stale(req *wire.Request) bool {
 	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale() ||
 		req.GetVerifyToken().GetStale() || req.GetListDeadlocks().GetStale() || req.GetListAudit().GetStale() ||
-		req.GetWhoAmI().GetStale() || req.GetGetPolicy().GetStale() || req.GetTestPolicy().GetStale() || req.GetListTokens().GetStale()
+		req.GetWhoAmI().GetStale() || req.GetGetPolicy().GetStale() || req.GetTestPolicy().GetStale() || req.GetListTokens().GetStale() ||
+		req.GetGetQuota().GetStale()
 }
 
 func (c *conn) gather(req *wire.Request) {
@@ -239,6 +241,9 @@ func (c *conn) page(req *wire.Request) *wire.Response {
 		resp.Result, resp.Body = refused, &wire.Response_TestPolicy{TestPolicy: verdict}
 	case *wire.Request_ListTokens:
 		resp.Body = &wire.Response_ListTokens{ListTokens: reader.ListTokens()}
+	case *wire.Request_GetQuota:
+		quotas, refused := reader.GetQuota(body.GetQuota)
+		resp.Result, resp.Body = refused, &wire.Response_GetQuota{GetQuota: quotas}
 	}
 	return completed(resp)
 }
@@ -261,7 +266,7 @@ func (c *conn) submit(queue *fairqueue.Queue, req *wire.Request, run func(contex
 	refuse := func() {
 		c.respond(req, failure(wire.Status_RESOURCE_EXHAUSTED, "too many reads or operators' requests of this connection are waiting: wait for their answers"))
 	}
-	if queue.Submit(c, run, refuse) != nil {
+	if queue.Submit(c.sender(), run, refuse) != nil {
 		refuse()
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/server/internal/tunnel"
 	"github.com/quorumlock/quorumlock/transport"
@@ -77,7 +78,7 @@ func Serve(cfg Config) (*Server, error) {
 		cfg:         cfg,
 		refusals:    ratelog.New(cfg.Logger),
 		endings:     ratelog.New(cfg.Logger),
-		reader:      read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom),
+		reader:      read.New(cfg.Replica, cfg.Limits.MaxFrameBytes-responseRoom, cfg.Quotas),
 		places:      make(chan struct{}, cfg.Limits.MaxConnections),
 		handshakes:  handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
 		leaseWaits:  make(chan struct{}, cfg.Limits.MaxLeaseWaits),
@@ -231,7 +232,7 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 		s.handshakeFailed(l, err)
 		return
 	}
-	defer func() { <-s.places }()
+	defer g.leave()
 	if l.tunnel != nil {
 		s.carry(l, g.caller, g.frames)
 		return
@@ -256,6 +257,8 @@ type greeted struct {
 	caller *access.Caller
 	frames *transport.FrameReader
 	hint   *wire.LeaderHint // the hint sent to the client
+	quota  *quota.Account
+	leave  func() // frees the connection's place, in the server and in the quota
 }
 
 // handshake establishes a connection. On success, the connection has a place and, if it asked for one, a
@@ -265,19 +268,16 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 	defer cancel()
 	var hint *wire.LeaderHint
 	var caller *access.Caller
-	placed := false
+	var account *quota.Account
+	leave := func() {}
 	hello, frames, err := transport.ServerHandshake(ctx, l, func(hello *wire.Hello) (reply *wire.HelloReply, bye *wire.Goodbye) {
 		if caller, bye = s.authenticate(l, hello); bye != nil {
 			return nil, bye
 		}
-		select {
-		case s.places <- struct{}{}:
-			placed = true
-			half.End() // before the client hears that it is established
-		default:
-			return nil, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS,
-				Message: fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)}
+		if account, leave, bye = s.place(l, caller); bye != nil {
+			return nil, bye
 		}
+		half.End() // before the client hears that it is established
 		answer := s.openTunnel(ctx, l, caller, hello)
 		hint = s.cfg.Replica.Leader() // leadership may have moved while the tunnel was opened
 		return &wire.HelloReply{
@@ -294,12 +294,32 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 		if l.tunnel != nil {
 			l.tunnel.Discard()
 		}
-		if placed {
-			<-s.places
-		}
+		leave()
 		return nil, err
 	}
-	return &greeted{hello, caller, frames, hint}, nil
+	return &greeted{hello, caller, frames, hint, account, leave}, nil
+}
+
+// place gives a connection a place, until leave is called. A goodbye refuses it.
+func (s *Server) place(l *link, caller *access.Caller) (account *quota.Account, leave func(), bye *wire.Goodbye) {
+	select {
+	case s.places <- struct{}{}:
+	default:
+		return nil, func() {}, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS,
+			Message: fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)}
+	}
+	account = s.cfg.Quotas.Open(caller.Identity())
+	disconnect, refused := account.Connect(l)
+	if refused != nil {
+		account.Close()
+		<-s.places
+		return nil, func() {}, &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS, Message: refused.GetMessage()}
+	}
+	return account, func() {
+		disconnect()
+		account.Close()
+		<-s.places
+	}, nil
 }
 
 // handshakeFailed logs the reason and sends it to the client if the client can read it.

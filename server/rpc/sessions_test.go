@@ -3,6 +3,7 @@ package rpc
 import (
 	"testing"
 
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -164,7 +165,7 @@ func TestLostSessionIsLetGo(t *testing.T) {
 	c := connect(t, p)
 	session := c.open(secret)
 	view, _ := p.replica.Fork().Session(session)
-	p.replica.ProposeFrom(nil, &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{
+	p.replica.ProposeFrom(identity.Sender{}, &wire.Command{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{
 		SessionId: session, Term: 1, Generation: view.Generation,
 	}}}, func(*wire.Result) {})
 	if push := c.push(); push.GetLost().GetReason() != wire.SessionLost_EXPIRED {

@@ -2,10 +2,12 @@ package rpc
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -20,7 +22,7 @@ func TestFloodOfReadsCostsItsOwnConnection(t *testing.T) {
 	release := sync.OnceFunc(func() { close(free) })
 	defer release()
 	for i := range 8 { // as many as the maximum of workers
-		if err := queues.Reads.Submit(i, func(context.Context) { <-free }, nil); err != nil {
+		if err := queues.Reads.Submit(identity.Sender{Identity: fmt.Sprint(i)}, func(context.Context) { <-free }, nil); err != nil {
 			t.Fatal(err)
 		}
 	}

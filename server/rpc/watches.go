@@ -30,6 +30,7 @@ type watch struct {
 	ctx    context.Context
 	cancel context.CancelCauseFunc
 	done   chan struct{} // closed when nothing more will be sent
+	leave  func()        // frees the watch's place in the quota
 
 	// Used by the watch's goroutine only.
 	answered bool // the request was answered; later messages are pushes
@@ -67,10 +68,15 @@ func (c *conn) enterWatch(req *wire.Request) (*watch, *wire.Result) {
 	case len(c.watches) >= most:
 		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
 	}
+	leave, refused := c.quota.Watch()
+	if refused != nil {
+		return nil, refused
+	}
 	if err := c.memory.Reserve(watchBytes); err != nil {
+		leave()
 		return nil, failure(wire.Status_RESOURCE_EXHAUSTED, err.Error())
 	}
-	w := &watch{conn: c, req: req, done: make(chan struct{})}
+	w := &watch{conn: c, req: req, done: make(chan struct{}), leave: leave}
 	w.ctx, w.cancel = context.WithCancelCause(c.ctx)
 	c.watches[req.GetId()] = w
 	return w, nil
@@ -78,6 +84,7 @@ func (c *conn) enterWatch(req *wire.Request) (*watch, *wire.Result) {
 
 func (c *conn) leaveWatch(w *watch) {
 	w.cancel(nil)
+	w.leave()
 	c.memory.Release(watchBytes)
 	c.mu.Lock()
 	delete(c.watches, w.req.GetId())

@@ -257,7 +257,7 @@ func validPolicy(p *wire.Policy) bool {
 			return false
 		}
 	}
-	return true
+	return validQuotas(p.GetQuotas())
 }
 
 func validRole(role *wire.Role) bool {

@@ -71,6 +71,9 @@ func (d *Model) acquire(s *Session, seq uint64, op *wire.Acquire) *wire.Result {
 	if !d.room(s, op, free) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
+	if !d.roomForNames(s.Identity, op.Locks) {
+		return d.exhausted()
+	}
 	c := d.claimFor(s, seq, op, order)
 	if !d.affords(s, outcomeWeight, roomToShrink) {
 		d.drop(c)

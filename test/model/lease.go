@@ -19,7 +19,7 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 			return says(wire.Status_PERMISSION_DENIED)
 		}
 	}
-	if len(d.Live) >= int(d.Limits.MaxSessions) {
+	if len(d.Live) >= int(d.Limits.MaxSessions) || !d.roomForSession(d.who()) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)

@@ -69,7 +69,7 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	}
 	words := d.words(answer)
 	if grown := outcomeWeight + words; d.WeightOf(s)+grown > session || d.Weight()+grown > state {
-		switch fits := !full && d.affords(s, grown, 0); {
+		switch fits := !full && d.affords(s, grown, 0) && (givesUp(cmd) || d.roomForBytes(s.Identity, grown)); {
 		case fits:
 		case givesUp(cmd):
 			return answer

@@ -34,7 +34,7 @@ func (d *Model) open(op *wire.OpenSession) *wire.Result {
 	if !d.mayAny(d.who(), wire.Verb_LOCK) {
 		return says(wire.Status_PERMISSION_DENIED)
 	}
-	if len(d.Live) >= int(d.Limits.MaxSessions) {
+	if len(d.Live) >= int(d.Limits.MaxSessions) || !d.roomForSession(d.who()) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)

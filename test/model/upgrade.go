@@ -26,6 +26,9 @@ func (d *Model) up(s *Session, seq uint64, op *wire.Upgrade) *wire.Result {
 	if !alone && d.Names(s.ID) >= d.Limits.MaxClaimsPerSession {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
+	if !alone && !d.roomForNames(s.Identity, c.Locks) {
+		return d.exhausted()
+	}
 	cost := extraWeight + upgradeWeight + outcomeWeight
 	if alone {
 		cost = 2 * outcomeWeight

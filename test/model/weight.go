@@ -99,6 +99,9 @@ func (c *Claim) special() bool {
 
 // affords reports whether a session may grow by more bytes while left bytes of its budget remain free.
 func (d *Model) affords(s *Session, more, left int) bool {
+	if left == roomToShrink && !d.roomForBytes(s.Identity, more) {
+		return false // quotas never refuse what makes a session smaller
+	}
 	return d.WeightOf(s)+more+left <= int(d.Limits.MaxSessionBytes) && d.Weight()+more+roomForOperators <= int(d.Limits.MaxStateBytes)
 }
 
@@ -133,7 +136,7 @@ func (d *Model) words(answer *wire.Result) int {
 	switch {
 	case said == nil:
 		return 0
-	case said.Status != answer.Status && said.Status == wire.Status_RESOURCE_EXHAUSTED && strings.Contains(said.Message, "_bytes: the "):
+	case said.Status != answer.Status && said.Status == wire.Status_RESOURCE_EXHAUSTED && (strings.Contains(said.Message, "_bytes: the ") || strings.HasPrefix(said.Message, "quota bytes of ")):
 		return mostWords
 	case answer.Status == wire.Status_NOT_HELD && said.Message != "":
 		return endedWeight

@@ -35,7 +35,7 @@ var Allowed = map[string][]string{
 	"AttachRequest": everybody, "CloseSession": everybody, "CloseRequest": everybody, "Heartbeat": everybody,
 	"HeartbeatRequest": everybody, "Acknowledge": everybody, "Release": everybody, "ReleaseRequest": everybody,
 	"ReleaseLeaseRequest": everybody, "Cancel": everybody, "Downgrade": everybody, "DowngradeRequest": everybody,
-	"EndWatch": everybody, "WhoAmIRequest": everybody,
+	"EndWatch": everybody, "WhoAmIRequest": everybody, "GetQuotaRequest": everybody,
 
 	"Acquire": lockers, "AcquireRequest": lockers, "AcquireLeaseRequest": lockers, "Upgrade": lockers, "UpgradeRequest": lockers,
 	"Extend": lockers, "ExtendRequest": lockers, "ExtendLeaseRequest": lockers, "SetValue": lockers, "SetValueRequest": lockers,

@@ -192,12 +192,74 @@ func (Right) EnumDescriptor() ([]byte, []int) {
 	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{1}
 }
 
+type QuotaUse_Kind int32
+
+const (
+	QuotaUse_KIND_UNSPECIFIED    QuotaUse_Kind = 0
+	QuotaUse_SESSIONS            QuotaUse_Kind = 1
+	QuotaUse_CLAIMS              QuotaUse_Kind = 2
+	QuotaUse_BYTES               QuotaUse_Kind = 3
+	QuotaUse_WATCHES             QuotaUse_Kind = 4
+	QuotaUse_CONNECTIONS         QuotaUse_Kind = 5
+	QuotaUse_REQUESTS_PER_SECOND QuotaUse_Kind = 6
+)
+
+// Enum value maps for QuotaUse_Kind.
+var (
+	QuotaUse_Kind_name = map[int32]string{
+		0: "KIND_UNSPECIFIED",
+		1: "SESSIONS",
+		2: "CLAIMS",
+		3: "BYTES",
+		4: "WATCHES",
+		5: "CONNECTIONS",
+		6: "REQUESTS_PER_SECOND",
+	}
+	QuotaUse_Kind_value = map[string]int32{
+		"KIND_UNSPECIFIED":    0,
+		"SESSIONS":            1,
+		"CLAIMS":              2,
+		"BYTES":               3,
+		"WATCHES":             4,
+		"CONNECTIONS":         5,
+		"REQUESTS_PER_SECOND": 6,
+	}
+)
+
+func (x QuotaUse_Kind) Enum() *QuotaUse_Kind {
+	p := new(QuotaUse_Kind)
+	*p = x
+	return p
+}
+
+func (x QuotaUse_Kind) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (QuotaUse_Kind) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorumlock_v1_access_proto_enumTypes[2].Descriptor()
+}
+
+func (QuotaUse_Kind) Type() protoreflect.EnumType {
+	return &file_quorumlock_v1_access_proto_enumTypes[2]
+}
+
+func (x QuotaUse_Kind) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use QuotaUse_Kind.Descriptor instead.
+func (QuotaUse_Kind) EnumDescriptor() ([]byte, []int) {
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{5, 0}
+}
+
 // Policy gives roles to identities. Without a policy, every identity may do everything; with one, only what a
 // role allows. The roles reader, user, operator and admin exist in every policy.
 type Policy struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Roles         []*Role                `protobuf:"bytes,1,rep,name=roles,proto3" json:"roles,omitempty"`
 	Bindings      []*Binding             `protobuf:"bytes,2,rep,name=bindings,proto3" json:"bindings,omitempty"`
+	Quotas        []*Quota               `protobuf:"bytes,3,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -242,6 +304,13 @@ func (x *Policy) GetRoles() []*Role {
 func (x *Policy) GetBindings() []*Binding {
 	if x != nil {
 		return x.Bindings
+	}
+	return nil
+}
+
+func (x *Policy) GetQuotas() []*Quota {
+	if x != nil {
+		return x.Quotas
 	}
 	return nil
 }
@@ -426,6 +495,394 @@ func (x *Binding) GetRoles() []string {
 	return nil
 }
 
+// Quota bounds what one identity may use, or the claims on the locks below a prefix. A limit of 0 means none. A quota
+// ends nothing that exists: it refuses what would exceed it. Requests that give something up and the requests of
+// operators are never refused.
+type Quota struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// An identity, or a pattern in which '*' stands for any characters: each identity that matches has a budget of its
+	// own. Of several quotas, the one with the exact identity applies, or else the one with the longest pattern.
+	Identity string `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	// Ends with '/', instead of identity: bounds the claims that all identities together have on the locks whose names
+	// begin with it. "/" means all locks. Only claims can be bounded.
+	Prefix string `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// Open sessions, including those of leases.
+	Sessions uint64 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	// Lock names in holds and waits: a claim of three locks counts three times.
+	Claims uint64 `protobuf:"varint,4,opt,name=claims,proto3" json:"claims,omitempty"`
+	// The size of the sessions in the replicated state, in the units of max_state_bytes.
+	Bytes uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"` // The following are counted by each node for itself.
+	// Watches.
+	Watches uint64 `protobuf:"varint,6,opt,name=watches,proto3" json:"watches,omitempty"`
+	// Connections to the client port, and connections to the HTTP port with a request in progress.
+	Connections uint64 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`
+	// Requests per second, with a burst of one second. Heartbeats and requests that give something up do not count.
+	RequestsPerSecond uint64 `protobuf:"varint,8,opt,name=requests_per_second,json=requestsPerSecond,proto3" json:"requests_per_second,omitempty"`
+	unknownFields     protoimpl.UnknownFields
+	sizeCache         protoimpl.SizeCache
+}
+
+func (x *Quota) Reset() {
+	*x = Quota{}
+	mi := &file_quorumlock_v1_access_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Quota) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Quota) ProtoMessage() {}
+
+func (x *Quota) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_access_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Quota.ProtoReflect.Descriptor instead.
+func (*Quota) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *Quota) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *Quota) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *Quota) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *Quota) GetClaims() uint64 {
+	if x != nil {
+		return x.Claims
+	}
+	return 0
+}
+
+func (x *Quota) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
+func (x *Quota) GetWatches() uint64 {
+	if x != nil {
+		return x.Watches
+	}
+	return 0
+}
+
+func (x *Quota) GetConnections() uint64 {
+	if x != nil {
+		return x.Connections
+	}
+	return 0
+}
+
+func (x *Quota) GetRequestsPerSecond() uint64 {
+	if x != nil {
+		return x.RequestsPerSecond
+	}
+	return 0
+}
+
+// QuotaUse is how much of a quota is used.
+type QuotaUse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Kind  QuotaUse_Kind          `protobuf:"varint,1,opt,name=kind,proto3,enum=quorumlock.v1.QuotaUse_Kind" json:"kind,omitempty"`
+	Used  uint64                 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
+	// 0 means no limit.
+	Limit         uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaUse) Reset() {
+	*x = QuotaUse{}
+	mi := &file_quorumlock_v1_access_proto_msgTypes[5]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaUse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaUse) ProtoMessage() {}
+
+func (x *QuotaUse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_access_proto_msgTypes[5]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaUse.ProtoReflect.Descriptor instead.
+func (*QuotaUse) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{5}
+}
+
+func (x *QuotaUse) GetKind() QuotaUse_Kind {
+	if x != nil {
+		return x.Kind
+	}
+	return QuotaUse_KIND_UNSPECIFIED
+}
+
+func (x *QuotaUse) GetUsed() uint64 {
+	if x != nil {
+		return x.Used
+	}
+	return 0
+}
+
+func (x *QuotaUse) GetLimit() uint64 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+// QuotaStatus describes the quotas of an identity, or the quota of a prefix.
+type QuotaStatus struct {
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Identity string                 `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	Prefix   string                 `protobuf:"bytes,2,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	// The identity or the pattern of the quota that applies; empty if there is none.
+	Quota         string      `protobuf:"bytes,3,opt,name=quota,proto3" json:"quota,omitempty"`
+	Uses          []*QuotaUse `protobuf:"bytes,4,rep,name=uses,proto3" json:"uses,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *QuotaStatus) Reset() {
+	*x = QuotaStatus{}
+	mi := &file_quorumlock_v1_access_proto_msgTypes[6]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *QuotaStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*QuotaStatus) ProtoMessage() {}
+
+func (x *QuotaStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_access_proto_msgTypes[6]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use QuotaStatus.ProtoReflect.Descriptor instead.
+func (*QuotaStatus) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{6}
+}
+
+func (x *QuotaStatus) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *QuotaStatus) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *QuotaStatus) GetQuota() string {
+	if x != nil {
+		return x.Quota
+	}
+	return ""
+}
+
+func (x *QuotaStatus) GetUses() []*QuotaUse {
+	if x != nil {
+		return x.Uses
+	}
+	return nil
+}
+
+// GetQuotaRequest asks how much of its quotas an identity uses. Another identity than the caller's requires AUDIT or
+// POLICY.
+type GetQuotaRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Empty for the caller's own.
+	Identity string `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
+	// All prefixes with a quota and all identities with open sessions, instead of one identity.
+	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
+	// Answer from this node's state. Watches, connections and requests are always those of the node that answers.
+	Stale bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
+	// For all: as in ListLocksRequest.
+	PageSize      uint32 `protobuf:"varint,4,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
+	PageToken     string `protobuf:"bytes,5,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuotaRequest) Reset() {
+	*x = GetQuotaRequest{}
+	mi := &file_quorumlock_v1_access_proto_msgTypes[7]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuotaRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuotaRequest) ProtoMessage() {}
+
+func (x *GetQuotaRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_access_proto_msgTypes[7]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuotaRequest.ProtoReflect.Descriptor instead.
+func (*GetQuotaRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{7}
+}
+
+func (x *GetQuotaRequest) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *GetQuotaRequest) GetAll() bool {
+	if x != nil {
+		return x.All
+	}
+	return false
+}
+
+func (x *GetQuotaRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+func (x *GetQuotaRequest) GetPageSize() uint32 {
+	if x != nil {
+		return x.PageSize
+	}
+	return 0
+}
+
+func (x *GetQuotaRequest) GetPageToken() string {
+	if x != nil {
+		return x.PageToken
+	}
+	return ""
+}
+
+type GetQuotaResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Prefixes first, on the first page only, then identities; each in ascending order.
+	Quotas        []*QuotaStatus `protobuf:"bytes,1,rep,name=quotas,proto3" json:"quotas,omitempty"`
+	NextPageToken string         `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
+	Revision      uint64         `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetQuotaResponse) Reset() {
+	*x = GetQuotaResponse{}
+	mi := &file_quorumlock_v1_access_proto_msgTypes[8]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetQuotaResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetQuotaResponse) ProtoMessage() {}
+
+func (x *GetQuotaResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_access_proto_msgTypes[8]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetQuotaResponse.ProtoReflect.Descriptor instead.
+func (*GetQuotaResponse) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{8}
+}
+
+func (x *GetQuotaResponse) GetQuotas() []*QuotaStatus {
+	if x != nil {
+		return x.Quotas
+	}
+	return nil
+}
+
+func (x *GetQuotaResponse) GetNextPageToken() string {
+	if x != nil {
+		return x.NextPageToken
+	}
+	return ""
+}
+
+func (x *GetQuotaResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Caller is the verified origin of a request.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -441,7 +898,7 @@ type Caller struct {
 
 func (x *Caller) Reset() {
 	*x = Caller{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -453,7 +910,7 @@ func (x *Caller) String() string {
 func (*Caller) ProtoMessage() {}
 
 func (x *Caller) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -466,7 +923,7 @@ func (x *Caller) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Caller.ProtoReflect.Descriptor instead.
 func (*Caller) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Caller) GetIdentity() string {
@@ -507,7 +964,7 @@ type TokenInfo struct {
 
 func (x *TokenInfo) Reset() {
 	*x = TokenInfo{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -519,7 +976,7 @@ func (x *TokenInfo) String() string {
 func (*TokenInfo) ProtoMessage() {}
 
 func (x *TokenInfo) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -532,7 +989,7 @@ func (x *TokenInfo) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenInfo.ProtoReflect.Descriptor instead.
 func (*TokenInfo) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *TokenInfo) GetId() string {
@@ -582,7 +1039,7 @@ type TokenRecord struct {
 
 func (x *TokenRecord) Reset() {
 	*x = TokenRecord{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -594,7 +1051,7 @@ func (x *TokenRecord) String() string {
 func (*TokenRecord) ProtoMessage() {}
 
 func (x *TokenRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -607,7 +1064,7 @@ func (x *TokenRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TokenRecord.ProtoReflect.Descriptor instead.
 func (*TokenRecord) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *TokenRecord) GetInfo() *TokenInfo {
@@ -634,7 +1091,7 @@ type WhoAmIRequest struct {
 
 func (x *WhoAmIRequest) Reset() {
 	*x = WhoAmIRequest{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -646,7 +1103,7 @@ func (x *WhoAmIRequest) String() string {
 func (*WhoAmIRequest) ProtoMessage() {}
 
 func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -659,7 +1116,7 @@ func (x *WhoAmIRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIRequest.ProtoReflect.Descriptor instead.
 func (*WhoAmIRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *WhoAmIRequest) GetStale() bool {
@@ -682,7 +1139,7 @@ type WhoAmIResponse struct {
 
 func (x *WhoAmIResponse) Reset() {
 	*x = WhoAmIResponse{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +1151,7 @@ func (x *WhoAmIResponse) String() string {
 func (*WhoAmIResponse) ProtoMessage() {}
 
 func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +1164,7 @@ func (x *WhoAmIResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WhoAmIResponse.ProtoReflect.Descriptor instead.
 func (*WhoAmIResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{8}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *WhoAmIResponse) GetCaller() *Caller {
@@ -741,7 +1198,7 @@ type GetPolicyRequest struct {
 
 func (x *GetPolicyRequest) Reset() {
 	*x = GetPolicyRequest{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -753,7 +1210,7 @@ func (x *GetPolicyRequest) String() string {
 func (*GetPolicyRequest) ProtoMessage() {}
 
 func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -766,7 +1223,7 @@ func (x *GetPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyRequest.ProtoReflect.Descriptor instead.
 func (*GetPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *GetPolicyRequest) GetStale() bool {
@@ -788,7 +1245,7 @@ type GetPolicyResponse struct {
 
 func (x *GetPolicyResponse) Reset() {
 	*x = GetPolicyResponse{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -800,7 +1257,7 @@ func (x *GetPolicyResponse) String() string {
 func (*GetPolicyResponse) ProtoMessage() {}
 
 func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -813,7 +1270,7 @@ func (x *GetPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use GetPolicyResponse.ProtoReflect.Descriptor instead.
 func (*GetPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *GetPolicyResponse) GetPolicy() *Policy {
@@ -846,7 +1303,7 @@ type SetPolicy struct {
 
 func (x *SetPolicy) Reset() {
 	*x = SetPolicy{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -858,7 +1315,7 @@ func (x *SetPolicy) String() string {
 func (*SetPolicy) ProtoMessage() {}
 
 func (x *SetPolicy) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -871,7 +1328,7 @@ func (x *SetPolicy) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetPolicy.ProtoReflect.Descriptor instead.
 func (*SetPolicy) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SetPolicy) GetPolicy() *Policy {
@@ -918,7 +1375,7 @@ type TestPolicyRequest struct {
 
 func (x *TestPolicyRequest) Reset() {
 	*x = TestPolicyRequest{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -930,7 +1387,7 @@ func (x *TestPolicyRequest) String() string {
 func (*TestPolicyRequest) ProtoMessage() {}
 
 func (x *TestPolicyRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -943,7 +1400,7 @@ func (x *TestPolicyRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestPolicyRequest.ProtoReflect.Descriptor instead.
 func (*TestPolicyRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *TestPolicyRequest) GetIdentity() string {
@@ -992,7 +1449,7 @@ type TestPolicyResponse struct {
 
 func (x *TestPolicyResponse) Reset() {
 	*x = TestPolicyResponse{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1004,7 +1461,7 @@ func (x *TestPolicyResponse) String() string {
 func (*TestPolicyResponse) ProtoMessage() {}
 
 func (x *TestPolicyResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1017,7 +1474,7 @@ func (x *TestPolicyResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TestPolicyResponse.ProtoReflect.Descriptor instead.
 func (*TestPolicyResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *TestPolicyResponse) GetAllowed() bool {
@@ -1051,7 +1508,7 @@ type CreateTokenRequest struct {
 
 func (x *CreateTokenRequest) Reset() {
 	*x = CreateTokenRequest{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1063,7 +1520,7 @@ func (x *CreateTokenRequest) String() string {
 func (*CreateTokenRequest) ProtoMessage() {}
 
 func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1076,7 +1533,7 @@ func (x *CreateTokenRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenRequest.ProtoReflect.Descriptor instead.
 func (*CreateTokenRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CreateTokenRequest) GetName() string {
@@ -1123,7 +1580,7 @@ type CreateTokenResponse struct {
 
 func (x *CreateTokenResponse) Reset() {
 	*x = CreateTokenResponse{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1135,7 +1592,7 @@ func (x *CreateTokenResponse) String() string {
 func (*CreateTokenResponse) ProtoMessage() {}
 
 func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1148,7 +1605,7 @@ func (x *CreateTokenResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateTokenResponse.ProtoReflect.Descriptor instead.
 func (*CreateTokenResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CreateTokenResponse) GetToken() *TokenInfo {
@@ -1168,7 +1625,7 @@ type ListTokensRequest struct {
 
 func (x *ListTokensRequest) Reset() {
 	*x = ListTokensRequest{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1180,7 +1637,7 @@ func (x *ListTokensRequest) String() string {
 func (*ListTokensRequest) ProtoMessage() {}
 
 func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1193,7 +1650,7 @@ func (x *ListTokensRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensRequest.ProtoReflect.Descriptor instead.
 func (*ListTokensRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ListTokensRequest) GetStale() bool {
@@ -1214,7 +1671,7 @@ type ListTokensResponse struct {
 
 func (x *ListTokensResponse) Reset() {
 	*x = ListTokensResponse{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1226,7 +1683,7 @@ func (x *ListTokensResponse) String() string {
 func (*ListTokensResponse) ProtoMessage() {}
 
 func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1239,7 +1696,7 @@ func (x *ListTokensResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListTokensResponse.ProtoReflect.Descriptor instead.
 func (*ListTokensResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ListTokensResponse) GetTokens() []*TokenInfo {
@@ -1270,7 +1727,7 @@ type RevokeToken struct {
 
 func (x *RevokeToken) Reset() {
 	*x = RevokeToken{}
-	mi := &file_quorumlock_v1_access_proto_msgTypes[18]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1282,7 +1739,7 @@ func (x *RevokeToken) String() string {
 func (*RevokeToken) ProtoMessage() {}
 
 func (x *RevokeToken) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_access_proto_msgTypes[18]
+	mi := &file_quorumlock_v1_access_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1295,7 +1752,7 @@ func (x *RevokeToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RevokeToken.ProtoReflect.Descriptor instead.
 func (*RevokeToken) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_v1_access_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *RevokeToken) GetTokenId() string {
@@ -1349,10 +1806,11 @@ var File_quorumlock_v1_access_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\n" +
-	"\x1aquorumlock/v1/access.proto\x12\rquorumlock.v1\x1a google/protobuf/descriptor.proto\"g\n" +
+	"\x1aquorumlock/v1/access.proto\x12\rquorumlock.v1\x1a google/protobuf/descriptor.proto\"\x95\x01\n" +
 	"\x06Policy\x12)\n" +
 	"\x05roles\x18\x01 \x03(\v2\x13.quorumlock.v1.RoleR\x05roles\x122\n" +
-	"\bbindings\x18\x02 \x03(\v2\x16.quorumlock.v1.BindingR\bbindings\"x\n" +
+	"\bbindings\x18\x02 \x03(\v2\x16.quorumlock.v1.BindingR\bbindings\x12,\n" +
+	"\x06quotas\x18\x03 \x03(\v2\x14.quorumlock.v1.QuotaR\x06quotas\"x\n" +
 	"\x04Role\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12-\n" +
 	"\x05locks\x18\x02 \x03(\v2\x17.quorumlock.v1.LockRuleR\x05locks\x12-\n" +
@@ -1363,7 +1821,45 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05verbs\x18\x03 \x03(\x0e2\x13.quorumlock.v1.VerbR\x05verbs\";\n" +
 	"\aBinding\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x14\n" +
-	"\x05roles\x18\x02 \x03(\tR\x05roles\"^\n" +
+	"\x05roles\x18\x02 \x03(\tR\x05roles\"\xf1\x01\n" +
+	"\x05Quota\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x1a\n" +
+	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12\x16\n" +
+	"\x06claims\x18\x04 \x01(\x04R\x06claims\x12\x14\n" +
+	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x18\n" +
+	"\awatches\x18\x06 \x01(\x04R\awatches\x12 \n" +
+	"\vconnections\x18\a \x01(\x04R\vconnections\x12.\n" +
+	"\x13requests_per_second\x18\b \x01(\x04R\x11requestsPerSecond\"\xe0\x01\n" +
+	"\bQuotaUse\x120\n" +
+	"\x04kind\x18\x01 \x01(\x0e2\x1c.quorumlock.v1.QuotaUse.KindR\x04kind\x12\x12\n" +
+	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\"x\n" +
+	"\x04Kind\x12\x14\n" +
+	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
+	"\bSESSIONS\x10\x01\x12\n" +
+	"\n" +
+	"\x06CLAIMS\x10\x02\x12\t\n" +
+	"\x05BYTES\x10\x03\x12\v\n" +
+	"\aWATCHES\x10\x04\x12\x0f\n" +
+	"\vCONNECTIONS\x10\x05\x12\x17\n" +
+	"\x13REQUESTS_PER_SECOND\x10\x06\"\x84\x01\n" +
+	"\vQuotaStatus\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06prefix\x18\x02 \x01(\tR\x06prefix\x12\x14\n" +
+	"\x05quota\x18\x03 \x01(\tR\x05quota\x12+\n" +
+	"\x04uses\x18\x04 \x03(\v2\x17.quorumlock.v1.QuotaUseR\x04uses\"\x97\x01\n" +
+	"\x0fGetQuotaRequest\x12\x1a\n" +
+	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x10\n" +
+	"\x03all\x18\x02 \x01(\bR\x03all\x12\x14\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x1b\n" +
+	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
+	"\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken:\x04\x88\xb5\x18\x01\"\x8a\x01\n" +
+	"\x10GetQuotaResponse\x122\n" +
+	"\x06quotas\x18\x01 \x03(\v2\x1a.quorumlock.v1.QuotaStatusR\x06quotas\x12&\n" +
+	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"^\n" +
 	"\x06Caller\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12\x1e\n" +
 	"\n" +
@@ -1472,53 +1968,63 @@ func file_quorumlock_v1_access_proto_rawDescGZIP() []byte {
 	return file_quorumlock_v1_access_proto_rawDescData
 }
 
-var file_quorumlock_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
-var file_quorumlock_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
+var file_quorumlock_v1_access_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
+var file_quorumlock_v1_access_proto_msgTypes = make([]protoimpl.MessageInfo, 24)
 var file_quorumlock_v1_access_proto_goTypes = []any{
 	(Verb)(0),                           // 0: quorumlock.v1.Verb
 	(Right)(0),                          // 1: quorumlock.v1.Right
-	(*Policy)(nil),                      // 2: quorumlock.v1.Policy
-	(*Role)(nil),                        // 3: quorumlock.v1.Role
-	(*LockRule)(nil),                    // 4: quorumlock.v1.LockRule
-	(*Binding)(nil),                     // 5: quorumlock.v1.Binding
-	(*Caller)(nil),                      // 6: quorumlock.v1.Caller
-	(*TokenInfo)(nil),                   // 7: quorumlock.v1.TokenInfo
-	(*TokenRecord)(nil),                 // 8: quorumlock.v1.TokenRecord
-	(*WhoAmIRequest)(nil),               // 9: quorumlock.v1.WhoAmIRequest
-	(*WhoAmIResponse)(nil),              // 10: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyRequest)(nil),            // 11: quorumlock.v1.GetPolicyRequest
-	(*GetPolicyResponse)(nil),           // 12: quorumlock.v1.GetPolicyResponse
-	(*SetPolicy)(nil),                   // 13: quorumlock.v1.SetPolicy
-	(*TestPolicyRequest)(nil),           // 14: quorumlock.v1.TestPolicyRequest
-	(*TestPolicyResponse)(nil),          // 15: quorumlock.v1.TestPolicyResponse
-	(*CreateTokenRequest)(nil),          // 16: quorumlock.v1.CreateTokenRequest
-	(*CreateTokenResponse)(nil),         // 17: quorumlock.v1.CreateTokenResponse
-	(*ListTokensRequest)(nil),           // 18: quorumlock.v1.ListTokensRequest
-	(*ListTokensResponse)(nil),          // 19: quorumlock.v1.ListTokensResponse
-	(*RevokeToken)(nil),                 // 20: quorumlock.v1.RevokeToken
-	(*descriptorpb.MessageOptions)(nil), // 21: google.protobuf.MessageOptions
+	(QuotaUse_Kind)(0),                  // 2: quorumlock.v1.QuotaUse.Kind
+	(*Policy)(nil),                      // 3: quorumlock.v1.Policy
+	(*Role)(nil),                        // 4: quorumlock.v1.Role
+	(*LockRule)(nil),                    // 5: quorumlock.v1.LockRule
+	(*Binding)(nil),                     // 6: quorumlock.v1.Binding
+	(*Quota)(nil),                       // 7: quorumlock.v1.Quota
+	(*QuotaUse)(nil),                    // 8: quorumlock.v1.QuotaUse
+	(*QuotaStatus)(nil),                 // 9: quorumlock.v1.QuotaStatus
+	(*GetQuotaRequest)(nil),             // 10: quorumlock.v1.GetQuotaRequest
+	(*GetQuotaResponse)(nil),            // 11: quorumlock.v1.GetQuotaResponse
+	(*Caller)(nil),                      // 12: quorumlock.v1.Caller
+	(*TokenInfo)(nil),                   // 13: quorumlock.v1.TokenInfo
+	(*TokenRecord)(nil),                 // 14: quorumlock.v1.TokenRecord
+	(*WhoAmIRequest)(nil),               // 15: quorumlock.v1.WhoAmIRequest
+	(*WhoAmIResponse)(nil),              // 16: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyRequest)(nil),            // 17: quorumlock.v1.GetPolicyRequest
+	(*GetPolicyResponse)(nil),           // 18: quorumlock.v1.GetPolicyResponse
+	(*SetPolicy)(nil),                   // 19: quorumlock.v1.SetPolicy
+	(*TestPolicyRequest)(nil),           // 20: quorumlock.v1.TestPolicyRequest
+	(*TestPolicyResponse)(nil),          // 21: quorumlock.v1.TestPolicyResponse
+	(*CreateTokenRequest)(nil),          // 22: quorumlock.v1.CreateTokenRequest
+	(*CreateTokenResponse)(nil),         // 23: quorumlock.v1.CreateTokenResponse
+	(*ListTokensRequest)(nil),           // 24: quorumlock.v1.ListTokensRequest
+	(*ListTokensResponse)(nil),          // 25: quorumlock.v1.ListTokensResponse
+	(*RevokeToken)(nil),                 // 26: quorumlock.v1.RevokeToken
+	(*descriptorpb.MessageOptions)(nil), // 27: google.protobuf.MessageOptions
 }
 var file_quorumlock_v1_access_proto_depIdxs = []int32{
-	3,  // 0: quorumlock.v1.Policy.roles:type_name -> quorumlock.v1.Role
-	5,  // 1: quorumlock.v1.Policy.bindings:type_name -> quorumlock.v1.Binding
-	4,  // 2: quorumlock.v1.Role.locks:type_name -> quorumlock.v1.LockRule
-	0,  // 3: quorumlock.v1.Role.cluster:type_name -> quorumlock.v1.Verb
-	0,  // 4: quorumlock.v1.LockRule.verbs:type_name -> quorumlock.v1.Verb
-	7,  // 5: quorumlock.v1.TokenRecord.info:type_name -> quorumlock.v1.TokenInfo
-	6,  // 6: quorumlock.v1.WhoAmIResponse.caller:type_name -> quorumlock.v1.Caller
-	2,  // 7: quorumlock.v1.GetPolicyResponse.policy:type_name -> quorumlock.v1.Policy
-	2,  // 8: quorumlock.v1.SetPolicy.policy:type_name -> quorumlock.v1.Policy
-	0,  // 9: quorumlock.v1.TestPolicyRequest.verb:type_name -> quorumlock.v1.Verb
-	2,  // 10: quorumlock.v1.TestPolicyRequest.policy:type_name -> quorumlock.v1.Policy
-	7,  // 11: quorumlock.v1.CreateTokenResponse.token:type_name -> quorumlock.v1.TokenInfo
-	7,  // 12: quorumlock.v1.ListTokensResponse.tokens:type_name -> quorumlock.v1.TokenInfo
-	21, // 13: quorumlock.v1.right:extendee -> google.protobuf.MessageOptions
-	1,  // 14: quorumlock.v1.right:type_name -> quorumlock.v1.Right
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	14, // [14:15] is the sub-list for extension type_name
-	13, // [13:14] is the sub-list for extension extendee
-	0,  // [0:13] is the sub-list for field type_name
+	4,  // 0: quorumlock.v1.Policy.roles:type_name -> quorumlock.v1.Role
+	6,  // 1: quorumlock.v1.Policy.bindings:type_name -> quorumlock.v1.Binding
+	7,  // 2: quorumlock.v1.Policy.quotas:type_name -> quorumlock.v1.Quota
+	5,  // 3: quorumlock.v1.Role.locks:type_name -> quorumlock.v1.LockRule
+	0,  // 4: quorumlock.v1.Role.cluster:type_name -> quorumlock.v1.Verb
+	0,  // 5: quorumlock.v1.LockRule.verbs:type_name -> quorumlock.v1.Verb
+	2,  // 6: quorumlock.v1.QuotaUse.kind:type_name -> quorumlock.v1.QuotaUse.Kind
+	8,  // 7: quorumlock.v1.QuotaStatus.uses:type_name -> quorumlock.v1.QuotaUse
+	9,  // 8: quorumlock.v1.GetQuotaResponse.quotas:type_name -> quorumlock.v1.QuotaStatus
+	13, // 9: quorumlock.v1.TokenRecord.info:type_name -> quorumlock.v1.TokenInfo
+	12, // 10: quorumlock.v1.WhoAmIResponse.caller:type_name -> quorumlock.v1.Caller
+	3,  // 11: quorumlock.v1.GetPolicyResponse.policy:type_name -> quorumlock.v1.Policy
+	3,  // 12: quorumlock.v1.SetPolicy.policy:type_name -> quorumlock.v1.Policy
+	0,  // 13: quorumlock.v1.TestPolicyRequest.verb:type_name -> quorumlock.v1.Verb
+	3,  // 14: quorumlock.v1.TestPolicyRequest.policy:type_name -> quorumlock.v1.Policy
+	13, // 15: quorumlock.v1.CreateTokenResponse.token:type_name -> quorumlock.v1.TokenInfo
+	13, // 16: quorumlock.v1.ListTokensResponse.tokens:type_name -> quorumlock.v1.TokenInfo
+	27, // 17: quorumlock.v1.right:extendee -> google.protobuf.MessageOptions
+	1,  // 18: quorumlock.v1.right:type_name -> quorumlock.v1.Right
+	19, // [19:19] is the sub-list for method output_type
+	19, // [19:19] is the sub-list for method input_type
+	18, // [18:19] is the sub-list for extension type_name
+	17, // [17:18] is the sub-list for extension extendee
+	0,  // [0:17] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_access_proto_init() }
@@ -1531,8 +2037,8 @@ func file_quorumlock_v1_access_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_access_proto_rawDesc), len(file_quorumlock_v1_access_proto_rawDesc)),
-			NumEnums:      2,
-			NumMessages:   19,
+			NumEnums:      3,
+			NumMessages:   24,
 			NumExtensions: 1,
 			NumServices:   0,
 		},

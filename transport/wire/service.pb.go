@@ -2703,7 +2703,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\tAddMember\x12\x1f.quorumlock.v1.AddMemberRequest\x1a .quorumlock.v1.AddMemberResponse\x12W\n" +
 	"\fRemoveMember\x12\".quorumlock.v1.RemoveMemberRequest\x1a#.quorumlock.v1.RemoveMemberResponse\x12i\n" +
 	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponse\x12f\n" +
-	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse2\xb6\x04\n" +
+	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse2\x83\x05\n" +
 	"\rAccessService\x12E\n" +
 	"\x06WhoAmI\x12\x1c.quorumlock.v1.WhoAmIRequest\x1a\x1d.quorumlock.v1.WhoAmIResponse\x12N\n" +
 	"\tGetPolicy\x12\x1f.quorumlock.v1.GetPolicyRequest\x1a .quorumlock.v1.GetPolicyResponse\x12F\n" +
@@ -2713,7 +2713,8 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\vCreateToken\x12!.quorumlock.v1.CreateTokenRequest\x1a\".quorumlock.v1.CreateTokenResponse\x12Q\n" +
 	"\n" +
 	"ListTokens\x12 .quorumlock.v1.ListTokensRequest\x1a!.quorumlock.v1.ListTokensResponse\x12J\n" +
-	"\vRevokeToken\x12\x1a.quorumlock.v1.RevokeToken\x1a\x1f.quorumlock.v1.OperatorResponseB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\vRevokeToken\x12\x1a.quorumlock.v1.RevokeToken\x1a\x1f.quorumlock.v1.OperatorResponse\x12K\n" +
+	"\bGetQuota\x12\x1e.quorumlock.v1.GetQuotaRequest\x1a\x1f.quorumlock.v1.GetQuotaResponseB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_service_proto_rawDescOnce sync.Once
@@ -2800,19 +2801,21 @@ var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*CreateTokenRequest)(nil),         // 68: quorumlock.v1.CreateTokenRequest
 	(*ListTokensRequest)(nil),          // 69: quorumlock.v1.ListTokensRequest
 	(*RevokeToken)(nil),                // 70: quorumlock.v1.RevokeToken
-	(*ListSessionsResponse)(nil),       // 71: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 72: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 73: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 74: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 75: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 76: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 77: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 78: quorumlock.v1.StatusResponse
-	(*WhoAmIResponse)(nil),             // 79: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),          // 80: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),         // 81: quorumlock.v1.TestPolicyResponse
-	(*CreateTokenResponse)(nil),        // 82: quorumlock.v1.CreateTokenResponse
-	(*ListTokensResponse)(nil),         // 83: quorumlock.v1.ListTokensResponse
+	(*GetQuotaRequest)(nil),            // 71: quorumlock.v1.GetQuotaRequest
+	(*ListSessionsResponse)(nil),       // 72: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 73: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 74: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 75: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 76: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 77: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 78: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 79: quorumlock.v1.StatusResponse
+	(*WhoAmIResponse)(nil),             // 80: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),          // 81: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),         // 82: quorumlock.v1.TestPolicyResponse
+	(*CreateTokenResponse)(nil),        // 83: quorumlock.v1.CreateTokenResponse
+	(*ListTokensResponse)(nil),         // 84: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),           // 85: quorumlock.v1.GetQuotaResponse
 }
 var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
@@ -2884,46 +2887,48 @@ var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	68, // 66: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
 	69, // 67: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
 	70, // 68: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
-	2,  // 69: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 70: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 71: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	71, // 72: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 73: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 74: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 75: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	72, // 76: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	73, // 77: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 78: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 79: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 80: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	74, // 81: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	75, // 82: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	76, // 83: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 84: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 85: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 86: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 87: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 88: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 89: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 90: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	18, // 91: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
-	77, // 92: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 93: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 94: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	78, // 95: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 96: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 97: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 98: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	35, // 99: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
-	79, // 100: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
-	80, // 101: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
-	18, // 102: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
-	81, // 103: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
-	82, // 104: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
-	83, // 105: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
-	18, // 106: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
-	69, // [69:107] is the sub-list for method output_type
-	31, // [31:69] is the sub-list for method input_type
+	71, // 69: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
+	2,  // 70: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 71: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 72: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	72, // 73: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 74: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 75: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 76: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	73, // 77: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	74, // 78: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 79: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 80: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 81: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	75, // 82: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	76, // 83: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	77, // 84: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 85: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 86: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 87: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 88: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 89: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 90: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 91: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	18, // 92: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
+	78, // 93: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 94: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 95: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	79, // 96: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 97: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 98: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 99: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 100: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	80, // 101: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
+	81, // 102: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
+	18, // 103: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
+	82, // 104: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
+	83, // 105: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
+	84, // 106: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
+	18, // 107: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
+	85, // 108: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
+	70, // [70:109] is the sub-list for method output_type
+	31, // [31:70] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name

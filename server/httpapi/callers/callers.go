@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -81,6 +82,8 @@ type Config struct {
 	Require bool
 	// Denials gets the refusals of callers and their requests.
 	Denials access.Denials
+	// Quotas counts what identities use of the node; nil counts nothing.
+	Quotas *quota.Node
 }
 
 // Callers are the callers of the running requests. It is safe for concurrent use.
@@ -100,10 +103,15 @@ type running struct {
 	cancel context.CancelCauseFunc
 }
 
-// Begin returns the context of a request, which is cancelled when its caller has to go. end ends it.
-func (c *Callers) Begin(r *http.Request, caller *access.Caller) (_ context.Context, end func()) {
+// Begin returns the context of a request, which is cancelled when its caller has to go. end ends it. It returns a
+// refusal if the caller's identity has its connections.
+func (c *Callers) Begin(r *http.Request, caller *access.Caller) (_ context.Context, end func(), refused *wire.Result) {
 	ctx := r.Context()
-	cancellable, cancel := context.WithCancelCause(access.NewContext(ctx, caller))
+	account, leave, refused := c.count(ctx, caller)
+	if refused != nil {
+		return nil, nil, refused
+	}
+	cancellable, cancel := context.WithCancelCause(quota.NewContext(access.NewContext(ctx, caller), account))
 	one := &running{caller, r.TLS, cancel}
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -113,7 +121,45 @@ func (c *Callers) Begin(r *http.Request, caller *access.Caller) (_ context.Conte
 		delete(c.all, one)
 		c.mu.Unlock()
 		cancel(nil)
+		leave()
+	}, nil
+}
+
+// count opens the account of a caller and counts the connection of its request until leave is called. What another
+// node has forwarded was counted there.
+func (c *Callers) count(ctx context.Context, caller *access.Caller) (account *quota.Account, leave func(), refused *wire.Result) {
+	conn := listener.Of(ctx)
+	if conn.FromNode() {
+		return nil, func() {}, nil
 	}
+	account = c.cfg.Quotas.Open(caller.Identity())
+	disconnect, refused := account.Connect(conn)
+	if refused != nil {
+		account.Close()
+		return nil, nil, refused
+	}
+	return account, func() {
+		disconnect()
+		account.Close()
+	}, nil
+}
+
+// BeginWatch takes a place among the watches of the caller's connection, of which there are at most so many, and of its
+// identity.
+func BeginWatch(ctx context.Context, most int) (leave func(), err error) {
+	conn := listener.Of(ctx)
+	if !conn.BeginWatch(most) {
+		return nil, apierror.New(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_watches_per_connection: this connection has %d watches already", most))
+	}
+	end, refused := quota.Of(ctx).Watch()
+	if refused != nil {
+		conn.EndWatch()
+		return nil, apierror.FromResult(refused)
+	}
+	return func() {
+		end()
+		conn.EndWatch()
+	}, nil
 }
 
 // requestContext is the context of a request. The end of the connection shows in Err at once.
@@ -222,6 +268,9 @@ func Check(ctx context.Context, request any) error {
 	caller := access.Of(ctx)
 	if refused := caller.Check(message); refused != nil {
 		caller.Denied(message, refused)
+		return apierror.FromResult(refused)
+	}
+	if refused := quota.Of(ctx).Request(message); refused != nil {
 		return apierror.FromResult(refused)
 	}
 	return nil

@@ -36,4 +36,5 @@ var readOnly = map[string]bool{
 	wireconnect.AccessServiceGetPolicyProcedure:      true,
 	wireconnect.AccessServiceTestPolicyProcedure:     true,
 	wireconnect.AccessServiceListTokensProcedure:     true,
+	wireconnect.AccessServiceGetQuotaProcedure:       true,
 }

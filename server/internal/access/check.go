@@ -39,7 +39,9 @@ func (c *Caller) check(g *rights.Grants, request proto.Message) *wire.Result {
 		return nil
 	}
 	switch right := RightOf(request); right {
-	case wire.Right_IDENTITY, wire.Right_OWN:
+	case wire.Right_IDENTITY:
+		return c.mayAsk(g, request)
+	case wire.Right_OWN:
 		return nil
 	case wire.Right_ANY_ROLE:
 		return c.require(g.Any(), "a role")
@@ -56,6 +58,15 @@ func (c *Caller) check(g *rights.Grants, request proto.Message) *wire.Result {
 	default:
 		return c.onCluster(g, right)
 	}
+}
+
+// mayAsk refuses questions about other identities.
+func (c *Caller) mayAsk(g *rights.Grants, request proto.Message) *wire.Result {
+	ask, ok := request.(*wire.GetQuotaRequest)
+	if !ok || !ask.GetAll() && (ask.GetIdentity() == "" || ask.GetIdentity() == c.Identity()) {
+		return nil
+	}
+	return c.require(g.OnCluster(wire.Verb_AUDIT) || g.OnCluster(wire.Verb_POLICY), "a role with AUDIT or POLICY, which the quotas of other identities require")
 }
 
 // clusterVerbs are the verbs on the cluster that requests require.
@@ -214,16 +225,27 @@ func (c *Caller) CheckRequest(req *wire.Request) *wire.Result {
 	if c.Grants() == nil {
 		return nil
 	}
-	switch body := req.GetBody().(type) {
-	case *wire.Request_Acquire:
-		return c.unlessRemembered(c.Check(body.Acquire), req)
-	case *wire.Request_Release, *wire.Request_Heartbeat:
+	body := BodyOf(req)
+	if body == nil {
 		return nil
+	}
+	return c.unlessRemembered(c.Check(body), req)
+}
+
+// BodyOf returns the body of a framed request, nil if it has none that this node knows.
+func BodyOf(req *wire.Request) proto.Message {
+	switch body := req.GetBody().(type) { // the frequent ones first, without reflection
+	case *wire.Request_Acquire:
+		return body.Acquire
+	case *wire.Request_Release:
+		return body.Release
+	case *wire.Request_Heartbeat:
+		return body.Heartbeat
 	}
 	m := req.ProtoReflect()
 	body := m.WhichOneof(bodyField)
 	if body == nil {
 		return nil
 	}
-	return c.unlessRemembered(c.Check(m.Get(body).Message().Interface()), req)
+	return m.Get(body).Message().Interface()
 }

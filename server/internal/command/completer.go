@@ -47,6 +47,7 @@ func (p *Processor) completeApplied(b *groupcommit.Batch, applied *fsm.Applied) 
 		p.cfg.Metrics.Answered(it.Command, status)
 		if status == wire.Status_RESOURCE_EXHAUSTED {
 			p.Deadlines.SetExhausted(it.Command.GetSessionId(), true)
+			p.noteFull(it.Identity)
 		}
 		it.Answer(applied.Results[i])
 	}
@@ -55,6 +56,13 @@ func (p *Processor) completeApplied(b *groupcommit.Batch, applied *fsm.Applied) 
 		done(&wire.Result{Status: wire.Status_OK})
 	}
 	p.answerHeartbeats(b)
+}
+
+// noteFull makes the door check the quotas of an identity, if it has any, from now on.
+func (p *Processor) noteFull(identity string) {
+	if rights := p.cfg.Machine.Access().Rights(); rights.HasQuotas() || rights.HasPrefixQuotas() {
+		p.full.add(identity)
+	}
 }
 
 func (p *Processor) logDiscarded(b *groupcommit.Batch, failures []fsm.Failure) {

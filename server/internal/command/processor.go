@@ -36,6 +36,9 @@ type Processor struct {
 	Deadlines *expiry.Deadlines
 	Notifier  *notify.Notifier
 
+	// full are the identities that were refused something by a quota.
+	full fullIdentities
+
 	// onAnswered is called after each entry; see OnAnswered.
 	onAnswered atomic.Pointer[func()]
 }

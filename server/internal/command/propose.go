@@ -10,6 +10,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -18,12 +19,12 @@ type Proposal = groupcommit.Proposal
 
 // Propose queues a command, with the guarantees of ProposeAll.
 func (p *Processor) Propose(cmd *wire.Command, done func(*wire.Result)) {
-	p.ProposeFrom(nil, cmd, done)
+	p.ProposeFrom(identity.Sender{}, cmd, done)
 }
 
-// ProposeFrom is Propose for a command that arrived over connection: see Proposal.
-func (p *Processor) ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result)) {
-	p.ProposeAll([]Proposal{{Command: cmd, Size: proto.Size(cmd), Connection: connection, Done: done}})
+// ProposeFrom is Propose for a command that came from a sender: see Proposal.
+func (p *Processor) ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
+	p.ProposeAll([]Proposal{{Command: cmd, Size: proto.Size(cmd), Identity: from.Identity, Connection: from.Connection, Done: done}})
 }
 
 // ProposeAll queues commands in order. It does not keep the slice. NOT_LEADER and UNAVAILABLE mean that a
@@ -82,15 +83,23 @@ func (p *Processor) faults(all []Proposal) (faults []*wire.Result) {
 }
 
 // exhausted refuses a command that would exceed a budget. ahead is what the commands before it may add to the
-// state, in units. It reads the state only if that is nearly full or the session was refused something
-// before. Applying the command checks the budgets again, exactly.
+// state, in units. It reads the state only if that is nearly full or the session or its identity was refused
+// something before. Applying the command checks the budgets again, exactly.
 func (p *Processor) exhausted(one *Proposal, ahead uint64) (refusal *wire.Result) {
-	if one.Growth == 0 || !one.Exhausted && !p.cfg.Machine.Near(ahead+one.Growth) {
+	full := one.Growth > 0 && p.full.has(one.Identity)
+	if one.Growth == 0 || !one.Exhausted && !full && !p.cfg.Machine.Near(ahead+one.Growth) {
 		return nil
 	}
-	p.cfg.Machine.View(func(m *fsm.Machine) { refusal = m.Exhausted(one.Command, ahead) })
+	near := false
+	p.cfg.Machine.View(func(m *fsm.Machine) {
+		refusal = m.Exhausted(one.Command, ahead)
+		near = full && m.NearQuota(one.Identity)
+	})
 	if refusal == nil && one.Exhausted {
 		p.Deadlines.SetExhausted(one.Command.GetSessionId(), false)
+	}
+	if refusal == nil && full && !near {
+		p.full.remove(one.Identity)
 	}
 	return refusal
 }

@@ -123,3 +123,58 @@ func TestSessionsThatWereRefused(t *testing.T) {
 		}
 	})
 }
+
+// TestQuotasAtTheDoor verifies that requests of an identity that was refused something by a quota are refused before
+// they are logged, that retries and requests that give something up are not, and that others are not affected.
+func TestQuotasAtTheDoor(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := newLeading(t)
+		session := n.openNow(t, "a") // of the identity ""
+		n.applyNow(t, &wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", Policy: &wire.Policy{
+			Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "*", Roles: []string{"user"}}},
+			Quotas:   []*wire.Quota{{Identity: "ann", Sessions: 1}, {Identity: "*", Claims: 1}},
+		}}}})
+		open := func(name string) Proposal {
+			cmd := opening(name)
+			cmd.Caller = &wire.Caller{Identity: "ann"}
+			return Proposal{Command: cmd, Identity: "ann", Size: 100}
+		}
+		n.applyNow(t, open("b").Command)
+		acquire := func(seq uint64, name string) *wire.Command {
+			return &wire.Command{SessionId: session, Seq: seq, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}}}}
+		}
+		n.applyNow(t, acquire(1, "a"))
+		refusals := func(all ...Proposal) (refused []string) {
+			for _, r := range n.faults(all) {
+				refused = append(refused, r.GetMessage())
+			}
+			return refused
+		}
+		if got := refusals(open("c")); got != nil {
+			t.Errorf("before anything was refused: %q", got)
+		}
+		n.noteFull("ann")
+		if got := refusals(open("c"), open("b")); len(got) != 2 || got[0] != `quota sessions of "ann": 1 of 1 used, this would take 1 more` || got[1] != "" {
+			t.Errorf("another session, and the same again: %q", got)
+		}
+		n.noteFull("")
+		of := func(cmd *wire.Command) Proposal { return Proposal{Command: cmd, Size: 100} }
+		release := &wire.Command{SessionId: session, Seq: 3, Op: &wire.Command_Release{Release: &wire.Release{HoldId: 1, Token: 1}}}
+		got := refusals(of(acquire(2, "b")), of(acquire(1, "a")), of(release))
+		if want := `quota claims of "": 1 of 1 used, this would take 1 more`; len(got) != 3 || got[0] != want || got[1]+got[2] != "" {
+			t.Errorf("another claim, the same again and a release: %q", got)
+		}
+		if !n.full.has("ann") || !n.full.has("") || n.full.has("ben") {
+			t.Error("the identities that were refused something are not known")
+		}
+		n.applyNow(t, &wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", ExpectedRevision: revisionOfPolicy(n)}}})
+		if got := refusals(open("c")); got != nil || n.full.has("ann") {
+			t.Errorf("without a policy: %q", got)
+		}
+	})
+}
+
+func revisionOfPolicy(n *leading) uint64 {
+	_, revision := n.cfg.Machine.Access().Policy()
+	return revision
+}

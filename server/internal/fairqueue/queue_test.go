@@ -13,9 +13,13 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/identity"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// by returns a sender with an identity and a connection of its own.
+func by(name string) identity.Sender { return identity.Sender{Identity: name, Connection: name} }
 
 // blocked returns a queue whose workers are all busy until free is called.
 func blocked(t *testing.T, cfg Config) (q *Queue, free func()) {
@@ -23,7 +27,7 @@ func blocked(t *testing.T, cfg Config) (q *Queue, free func()) {
 	q = New(cfg)
 	stop, started := make(chan struct{}), make(chan struct{})
 	for i := range cfg.Workers {
-		if err := q.Submit(fmt.Sprintf("busy %d", i), func(context.Context) { started <- struct{}{}; <-stop }, nil); err != nil {
+		if err := q.Submit(by(fmt.Sprintf("busy %d", i)), func(context.Context) { started <- struct{}{}; <-stop }, nil); err != nil {
 			t.Fatal(err)
 		}
 		<-started
@@ -36,7 +40,7 @@ func TestCallersAreServedInTurn(t *testing.T) {
 	var order []string
 	submit := func(caller string, n int) {
 		for i := range n {
-			if err := q.Submit(caller, func(context.Context) { order = append(order, fmt.Sprint(caller, i)) }, nil); err != nil {
+			if err := q.Submit(by(caller), func(context.Context) { order = append(order, fmt.Sprint(caller, i)) }, nil); err != nil {
 				t.Error(err)
 			}
 		}
@@ -48,7 +52,7 @@ func TestCallersAreServedInTurn(t *testing.T) {
 	if want := []string{"flood0", "ann0", "bob0", "flood1", "ann1", "flood2", "flood3"}; !slices.Equal(order, want) {
 		t.Errorf("served %v, want %v", order, want)
 	}
-	if len(q.lines) != 0 || q.waiting != 0 {
+	if len(q.lines) != 0 || len(q.groups) != 0 || q.waiting != 0 {
 		t.Errorf("%d lines are left, %d wait", len(q.lines), q.waiting)
 	}
 }
@@ -57,7 +61,7 @@ func TestOnlyTheFlooderIsRefused(t *testing.T) {
 	q, free := blocked(t, Config{Workers: 1, PerCaller: 5, Total: 8})
 	served, refused := map[string]int{}, map[string]int{}
 	submit := func(caller string) {
-		err := q.Submit(caller, func(context.Context) { served[caller]++ }, func() { refused[caller]++ })
+		err := q.Submit(by(caller), func(context.Context) { served[caller]++ }, func() { refused[caller]++ })
 		if errors.Is(err, ErrFull) {
 			refused[caller]++
 		}
@@ -77,18 +81,82 @@ func TestOnlyTheFlooderIsRefused(t *testing.T) {
 	if served["flood"] != 2 || refused["flood"] != 18 {
 		t.Errorf("the flood was served %d times and refused %d times", served["flood"], refused["flood"])
 	}
-	if q.Submit("late", nil, nil) == nil {
+	if q.Submit(by("late"), nil, nil) == nil {
 		t.Error("a job was taken in after Close")
 	}
+}
+
+// TestIdentitiesAreServedInTurn queues the jobs of many connections of one identity before those of another. They are
+// served in turn by identity, and those of an identity in turn by connection.
+func TestIdentitiesAreServedInTurn(t *testing.T) {
+	q, free := blocked(t, Config{Workers: 1, PerCaller: 100, Total: 100})
+	var order []string
+	submit := func(who string, connections, n int) {
+		for c := range connections {
+			for i := range n {
+				name := fmt.Sprint(who, c, "/", i)
+				if err := q.Submit(identity.Sender{Identity: who, Connection: c}, func(context.Context) { order = append(order, name) }, nil); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+	}
+	submit("flood", 3, 2)
+	submit("ann", 1, 2)
+	free()
+	if want := []string{"flood0/0", "ann0/0", "flood1/0", "ann0/1", "flood2/0", "flood0/1", "flood1/1", "flood2/1"}; !slices.Equal(order, want) {
+		t.Errorf("served %v, want %v", order, want)
+	}
+	if len(q.lines) != 0 || len(q.groups) != 0 {
+		t.Errorf("%d lines and %d identities are left", len(q.lines), len(q.groups))
+	}
+}
+
+// TestOnlyTheFloodingIdentityIsRefused fills the queue from many connections of one identity, each with a single job.
+func TestOnlyTheFloodingIdentityIsRefused(t *testing.T) {
+	q, free := blocked(t, Config{Workers: 1, PerCaller: 5, Total: 8})
+	served, refused := map[string]int{}, map[string]int{}
+	submit := func(who string, connection int) {
+		refuse := func() { refused[who]++ }
+		if q.Submit(identity.Sender{Identity: who, Connection: connection}, func(context.Context) { served[who]++ }, refuse) != nil {
+			refuse()
+		}
+	}
+	for i := range 20 {
+		submit("flood", i)
+	}
+	for range 3 {
+		submit("ann", 0)
+	}
+	free()
+	if served["ann"] != 3 || refused["flood"] != 15 || served["flood"] != 5 {
+		t.Errorf("served %v, refused %v", served, refused)
+	}
+}
+
+// TestAnIdentityLeavesAWorker verifies that many connections of an identity do not occupy all workers.
+func TestAnIdentityLeavesAWorker(t *testing.T) {
+	q := New(Config{Workers: 3, PerCaller: 10, Total: 10})
+	stop, started := make(chan struct{}), make(chan string, 10)
+	for i := range 5 {
+		_ = q.Submit(identity.Sender{Identity: "flood", Connection: i}, func(context.Context) { started <- "flood"; <-stop }, nil)
+	}
+	_ = q.Submit(by("ann"), func(context.Context) { started <- "ann" }, nil)
+	seen := []string{<-started, <-started, <-started}
+	if slices.Sort(seen); !slices.Equal(seen, []string{"ann", "flood", "flood"}) {
+		t.Errorf("running: %v", seen)
+	}
+	close(stop)
+	q.Close()
 }
 
 func TestOneCallerTakesHalfTheWorkers(t *testing.T) {
 	q := New(Config{Workers: 4, PerCaller: 10, Total: 10})
 	stop, started := make(chan struct{}), make(chan string, 10)
 	for range 5 {
-		_ = q.Submit("flood", func(context.Context) { started <- "flood"; <-stop }, nil)
+		_ = q.Submit(by("flood"), func(context.Context) { started <- "flood"; <-stop }, nil)
 	}
-	_ = q.Submit("ann", func(context.Context) { started <- "ann" }, nil)
+	_ = q.Submit(by("ann"), func(context.Context) { started <- "ann" }, nil)
 	seen := []string{<-started, <-started, <-started}
 	if slices.Sort(seen); !slices.Equal(seen, []string{"ann", "flood", "flood"}) {
 		t.Errorf("running: %v", seen)
@@ -105,14 +173,14 @@ func TestLineOutlivesItsJobs(t *testing.T) {
 			defer q.Close()
 			running, most, stop := 0, 0, make(chan struct{})
 			for range 2 {
-				_ = q.Submit("flood", func(context.Context) { <-stop }, nil)
+				_ = q.Submit(by("flood"), func(context.Context) { <-stop }, nil)
 			}
 			synctest.Wait()
 			stop <- struct{}{}
 			synctest.Wait() // one job runs and none waits
 			var mu sync.Mutex
 			for range 3 {
-				_ = q.Submit("flood", func(context.Context) {
+				_ = q.Submit(by("flood"), func(context.Context) {
 					mu.Lock()
 					running++
 					most = max(most, running)
@@ -136,17 +204,17 @@ func TestLineOutlivesItsJobs(t *testing.T) {
 			next := make(chan struct{})
 			job := func(context.Context) { <-next }
 			for i := range 4 {
-				if err := q.Submit("ann", job, nil); err != nil {
+				if err := q.Submit(by("ann"), job, nil); err != nil {
 					t.Errorf("job %d: %v", i, err)
 				}
 				synctest.Wait()
 			}
 			next <- struct{}{}
 			synctest.Wait()
-			if err := q.Submit("ann", job, nil); err != nil {
+			if err := q.Submit(by("ann"), job, nil); err != nil {
 				t.Error(err)
 			}
-			if err := q.Submit("ann", job, nil); !errors.Is(err, ErrFull) {
+			if err := q.Submit(by("ann"), job, nil); !errors.Is(err, ErrFull) {
 				t.Errorf("one more than fits: %v", err)
 			}
 			close(next)
@@ -160,7 +228,7 @@ func TestFullQueueTakesPlacesFromTheLongestLine(t *testing.T) {
 	q, free := blocked(t, Config{Workers: 1, PerCaller: 5, Total: 4})
 	var refused []string
 	submit := func(caller string) error {
-		return q.Submit(caller, func(context.Context) {}, func() { refused = append(refused, caller) })
+		return q.Submit(by(caller), func(context.Context) {}, func() { refused = append(refused, caller) })
 	}
 	for _, caller := range []string{"ann", "ann", "bob", "bob", "cas"} {
 		if err := submit(caller); err != nil {
@@ -179,14 +247,14 @@ func TestFullQueueTakesPlacesFromTheLongestLine(t *testing.T) {
 func TestEnterGivesWay(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		q, free := blocked(t, Config{Workers: 1, PerCaller: 2, Total: 2})
-		_ = q.Submit("ann", func(context.Context) {}, nil)
+		_ = q.Submit(by("ann"), func(context.Context) {}, nil)
 		entered := make(chan error)
 		go func() {
-			_, err := q.Enter(t.Context(), "ann")
+			_, err := q.Enter(t.Context(), by("ann"))
 			entered <- err
 		}()
 		synctest.Wait()
-		_ = q.Submit("bob", func(context.Context) {}, nil)
+		_ = q.Submit(by("bob"), func(context.Context) {}, nil)
 		if err := <-entered; !errors.Is(err, ErrFull) {
 			t.Errorf("who gave way got %v", err)
 		}
@@ -197,21 +265,21 @@ func TestEnterGivesWay(t *testing.T) {
 func TestEnter(t *testing.T) {
 	q := New(Config{Workers: 1, PerCaller: 1, Total: 10})
 	defer q.Close()
-	leave, err := q.Enter(t.Context(), "ann")
+	leave, err := q.Enter(t.Context(), by("ann"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	gone, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := q.Enter(gone, "bob"); !errors.Is(err, context.Canceled) {
+	if _, err := q.Enter(gone, by("bob")); !errors.Is(err, context.Canceled) {
 		t.Errorf("a caller who has gone: %v", err)
 	}
-	if _, err := q.Enter(t.Context(), "bob"); !errors.Is(err, ErrFull) {
+	if _, err := q.Enter(t.Context(), by("bob")); !errors.Is(err, ErrFull) {
 		t.Errorf("beyond the line: %v", err)
 	}
 	leave()
 	leave()
-	again, err := q.Enter(t.Context(), "ann")
+	again, err := q.Enter(t.Context(), by("ann"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +292,7 @@ func TestWorkersGoOn(t *testing.T) {
 		q := New(Config{Workers: 1, PerCaller: 10, Total: 10})
 		started, done := time.Now(), make(chan struct{})
 		for range 3 {
-			_ = q.Submit("ann", func(context.Context) { time.Sleep(time.Millisecond); done <- struct{}{} }, nil)
+			_ = q.Submit(by("ann"), func(context.Context) { time.Sleep(time.Millisecond); done <- struct{}{} }, nil)
 		}
 		for range 3 {
 			<-done
@@ -246,7 +314,7 @@ func TestWorkersPause(t *testing.T) {
 		started, done := time.Now(), make(chan time.Duration)
 		submit := func(n int) {
 			for range n {
-				err := q.Submit("ann", func(context.Context) {
+				err := q.Submit(by("ann"), func(context.Context) {
 					at := time.Since(started)
 					time.Sleep(work)
 					done <- at

@@ -14,8 +14,8 @@ import (
 
 // Node is the node that applies the commands: the replica, or a fake in tests.
 type Node interface {
-	// ProposeFrom proposes a command that arrived over a connection and calls done exactly once.
-	ProposeFrom(connection any, cmd *wire.Command, done func(*wire.Result))
+	// ProposeFrom proposes a command that came from a sender and calls done exactly once.
+	ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result))
 	// Await calls done with the final outcome of a request that is QUEUED.
 	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
 	// View runs f on the applied state.
@@ -32,8 +32,8 @@ const (
 // Acquire acquires the lease and returns the final outcome. The outcome is never QUEUED. It is UNCERTAIN if
 // this node lost leadership while it waited. The outcome of a wait includes the implicit session. If ctx ends
 // first, Acquire returns its error, and the wait expires with its session unless the request is sent again.
-func Acquire(ctx context.Context, node Node, connection any, open *wire.OpenLease) (*wire.Result, error) {
-	w := &wait{node: node, connection: connection, cmd: &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
+func Acquire(ctx context.Context, node Node, from identity.Sender, open *wire.OpenLease) (*wire.Result, error) {
+	w := &wait{node: node, from: from, cmd: &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
 	defer w.stop()
 	res, err := w.ask(ctx)
 	if err != nil || res.GetStatus() != wire.Status_QUEUED {
@@ -65,10 +65,10 @@ func Acquire(ctx context.Context, node Node, connection any, open *wire.OpenLeas
 
 // wait is an acquire in progress.
 type wait struct {
-	node       Node
-	connection any
-	cmd        *wire.Command
-	final      chan *wire.Result
+	node  Node
+	from  identity.Sender
+	cmd   *wire.Command
+	final chan *wire.Result
 
 	mu      sync.Mutex // guards the fields below
 	cancel  func()
@@ -78,7 +78,7 @@ type wait struct {
 // ask proposes the acquire, or repeats it.
 func (w *wait) ask(ctx context.Context) (*wire.Result, error) {
 	answered := make(chan *wire.Result, 1)
-	w.node.ProposeFrom(w.connection, w.cmd, func(res *wire.Result) {
+	w.node.ProposeFrom(w.from, w.cmd, func(res *wire.Result) {
 		if res.GetStatus() == wire.Status_QUEUED {
 			w.listen(res.GetSessionId())
 		}
@@ -120,7 +120,7 @@ func opened(res *wire.Result) bool {
 // late releases a lease that was acquired by a repetition after the wait had ended, since the caller did not
 // ask for a second one. It returns the outcome of the wait.
 func (w *wait) late(ctx context.Context, session uint64, res *wire.Result) (*wire.Result, error) {
-	w.node.ProposeFrom(w.connection, &wire.Command{Caller: w.cmd.Caller, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{
+	w.node.ProposeFrom(w.from, &wire.Command{Caller: w.cmd.Caller, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{
 		SecretHash: w.cmd.GetOpenLease().GetSecretHash(), HoldId: res.GetHoldId(),
 	}}}, func(*wire.Result) {})
 	select {

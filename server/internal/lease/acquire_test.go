@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/test/bubble"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -32,7 +33,7 @@ func newNode(answers ...*wire.Result) *node {
 	return &node{machine: fsm.New(fsm.Level), answers: answers}
 }
 
-func (n *node) ProposeFrom(_ any, cmd *wire.Command, done func(*wire.Result)) {
+func (n *node) ProposeFrom(_ identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
 	if op := cmd.GetReleaseLease(); op != nil {
 		n.gone = append(n.gone, op.GetHoldId())
 		done(&wire.Result{Status: wire.Status_OK})
@@ -71,7 +72,7 @@ func begin(ctx context.Context, n *node) (answered chan *wire.Result) {
 	answered = make(chan *wire.Result, 1)
 	go func() {
 		defer close(answered)
-		if res, err := Acquire(ctx, n, nil, request); err == nil {
+		if res, err := Acquire(ctx, n, identity.Sender{}, request); err == nil {
 			answered <- res
 		}
 	}()
@@ -82,7 +83,7 @@ func begin(ctx context.Context, n *node) (answered chan *wire.Result) {
 func TestAnswerAtOnce(t *testing.T) {
 	for _, status := range []wire.Status_Code{wire.Status_GRANTED, wire.Status_NOT_ACQUIRED, wire.Status_NOT_LEADER} {
 		n := newNode(&wire.Result{Status: status})
-		if res, err := Acquire(t.Context(), n, nil, request); err != nil || res.GetStatus() != status || n.asked != 1 {
+		if res, err := Acquire(t.Context(), n, identity.Sender{}, request); err != nil || res.GetStatus() != status || n.asked != 1 {
 			t.Errorf("%v: %v, %v", status, res, err)
 		}
 	}

@@ -24,6 +24,7 @@ const (
 	locksListing    listingID = 'l'
 	sessionsListing listingID = 's'
 	auditListing    listingID = 'a'
+	quotaListing    listingID = 'q'
 )
 
 var castagnoli = crc32.MakeTable(crc32.Castagnoli)
@@ -63,6 +64,9 @@ func lastOf(listing listingID, prefix, token string) (last string, refused *wire
 func follows(listing listingID, prefix, last string) bool {
 	if listing == locksListing {
 		return last != "" && strings.HasPrefix(last, prefix)
+	}
+	if listing == quotaListing {
+		return last != ""
 	}
 	_, err := strconv.ParseUint(last, 10, 64)
 	return err == nil

@@ -8,6 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -35,6 +36,7 @@ type Reader struct {
 	source Source
 	limit  int
 	now    func() time.Time
+	quotas *quota.Node
 }
 
 // View is what one caller may read.
@@ -54,9 +56,10 @@ const (
 	maxQueue     = 10_000
 )
 
-// New returns a Reader whose encoded answers have at most limit bytes.
-func New(source Source, limit int) *Reader {
-	return &Reader{source: source, limit: limit, now: time.Now}
+// New returns a Reader whose encoded answers have at most limit bytes. quotas are what identities use of this node; nil
+// if nothing is counted.
+func New(source Source, limit int, quotas *quota.Node) *Reader {
+	return &Reader{source: source, limit: limit, now: time.Now, quotas: quotas}
 }
 
 // Prove waits for a proof of leadership newer than the call. It returns nil once reads are linearizable, and

@@ -95,7 +95,7 @@ func newSource(t *testing.T) *source {
 }
 
 // reader returns what a caller that may read everything reads.
-func reader(s *source, limit int) *View { return New(s, limit).As(access.Node(s, "n1")) }
+func reader(s *source, limit int) *View { return New(s, limit, nil).As(access.Node(s, "n1")) }
 
 func at(s *source, limit int, wall int64) *View {
 	r := reader(s, limit)

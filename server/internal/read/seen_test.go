@@ -129,7 +129,7 @@ func (w *world) check(who int) {
 	if err != nil {
 		w.t.Fatal(err)
 	}
-	view := New(w.source, 1<<20).As(caller)
+	view := New(w.source, 1<<20, nil).As(caller)
 	var seen []proto.Message
 	for _, prefix := range []string{"", "a/", "a/b", "b/", "q"} {
 		seen = append(seen, w.checkList(who, view, prefix)...)

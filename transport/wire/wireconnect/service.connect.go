@@ -134,6 +134,8 @@ const (
 	// AccessServiceRevokeTokenProcedure is the fully-qualified name of the AccessService's RevokeToken
 	// RPC.
 	AccessServiceRevokeTokenProcedure = "/quorumlock.v1.AccessService/RevokeToken"
+	// AccessServiceGetQuotaProcedure is the fully-qualified name of the AccessService's GetQuota RPC.
+	AccessServiceGetQuotaProcedure = "/quorumlock.v1.AccessService/GetQuota"
 )
 
 // SessionServiceClient is a client for the quorumlock.v1.SessionService service.
@@ -1185,6 +1187,7 @@ type AccessServiceClient interface {
 	CreateToken(context.Context, *connect.Request[wire.CreateTokenRequest]) (*connect.Response[wire.CreateTokenResponse], error)
 	ListTokens(context.Context, *connect.Request[wire.ListTokensRequest]) (*connect.Response[wire.ListTokensResponse], error)
 	RevokeToken(context.Context, *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error)
+	GetQuota(context.Context, *connect.Request[wire.GetQuotaRequest]) (*connect.Response[wire.GetQuotaResponse], error)
 }
 
 // NewAccessServiceClient constructs a client for the quorumlock.v1.AccessService service. By
@@ -1240,6 +1243,12 @@ func NewAccessServiceClient(httpClient connect.HTTPClient, baseURL string, opts 
 			connect.WithSchema(accessServiceMethods.ByName("RevokeToken")),
 			connect.WithClientOptions(opts...),
 		),
+		getQuota: connect.NewClient[wire.GetQuotaRequest, wire.GetQuotaResponse](
+			httpClient,
+			baseURL+AccessServiceGetQuotaProcedure,
+			connect.WithSchema(accessServiceMethods.ByName("GetQuota")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -1252,6 +1261,7 @@ type accessServiceClient struct {
 	createToken *connect.Client[wire.CreateTokenRequest, wire.CreateTokenResponse]
 	listTokens  *connect.Client[wire.ListTokensRequest, wire.ListTokensResponse]
 	revokeToken *connect.Client[wire.RevokeToken, wire.OperatorResponse]
+	getQuota    *connect.Client[wire.GetQuotaRequest, wire.GetQuotaResponse]
 }
 
 // WhoAmI calls quorumlock.v1.AccessService.WhoAmI.
@@ -1289,6 +1299,11 @@ func (c *accessServiceClient) RevokeToken(ctx context.Context, req *connect.Requ
 	return c.revokeToken.CallUnary(ctx, req)
 }
 
+// GetQuota calls quorumlock.v1.AccessService.GetQuota.
+func (c *accessServiceClient) GetQuota(ctx context.Context, req *connect.Request[wire.GetQuotaRequest]) (*connect.Response[wire.GetQuotaResponse], error) {
+	return c.getQuota.CallUnary(ctx, req)
+}
+
 // AccessServiceHandler is an implementation of the quorumlock.v1.AccessService service.
 type AccessServiceHandler interface {
 	WhoAmI(context.Context, *connect.Request[wire.WhoAmIRequest]) (*connect.Response[wire.WhoAmIResponse], error)
@@ -1298,6 +1313,7 @@ type AccessServiceHandler interface {
 	CreateToken(context.Context, *connect.Request[wire.CreateTokenRequest]) (*connect.Response[wire.CreateTokenResponse], error)
 	ListTokens(context.Context, *connect.Request[wire.ListTokensRequest]) (*connect.Response[wire.ListTokensResponse], error)
 	RevokeToken(context.Context, *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error)
+	GetQuota(context.Context, *connect.Request[wire.GetQuotaRequest]) (*connect.Response[wire.GetQuotaResponse], error)
 }
 
 // NewAccessServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -1349,6 +1365,12 @@ func NewAccessServiceHandler(svc AccessServiceHandler, opts ...connect.HandlerOp
 		connect.WithSchema(accessServiceMethods.ByName("RevokeToken")),
 		connect.WithHandlerOptions(opts...),
 	)
+	accessServiceGetQuotaHandler := connect.NewUnaryHandler(
+		AccessServiceGetQuotaProcedure,
+		svc.GetQuota,
+		connect.WithSchema(accessServiceMethods.ByName("GetQuota")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/quorumlock.v1.AccessService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case AccessServiceWhoAmIProcedure:
@@ -1365,6 +1387,8 @@ func NewAccessServiceHandler(svc AccessServiceHandler, opts ...connect.HandlerOp
 			accessServiceListTokensHandler.ServeHTTP(w, r)
 		case AccessServiceRevokeTokenProcedure:
 			accessServiceRevokeTokenHandler.ServeHTTP(w, r)
+		case AccessServiceGetQuotaProcedure:
+			accessServiceGetQuotaHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1400,4 +1424,8 @@ func (UnimplementedAccessServiceHandler) ListTokens(context.Context, *connect.Re
 
 func (UnimplementedAccessServiceHandler) RevokeToken(context.Context, *connect.Request[wire.RevokeToken]) (*connect.Response[wire.OperatorResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.RevokeToken is not implemented"))
+}
+
+func (UnimplementedAccessServiceHandler) GetQuota(context.Context, *connect.Request[wire.GetQuotaRequest]) (*connect.Response[wire.GetQuotaResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.AccessService.GetQuota is not implemented"))
 }

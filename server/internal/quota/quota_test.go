@@ -1,0 +1,229 @@
+package quota
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/hashicorp/go-hclog"
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// node is a state machine with a policy.
+type node struct {
+	t *testing.T
+	m *fsm.Machine
+}
+
+func newNode(t *testing.T, quotas ...*wire.Quota) *node {
+	n := &node{t, fsm.New(fsm.Level)}
+	n.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Lineage: "l"}}})
+	n.set(quotas...)
+	return n
+}
+
+func (n *node) set(quotas ...*wire.Quota) {
+	_, revision := n.m.Access().Policy()
+	n.apply(&wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
+		ExpectedRevision: revision, Reason: "r", Policy: &wire.Policy{
+			Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "*", Roles: []string{"user"}}}, Quotas: quotas,
+		},
+	}}})
+}
+
+func (n *node) open(identity string, number int) {
+	secret := bytes.Repeat([]byte{byte(number)}, 32)
+	copy(secret, identity)
+	n.apply(&wire.Command{Caller: &wire.Caller{Identity: identity}, Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: secret}}})
+}
+
+func (n *node) apply(cmd *wire.Command) {
+	n.t.Helper()
+	data, err := wire.AppendEntry(nil, &wire.Entry{Level: 1, Commands: []*wire.Command{cmd}})
+	if err != nil {
+		n.t.Fatal(err)
+	}
+	applied, err := n.m.Apply(data)
+	if err != nil || applied.Results[0].GetStatus() != wire.Status_OK {
+		n.t.Fatal(applied, err)
+	}
+}
+
+func (n *node) Access() *fsm.Access       { return n.m.Access() }
+func (n *node) View(f func(*fsm.Machine)) { f(n.m) }
+func (n *node) Serving() bool             { return true }
+
+func TestConnectionsAndWatches(t *testing.T) {
+	n := newNode(t, &wire.Quota{Identity: "team-*", Connections: 2, Watches: 1})
+	here := New(n)
+	a, other := here.Open("team-a"), here.Open("team-a")
+	leave, _ := a.Connect("one")
+	if _, refused := other.Connect("two"); refused != nil {
+		t.Fatal(refused)
+	}
+	if _, refused := a.Connect("one"); refused != nil {
+		t.Errorf("another request of a connection: %v", refused)
+	}
+	const full = `quota connections of "team-a": 2 of 2 used, this would take 1 more`
+	if _, refused := a.Connect("three"); refused.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || refused.GetMessage() != full {
+		t.Errorf("the third connection: %v", refused)
+	}
+	if _, refused := here.Open("team-b").Connect("three"); refused != nil {
+		t.Errorf("another identity of the pattern: %v", refused)
+	}
+	leave()
+	if use := here.Use("team-a"); use != (Use{Connections: 2}) { // one has a request left
+		t.Errorf("uses %+v", use)
+	}
+	end, refused := a.Watch()
+	if refused != nil {
+		t.Fatal(refused)
+	}
+	if _, refused := other.Watch(); refused.GetMessage() != `quota watches of "team-a": 1 of 1 used, this would take 1 more` {
+		t.Errorf("the second watch: %v", refused)
+	}
+	end()
+	if _, refused := other.Watch(); refused != nil {
+		t.Error(refused)
+	}
+	n.set(&wire.Quota{Identity: "team-a", Connections: 3})
+	if _, refused := a.Connect("three"); refused != nil {
+		t.Errorf("within the raised quota: %v", refused)
+	}
+}
+
+// TestRequestsPerSecond verifies the burst, the rate, what does not count, and that a connection more renews nothing.
+func TestRequestsPerSecond(t *testing.T) {
+	n := newNode(t, &wire.Quota{Identity: "ann", RequestsPerSecond: 3})
+	here, now := New(n), time.Unix(1_000, 0)
+	here.now = func() time.Time { return now }
+	a := here.Open("ann")
+	acquire := func() *wire.Result { return a.Request(&wire.Acquire{}) }
+	for i := range 3 {
+		if refused := acquire(); refused != nil {
+			t.Fatalf("request %d: %v", i, refused)
+		}
+	}
+	if got := acquire().GetMessage(); got != `quota requests_per_second of "ann": 3 of 3 used, this would take 1 more` {
+		t.Errorf("the fourth: %q", got)
+	}
+	a.Close()
+	if a = here.Open("ann"); acquire() == nil {
+		t.Error("closing a connection renews the burst")
+	}
+	for _, free := range []*wire.Request{
+		{Body: &wire.Request_Heartbeat{}}, {Body: &wire.Request_Release{Release: &wire.Release{}}}, {Body: &wire.Request_Cancel{Cancel: &wire.Cancel{}}},
+		{Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}}, {Body: &wire.Request_Acknowledge{Acknowledge: &wire.Acknowledge{}}},
+		{Body: &wire.Request_ReleaseLease{ReleaseLease: &wire.ReleaseLeaseRequest{}}}, {Body: &wire.Request_Downgrade{Downgrade: &wire.Downgrade{}}},
+		{Body: &wire.Request_ForceRelease{ForceRelease: &wire.ForceRelease{}}}, {Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{}}}, {},
+	} {
+		if refused := a.RequestOf(free); refused != nil {
+			t.Errorf("%v: %v", free, refused)
+		}
+	}
+	if a.RequestOf(&wire.Request{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{}}}) == nil {
+		t.Error("a read does not count")
+	}
+	now = now.Add(time.Second / 3)
+	if refused := acquire(); refused != nil {
+		t.Errorf("after a third of a second: %v", refused)
+	}
+	if acquire() == nil {
+		t.Error("two after a third of a second")
+	}
+	if here.Open("ben").Request(&wire.Acquire{}) != nil {
+		t.Error("an identity without a quota is refused")
+	}
+	n.set()
+	if acquire() != nil {
+		t.Error("refused by a quota that was removed")
+	}
+}
+
+func TestAccountsAreForgotten(t *testing.T) {
+	n := newNode(t, &wire.Quota{Identity: "ann", RequestsPerSecond: 1})
+	here, now := New(n), time.Unix(1_000, 0)
+	here.now = func() time.Time { return now }
+	a := here.Open("ann")
+	a.Request(&wire.Acquire{})
+	a.Close()
+	here.Open("ben").Close()
+	if here.Sweep(); len(here.accounts) != 1 {
+		t.Errorf("%d accounts, that of ann has not recovered", len(here.accounts))
+	}
+	now = now.Add(time.Second)
+	if here.Sweep(); len(here.accounts) != 0 {
+		t.Errorf("%d accounts are left", len(here.accounts))
+	}
+}
+
+// TestNothingIsBoundedWithoutANode verifies the accounts of a nil Node.
+func TestNothingIsBoundedWithoutANode(t *testing.T) {
+	var here *Node
+	a := here.Open("ann")
+	leave, refused := a.Connect(1)
+	end, also := a.Watch()
+	if leave(); refused != nil || also != nil || a.Request(&wire.Acquire{}) != nil || a.RequestOf(&wire.Request{}) != nil || here.Use("ann") != (Use{}) {
+		t.Error("a nil account refuses")
+	}
+	end()
+	a.Close()
+}
+
+// TestMonitor verifies the metrics, and that each quota is warned of once until it has fallen below 80 %.
+func TestMonitor(t *testing.T) {
+	n := newNode(t, &wire.Quota{Identity: "ann", Sessions: 5, Connections: 1}, &wire.Quota{Identity: "ben", Sessions: 1}, &wire.Quota{Prefix: "/", Claims: 1})
+	here, log, registry := New(n), &bytes.Buffer{}, prometheus.NewRegistry()
+	m, err := NewMonitor(here, n, hclog.New(&hclog.LoggerOptions{Output: log}), registry)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 3 {
+		n.open("ann", i)
+	}
+	if m.Look(); log.Len() > 0 {
+		t.Errorf("below 80 %%: %s", log)
+	}
+	n.open("ann", 3)
+	n.open("ben", 0)
+	_, _ = here.Open("ann").Connect(1)
+	for range 3 {
+		m.Look()
+	}
+	for _, want := range []string{`quota=sessions of=ann used=4 limit=5 percent=80`, `quota=sessions of=ben used=1 limit=1 percent=100`, `quota=connections of=ann used=1 limit=1 percent=100`} {
+		if strings.Count(log.String(), want) != 1 {
+			t.Errorf("the log does not contain %q once:\n%s", want, log)
+		}
+	}
+	count := func(name, kind string) float64 {
+		families, _ := registry.Gather()
+		for _, f := range families {
+			for _, metric := range f.Metric {
+				if f.GetName() == name && metric.Label[0].GetValue() == kind {
+					return metric.Gauge.GetValue()
+				}
+			}
+		}
+		return -1
+	}
+	for _, c := range []struct {
+		name, kind string
+		want       float64
+	}{
+		{"quorumlock_quota_identities_near", "sessions", 2}, {"quorumlock_quota_identities_full", "sessions", 1},
+		{"quorumlock_quota_identities_near", "connections", 1}, {"quorumlock_quota_identities_full", "connections", 1},
+		{"quorumlock_quota_identities_near", "claims", 0}, {"quorumlock_quota_identities_near", "prefix_claims", 0},
+	} {
+		if got := count(c.name, c.kind); got != c.want {
+			t.Errorf("%s of %s is %v, want %v", c.name, c.kind, got, c.want)
+		}
+	}
+	n.set()
+	if m.Look(); count("quorumlock_quota_identities_near", "sessions") != 0 {
+		t.Error("counts quotas that were removed")
+	}
+}

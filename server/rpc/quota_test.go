@@ -1,0 +1,99 @@
+package rpc
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/server/internal/quota"
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// serveBounded serves a cluster in which every identity has this quota. Connections of the test are anonymous.
+func serveBounded(t *testing.T, q *wire.Quota) *port {
+	t.Helper()
+	p := serve(t, func(c *Config) { c.Quotas = quota.New(c.Replica) })
+	q.Identity = "*"
+	p.replica.apply(&wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", Policy: &wire.Policy{
+		Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "*", Roles: []string{"user"}}}, Quotas: []*wire.Quota{q},
+	}}}})
+	return p
+}
+
+func TestQuotaOfConnections(t *testing.T) {
+	p := serveBounded(t, &wire.Quota{Connections: 1})
+	first := connect(t, p)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+	defer cancel()
+	_, _, err := transport.ClientHandshake(ctx, dial(t, p), &wire.Hello{Agent: "test"})
+	bye, ok := errors.AsType[*transport.GoodbyeError](err)
+	if !ok || bye.Code != wire.Goodbye_TOO_MANY_CONNECTIONS || bye.Message != `quota connections of "anonymous": 1 of 1 used, this would take 1 more` {
+		t.Errorf("the second connection: %v", err)
+	}
+	_ = first.conn.Close()
+	eventually(t, "the place of the closed connection", func() bool {
+		ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
+		defer cancel()
+		_, _, err := transport.ClientHandshake(ctx, dial(t, p), &wire.Hello{Agent: "test"})
+		return err == nil
+	})
+}
+
+func TestQuotaOfWatches(t *testing.T) {
+	p := serveBounded(t, &wire.Quota{Watches: 1})
+	one, two := connect(t, p), connect(t, p)
+	id := one.expect(wire.Status_OK, watchAll(0)).GetId()
+	if got := two.expect(wire.Status_RESOURCE_EXHAUSTED, watchAll(0)).GetResult().GetMessage(); got != `quota watches of "anonymous": 1 of 1 used, this would take 1 more` {
+		t.Errorf("the second watch: %q", got)
+	}
+	one.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_EndWatch{EndWatch: &wire.EndWatch{RequestId: id}}})
+	two.expect(wire.Status_OK, watchAll(0))
+}
+
+// TestQuotaOfRequests sends more requests than the quota allows, from two connections, and then a heartbeat and a
+// release.
+func TestQuotaOfRequests(t *testing.T) {
+	p := serveBounded(t, &wire.Quota{RequestsPerSecond: 5})
+	one, two := connect(t, p), connect(t, p)
+	session := one.open(secret)
+	refused, begun := 0, time.Now()
+	for range 5 {
+		for _, c := range []*peer{one, two} {
+			res := c.await(c.send(&wire.Request{Body: &wire.Request_WhoAmI{WhoAmI: &wire.WhoAmIRequest{Stale: true}}})).GetResult()
+			if res.GetStatus() == wire.Status_RESOURCE_EXHAUSTED {
+				refused++
+			}
+		}
+	}
+	if allowed := 5 + int(time.Since(begun).Seconds()*5) + 1; refused < 11-allowed {
+		t.Errorf("%d of 10 are refused", refused)
+	}
+	for range 10 {
+		one.expect(wire.Status_OK, &wire.Request{SessionId: session, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}})
+		one.expect(wire.Status_NOT_HELD, &wire.Request{SessionId: session, Seq: 1, Body: &wire.Request_Release{Release: &wire.Release{HoldId: 7, Token: 7}}})
+	}
+}
+
+// TestGetQuota asks for the caller's own quotas, and for those of others, which needs a right.
+func TestGetQuota(t *testing.T) {
+	p := serveBounded(t, &wire.Quota{Claims: 9, Connections: 3})
+	c := connect(t, p)
+	c.open(secret)
+	ask := func(req *wire.GetQuotaRequest) *wire.Request {
+		return &wire.Request{Body: &wire.Request_GetQuota{GetQuota: req}}
+	}
+	got := c.expect(wire.Status_OK, ask(&wire.GetQuotaRequest{})).GetGetQuota().GetQuotas()
+	uses := map[wire.QuotaUse_Kind]*wire.QuotaUse{}
+	for _, use := range got[0].GetUses() {
+		uses[use.GetKind()] = use
+	}
+	if len(got) != 1 || got[0].GetIdentity() != "anonymous" || got[0].GetQuota() != "*" || uses[wire.QuotaUse_SESSIONS].GetUsed() != 1 ||
+		uses[wire.QuotaUse_CLAIMS].GetLimit() != 9 || uses[wire.QuotaUse_CONNECTIONS].GetUsed() != 1 || uses[wire.QuotaUse_CONNECTIONS].GetLimit() != 3 {
+		t.Errorf("answers %v", got)
+	}
+	c.expect(wire.Status_OK, ask(&wire.GetQuotaRequest{Identity: "anonymous"}))
+	c.expect(wire.Status_PERMISSION_DENIED, ask(&wire.GetQuotaRequest{Identity: "ann"}))
+	c.expect(wire.Status_PERMISSION_DENIED, ask(&wire.GetQuotaRequest{All: true}))
+}

@@ -1,0 +1,110 @@
+package model
+
+import (
+	"strings"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// quotaOf returns the quota that bounds an identity; nil if none does.
+func (d *Model) quotaOf(who string) *wire.Quota {
+	var best *wire.Quota
+	for _, q := range d.Policy.GetQuotas() {
+		switch {
+		case q.Identity == who && who != "":
+			return q
+		case strings.Contains(q.Identity, "*") && alike(q.Identity, who) && (best == nil || len(q.Identity) > len(best.Identity)):
+			best = q
+		}
+	}
+	return best
+}
+
+// sessionsOf returns the sessions of an identity.
+func (d *Model) sessionsOf(who string) []*Session {
+	var all []*Session
+	for _, s := range d.Live {
+		if s.Identity == who {
+			all = append(all, s)
+		}
+	}
+	return all
+}
+
+// roomForSession reports whether an identity may open another session.
+func (d *Model) roomForSession(who string) bool {
+	most := d.quotaOf(who).GetSessions()
+	return most == 0 || len(d.sessionsOf(who)) < int(most)
+}
+
+// roomForNames reports whether the quotas allow claims on more locks: those of the identity, and those of the places
+// that the locks are in.
+func (d *Model) roomForNames(who string, locks []*wire.LockRequest) bool {
+	names := len(locks)
+	for _, s := range d.sessionsOf(who) {
+		names += int(d.Names(s.ID))
+	}
+	if most := d.quotaOf(who).GetClaims(); most != 0 && names > int(most) {
+		return false
+	}
+	for _, q := range d.Policy.GetQuotas() {
+		more := 0
+		for _, l := range locks {
+			if q.Prefix != "" && concerns(&wire.LockRule{Prefix: q.Prefix}, l.Name) {
+				more++
+			}
+		}
+		if more > 0 && d.namesIn(q.Prefix)+more > int(q.Claims) {
+			return false
+		}
+	}
+	return true
+}
+
+// namesIn counts the locks in a place that holds and waits name, once for each.
+func (d *Model) namesIn(place string) (n int) {
+	for _, c := range d.Claims {
+		if c.Over {
+			continue
+		}
+		for i, l := range c.Locks {
+			if !concerns(&wire.LockRule{Prefix: place}, l.Name) {
+				continue
+			}
+			n++
+			if i == 0 && c.Upgrade != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// roomForBytes reports whether the sessions of an identity together may grow by more bytes.
+func (d *Model) roomForBytes(who string, more int) bool {
+	most := d.quotaOf(who).GetBytes()
+	for _, s := range d.sessionsOf(who) {
+		more += d.WeightOf(s)
+	}
+	return most == 0 || more <= int(most)
+}
+
+func validQuotas(quotas []*wire.Quota) bool {
+	seen := map[string]bool{}
+	for _, q := range quotas {
+		place, who := q.GetPrefix(), q.GetIdentity()
+		local := q.GetWatches() + q.GetConnections() + q.GetRequestsPerSecond()
+		switch {
+		case (place == "") == (who == ""), seen[who+"|"+place]:
+			return false
+		case place == "" && (!validIdentity(who) || q.Sessions == 0 && q.Claims == 0 && q.Bytes == 0 && local == 0):
+			return false
+		case place != "" && (q.Claims == 0 || q.Sessions != 0 || q.Bytes != 0 || local != 0):
+			return false
+		case place != "" && place != "/" && (!strings.HasSuffix(place, "/") || !validName(strings.TrimSuffix(place, "/"))):
+			return false
+		}
+		seen[who+"|"+place] = true
+	}
+	return len(quotas) <= 10_000
+}
