@@ -1,10 +1,10 @@
 package server
 
 import (
-	"bytes"
 	"math"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -31,6 +31,24 @@ func nodeCertificatesOf(t *testing.T, cfg Config) *nodeCertificates {
 	return certs
 }
 
+// syncedLog is a log that may be read while it is written.
+type syncedLog struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *syncedLog) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *syncedLog) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.String()
+}
+
 // TestExpiryIsAnnounced follows the certificates of a node from 31 days before the first one expires, until both have
 // been renewed: the log has a line a day from 30 days on, and the metrics and the status know the time.
 func TestExpiryIsAnnounced(t *testing.T) {
@@ -47,7 +65,7 @@ func TestExpiryIsAnnounced(t *testing.T) {
 			at := filepath.Join(dir, "nodes", "n1", name)
 			return transport.TLSFiles{Cert: at + ".crt", Key: at + ".key", CA: filepath.Join(dir, "ca.crt")}
 		}
-		var log bytes.Buffer
+		var log syncedLog
 		registry := prometheus.NewRegistry()
 		certs := nodeCertificatesOf(t, Config{
 			TLS: files("server"), PeerTLS: files("peer"), Registry: registry, Logger: hclog.New(&hclog.LoggerOptions{Output: &log}),
