@@ -165,7 +165,7 @@ func (w *walker) bound(p *wire.Policy) {
 
 // spoilQuota adds an invalid quota to a policy.
 func (w *walker) spoilQuota(p *wire.Policy) {
-	for _, bad := range [][]*wire.Quota{
+	bad := [][]*wire.Quota{
 		{{Identity: "dan"}},
 		{{Claims: 1}},
 		{{Identity: "dan", Prefix: "b/", Claims: 1}},
@@ -173,9 +173,8 @@ func (w *walker) spoilQuota(p *wire.Policy) {
 		{{Prefix: "b/", Claims: 1, Sessions: 1}},
 		{{Prefix: "b/", Watches: 1}},
 		{{Identity: "dan", Claims: 1}, {Identity: "dan", Bytes: 1}},
-	}[w.roll(7)] {
-		p.Quotas = append(p.Quotas, bad)
 	}
+	p.Quotas = append(p.Quotas, bad[w.roll(len(bad))]...)
 }
 
 func (w *walker) lockRule() *wire.LockRule {
