@@ -277,6 +277,7 @@ func TestSessionOfARefusedClient(t *testing.T) {
 		ok(t, os.WriteFile(path, []byte(second), 0o600))
 		got := <-going
 		ok(t, got.err)
+		synctest.Wait() // for OnLost
 		wantErr(t, (*losses)[0].Reason, ErrExpired, ErrUnauthenticated)
 		ok(t, got.hold.Unlock(withTimeout(t, time.Hour)))
 		ok(t, supervised.Close(withTimeout(t, time.Hour)))

@@ -108,6 +108,9 @@ func poisonedOfAccess(ctx context.Context, c *Client) map[string]func(text strin
 			policy := &wire.Policy{Roles: []*wire.Role{{Name: "r", Locks: []*wire.LockRule{{Prefix: text}}}}}
 			return errorOf(wirecall.Of(c).SetPolicy(ctx, &wire.SetPolicy{Policy: policy}))
 		},
+		"Calls.GetQuota": func(text string) error {
+			return errorOf(wirecall.Of(c).GetQuota(ctx, &wire.GetQuotaRequest{Identity: text}))
+		},
 		"Calls.TestPolicy": func(text string) error {
 			return errorOf(wirecall.Of(c).TestPolicy(ctx, &wire.TestPolicyRequest{Identity: text}))
 		},

@@ -129,7 +129,9 @@ func TestSessionsThatWereRefused(t *testing.T) {
 func TestQuotasAtTheDoor(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := newLeading(t)
-		session := n.openNow(t, "a") // of the identity ""
+		dan := opening("a")
+		dan.Caller = &wire.Caller{Identity: "dan"}
+		session := n.applyNow(t, dan).Results[0].GetSession().GetSessionId()
 		n.applyNow(t, &wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", Policy: &wire.Policy{
 			Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "*", Roles: []string{"user"}}},
 			Quotas:   []*wire.Quota{{Identity: "ann", Sessions: 1}, {Identity: "*", Claims: 1}},
@@ -157,14 +159,14 @@ func TestQuotasAtTheDoor(t *testing.T) {
 		if got := refusals(open("c"), open("b")); len(got) != 2 || got[0] != `quota sessions of "ann": 1 of 1 used, this would take 1 more` || got[1] != "" {
 			t.Errorf("another session, and the same again: %q", got)
 		}
-		n.noteFull("")
-		of := func(cmd *wire.Command) Proposal { return Proposal{Command: cmd, Size: 100} }
+		n.noteFull("dan")
+		of := func(cmd *wire.Command) Proposal { return Proposal{Command: cmd, Identity: "dan", Size: 100} }
 		release := &wire.Command{SessionId: session, Seq: 3, Op: &wire.Command_Release{Release: &wire.Release{HoldId: 1, Token: 1}}}
 		got := refusals(of(acquire(2, "b")), of(acquire(1, "a")), of(release))
-		if want := `quota claims of "": 1 of 1 used, this would take 1 more`; len(got) != 3 || got[0] != want || got[1]+got[2] != "" {
+		if want := `quota claims of "dan": 1 of 1 used, this would take 1 more`; len(got) != 3 || got[0] != want || got[1]+got[2] != "" {
 			t.Errorf("another claim, the same again and a release: %q", got)
 		}
-		if !n.full.has("ann") || !n.full.has("") || n.full.has("ben") {
+		if !n.full.has("ann") || !n.full.has("dan") || n.full.has("ben") {
 			t.Error("the identities that were refused something are not known")
 		}
 		n.applyNow(t, &wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", ExpectedRevision: revisionOfPolicy(n)}}})
