@@ -88,7 +88,7 @@ func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool)
 			return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("max_waiters_per_lock: %d wait for %q", l.waiters, l.name))
 		}
 	}
-	if refusal := m.claimsOverQuota(s, op.Locks); refusal != nil {
+	if refusal := m.claimsOverQuota(s, op.Locks, fresh); refusal != nil {
 		return refusal
 	}
 	return m.short(s, acquireUnits(op)+outcomeUnits)

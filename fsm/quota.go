@@ -91,6 +91,9 @@ func (m *Machine) quotaOf(identity string) *wire.Quota {
 
 // usedBy returns what an identity uses.
 func (m *Machine) usedBy(identity string) Used {
+	if a := m.charged; a != nil && a.name == identity {
+		return a.used
+	}
 	if a, ok := m.accounts.get(identity); ok {
 		return a.used
 	}
@@ -101,7 +104,7 @@ func (m *Machine) usedBy(identity string) Used {
 func (m *Machine) overQuota(identity string, more Used) *wire.Result {
 	q := m.quotaOf(identity)
 	if q == nil {
-		return nil
+		return m.overShare(identity, q, more)
 	}
 	used := m.usedBy(identity)
 	for _, one := range [...]struct {
@@ -116,7 +119,46 @@ func (m *Machine) overQuota(identity string, more Used) *wire.Result {
 			return QuotaExceeded(one.kind, identity, one.used, one.limit, one.more)
 		}
 	}
+	return m.overShare(identity, q, more)
+}
+
+// overShare refuses an identity more sessions or units than are free, unless its quota bounds them. So no identity takes
+// everything: whatever the others have, there is room for one more.
+func (m *Machine) overShare(identity string, q *wire.Quota, more Used) *wire.Result {
+	if m.Access().rights == nil {
+		return nil
+	}
+	settings, open := m.state.settings, uint64(m.sessions.len())
+	if free := remaining(settings.MaxSessions, open); q.GetSessions() == 0 && more.Sessions > 0 && open+more.Sessions > free {
+		if used := m.usedBy(identity).Sessions; used+more.Sessions > free {
+			return exhausted("max_sessions: %d of %d sessions are open, and %d of them belong to %q: %s", open, settings.MaxSessions, used, identity, shareRule)
+		}
+	}
+	// Units are compared with what is free afterwards, so that it makes no difference whether they are added in one step.
+	if free := remaining(settings.MaxStateBytes, m.Units()+operatorUnits+more.Bytes); q.GetBytes() == 0 && more.Bytes > 0 && m.state.bytes+more.Bytes > free {
+		if used := m.usedBy(identity).Bytes; used+more.Bytes > free {
+			return exhausted("max_state_bytes: the state takes %d of %d units, and the sessions of %q %d of them: %s", m.Units(), settings.MaxStateBytes, identity, used, shareRule)
+		}
+	}
 	return nil
+}
+
+// shareRule is why an identity is refused what is still free.
+const shareRule = "an identity without a quota of its own may have no more than is free"
+
+func remaining(most, used uint64) uint64 { return most - min(most, used) }
+
+// locksOverShare refuses claims on locks that do not exist yet if the identity would have more claims than locks are
+// free, unless its quota bounds them.
+func (m *Machine) locksOverShare(identity string, fresh uint64) *wire.Result {
+	if fresh == 0 || m.Access().rights == nil || m.quotaOf(identity).GetClaims() > 0 {
+		return nil
+	}
+	locks, most, used := uint64(m.locks.len()), m.state.settings.MaxLocks, m.usedBy(identity).Claims
+	if used+fresh <= remaining(most, locks) {
+		return nil
+	}
+	return exhausted("max_locks: %d of %d locks exist, and %q has %d claims: %s", locks, most, identity, used, shareRule)
 }
 
 // QuotaExceeded returns the refusal of a request that would take more than the quota of an identity allows.
@@ -153,11 +195,15 @@ func namesBelow(prefix string, locks []*wire.LockRequest) (n uint64) {
 	return n
 }
 
-// claimsOverQuota refuses claims on these locks if a quota does not allow them. The refusal is not remembered.
-func (m *Machine) claimsOverQuota(s *session, locks []*wire.LockRequest) *wire.Result {
+// claimsOverQuota refuses claims on these locks, of which so many do not exist yet, if a quota does not allow them. The
+// refusal is not remembered.
+func (m *Machine) claimsOverQuota(s *session, locks []*wire.LockRequest, fresh uint64) *wire.Result {
 	refusal := m.overQuota(s.identity, Used{Claims: uint64(len(locks))})
 	if refusal == nil {
 		refusal = m.overPrefix(locks)
+	}
+	if refusal == nil {
+		refusal = m.locksOverShare(s.identity, fresh)
 	}
 	m.outOfBudget = m.outOfBudget || refusal != nil
 	return refusal
@@ -187,7 +233,20 @@ func (m *Machine) quotaExhausted(cmd *wire.Command, s *session, growth uint64) *
 	if refusal := m.overQuota(identity, more); refusal != nil {
 		return refusal
 	}
-	return m.overPrefix(locks)
+	if refusal := m.overPrefix(locks); refusal != nil {
+		return refusal
+	}
+	return m.locksOverShare(identity, m.unknown(locks))
+}
+
+// unknown counts the locks that do not exist yet.
+func (m *Machine) unknown(locks []*wire.LockRequest) (n uint64) {
+	for _, request := range locks {
+		if _, ok := m.locks.get(request.GetName()); !ok {
+			n++
+		}
+	}
+	return n
 }
 
 // adds reports whether an acquire needs a claim: it may only count again a hold that its owner has, or be answered

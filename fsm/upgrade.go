@@ -34,7 +34,7 @@ func (m *Machine) upgrade(s *session, seq uint64, op *wire.Upgrade) *wire.Result
 	case op.WaitMs == 0 && !op.WaitForever:
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(l, maxReportedHolders)}
 	}
-	if refusal := cmp.Or(m.fullSession(s, 1), m.claimsOverQuota(s, []*wire.LockRequest{{Name: l.name}})); refusal != nil {
+	if refusal := cmp.Or(m.fullSession(s, 1), m.claimsOverQuota(s, []*wire.LockRequest{{Name: l.name}}, 0)); refusal != nil {
 		return refusal
 	}
 	if refusal := m.short(s, extraUnits+upgradeUnits+outcomeUnits); refusal != nil {

@@ -33,18 +33,29 @@ func (d *Model) sessionsOf(who string) []*Session {
 
 // roomForSession reports whether an identity may open another session.
 func (d *Model) roomForSession(who string) bool {
-	most := d.quotaOf(who).GetSessions()
-	return most == 0 || len(d.sessionsOf(who)) < int(most)
+	most, mine := int(d.quotaOf(who).GetSessions()), len(d.sessionsOf(who))
+	if most == 0 && d.Policy != nil {
+		return mine < int(d.Limits.MaxSessions)-len(d.Live)
+	}
+	return most == 0 || mine < most
 }
 
 // roomForNames reports whether the quotas allow claims on more locks: those of the identity, and those of the places
 // that the locks are in.
 func (d *Model) roomForNames(who string, locks []*wire.LockRequest) bool {
-	names := len(locks)
+	names, unknown := 0, 0
 	for _, s := range d.sessionsOf(who) {
 		names += int(d.Names(s.ID))
 	}
-	if most := d.quotaOf(who).GetClaims(); most != 0 && names > int(most) {
+	for _, l := range locks {
+		if d.Locks[l.Name] == nil {
+			unknown++
+		}
+	}
+	switch most := int(d.quotaOf(who).GetClaims()); {
+	case most != 0 && names+len(locks) > most:
+		return false
+	case most == 0 && d.Policy != nil && unknown > 0 && names+unknown > int(d.Limits.MaxLocks)-len(d.Locks):
 		return false
 	}
 	for _, q := range d.Policy.GetQuotas() {
@@ -82,11 +93,17 @@ func (d *Model) namesIn(place string) (n int) {
 
 // roomForBytes reports whether the sessions of an identity together may grow by more bytes.
 func (d *Model) roomForBytes(who string, more int) bool {
-	most := d.quotaOf(who).GetBytes()
+	most := int(d.quotaOf(who).GetBytes())
+	if most == 0 {
+		if d.Policy == nil {
+			return true
+		}
+		most = int(d.Limits.MaxStateBytes) - d.Weight() - roomForOperators - more
+	}
 	for _, s := range d.sessionsOf(who) {
 		more += d.WeightOf(s)
 	}
-	return most == 0 || more <= int(most)
+	return more <= most
 }
 
 func validQuotas(quotas []*wire.Quota) bool {
