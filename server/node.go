@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/collectors"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/httpapi"
 	"github.com/quorumlock/quorumlock/server/internal/auditlog"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
@@ -123,7 +124,7 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 
 // startQuotas begins to count what identities use, and to warn of quotas that are nearly used up.
 func (n *Node) startQuotas() error {
-	n.quotas = quota.New(n.replica)
+	n.quotas = quota.New(n.replica, eventlog.MaxWatches)
 	monitor, err := quota.NewMonitor(n.quotas, n.replica, n.log.Named("quota"), n.cfg.Registry)
 	if err != nil {
 		return err

@@ -124,11 +124,11 @@ type Config struct {
 
 // Limits bounds the resources that HTTP callers use on one node.
 type Limits struct {
-	// MaxConnections bounds the established connections, which are those that have sent a request. A
-	// connection beyond it gets an error response and is closed, unless it asks for health.
+	// MaxConnections bounds the established connections, which are those that have sent a request of a verified
+	// caller. A connection beyond it gets an error response and is closed.
 	MaxConnections int
-	// MaxHandshakes bounds the connections that have not yet sent a request. A single address may have half
-	// of them. Beyond either bound the oldest is cut.
+	// MaxHandshakes bounds the other connections, which may ask for health. A single address may have half of
+	// them. Beyond either bound the oldest is cut.
 	MaxHandshakes int
 	// MaxRequests bounds the requests in flight, including waiting acquires.
 	MaxRequests int

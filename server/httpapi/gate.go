@@ -24,16 +24,16 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	s.handlers.Add(1)
 	defer s.handlers.Done()
 	route, known := s.routes[routeOf(r.URL.Path)]
-	place := s.connections.Request(r, route.open)
+	s.connections.Request(r)
+	caller, unknown := s.identify(r, known && !route.open)
+	full := caller != nil && !s.connections.Establish(r)
 	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Of(r.Context()).Memory())
 	defer s.metrics.Count(route.name, a, time.Now())
 	defer s.recoverPanic(a, r)
 	defer a.Release()
 	defer a.EndTurn()
-	if place != listener.Established {
+	if full {
 		a.Header().Set("Connection", "close")
-	}
-	if place == listener.None {
 		s.connections.Refuse(r)
 		s.respond(a, r, http.StatusServiceUnavailable, connect.CodeResourceExhausted, problem{
 			Message: "max_connections: too many connections to this node",
@@ -44,25 +44,40 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		// Also for a body that no handler reads: net/http would wait for it in the end.
 		a.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
 	}
-	if !known {
+	switch {
+	case !known:
 		s.notFound(a, r)
+	case unknown != nil:
+		s.refuse(a, r, unknown)
+	case caller == nil:
+		s.dispatch(a, r, route)
+	default:
+		s.serveCaller(a, r, route, caller)
+	}
+}
+
+// identify returns who sent a request that needs a caller; nil if it needs none.
+func (s *Server) identify(r *http.Request, needed bool) (*access.Caller, error) {
+	if !needed {
+		return nil, nil
+	}
+	return s.callers.Identify(r)
+}
+
+// serveCaller serves a request of a verified caller.
+func (s *Server) serveCaller(a *response.Writer, r *http.Request, route route, caller *access.Caller) {
+	places := s.requests
+	if route.streams {
+		places = nil
+	}
+	ctx, end, refused := s.callers.Begin(r, caller, places)
+	if refused != nil {
+		a.Header().Set("Connection", "close") // or connections beyond the quota would stay
+		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
 		return
 	}
-	if !route.open {
-		caller, err := s.callers.Identify(r)
-		if err != nil {
-			s.refuse(a, r, err)
-			return
-		}
-		ctx, end, refused := s.callers.Begin(r, caller)
-		if refused != nil {
-			s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
-			return
-		}
-		defer end()
-		r = r.WithContext(ctx)
-	}
-	s.dispatch(a, r, route)
+	defer end()
+	s.dispatch(a, r.WithContext(ctx), route)
 }
 
 // dispatch checks the form of a request and hands it to its handler.

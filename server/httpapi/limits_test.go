@@ -193,7 +193,7 @@ func TestTransferWaitsForTheNextLeader(t *testing.T) {
 }
 
 // TestConnectionsBeyondTheirPlaces verifies that connections beyond the limit get an error and are closed,
-// that health has its own places, and that connections are also refused when the budget is exhausted.
+// that health needs no place, and that connections are also refused when the budget is exhausted.
 func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 	const most = 2
 	play(t, func(st *stage) {
@@ -223,17 +223,14 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 				t.Errorf("connection %d: %d %v %s", i, got.status, got.header, got.body)
 			}
 		}
-		for i := range listener.MaxHealthOnly + 1 {
+		for i := range 2 {
 			st.conn = st.connect()
 			conns = append(conns, st.conn)
-			got := ask("/healthz", http.MethodGet)
-			if want := i < listener.MaxHealthOnly; (got.status == http.StatusOK) != want || got.header.Get("Connection") != "close" {
+			if got := ask("/healthz", http.MethodGet); got.status != http.StatusOK || got.header.Get("Connection") != "" {
 				t.Errorf("health, connection %d: %d %v", i, got.status, got.header)
 			}
-			if i == 0 { // this connection is for health only
-				if got := ask("/metrics", http.MethodGet); got.status != http.StatusServiceUnavailable {
-					t.Errorf("metrics beside the places: %d", got.status)
-				}
+			if got := ask("/metrics", http.MethodGet); got.status != http.StatusServiceUnavailable {
+				t.Errorf("metrics beside the places: %d", got.status)
 			}
 		}
 		for _, c := range conns[1:] {
@@ -244,8 +241,8 @@ func TestConnectionsBeyondTheirPlaces(t *testing.T) {
 		if got := ask("/metrics", http.MethodGet); got.status != http.StatusOK {
 			t.Errorf("after the others left: %d", got.status)
 		}
-		if open, established, healthOnly := st.s.connections.Len(); established != 2 || healthOnly != 0 || open != 2 {
-			t.Errorf("%d open, %d established, %d for health only", open, established, healthOnly)
+		if open, established := st.s.connections.Len(); established != 2 || open != 2 {
+			t.Errorf("%d open, %d established", open, established)
 		}
 		if text := fmt.Sprint(st.log); !strings.Contains(text, "too many connections") {
 			t.Errorf("log: %s", text)

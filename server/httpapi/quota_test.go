@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
@@ -10,14 +11,14 @@ import (
 )
 
 // playBounded runs a scene in which every identity has this quota. The callers are anonymous.
-func playBounded(t *testing.T, q *wire.Quota, scene func(*stage)) {
+func playBounded(t *testing.T, q *wire.Quota, scene func(*stage), options ...func(*Config)) {
 	play(t, func(st *stage) {
 		q.Identity = "*"
 		st.c.must(&wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", Policy: &wire.Policy{
 			Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "*", Roles: []string{"user"}}}, Quotas: []*wire.Quota{q},
 		}}}})
 		scene(st)
-	}, func(c *Config) { c.Quotas = quota.New(c.Replica) })
+	}, append(options, func(c *Config) { c.Quotas = quota.New(c.Replica, 10) })...)
 }
 
 const stale = `{"stale":true}`
@@ -45,21 +46,58 @@ func TestQuotaOfRequests(t *testing.T) {
 	})
 }
 
-// TestQuotaOfConnections verifies that a second connection is refused while the first one has a request.
+// TestQuotaOfConnections verifies that a second connection is refused while the first one is open, and closed.
 func TestQuotaOfConnections(t *testing.T) {
 	playBounded(t, &wire.Quota{Connections: 1}, func(st *stage) {
 		other := st.connect()
 		defer other.Close()
 		elsewhere := func(r *http.Request) { *r = *r.WithContext(listener.Context(r.Context(), other)) }
-		waiting := st.ask("AccessService/WhoAmI", "{}")
-		proof := st.expect("Prove")
-		got := st.ask("AccessService/WhoAmI", stale, elsewhere).reply()
-		if got.status != http.StatusTooManyRequests {
-			t.Errorf("the second connection: %d %s", got.status, got.body)
+		st.ask("AccessService/WhoAmI", stale).reply().ok()
+		for range 2 {
+			got := st.ask("AccessService/WhoAmI", stale, elsewhere).reply()
+			if got.status != http.StatusTooManyRequests || got.header.Get("Connection") != "close" {
+				t.Errorf("the second connection: %d %v %s", got.status, got.header, got.body)
+			}
 		}
 		st.ask("AccessService/WhoAmI", stale).reply().ok()
-		proof.apply().answer()
-		waiting.reply().ok()
+		_ = st.conn.Close()
 		st.ask("AccessService/WhoAmI", stale, elsewhere).reply().ok()
 	})
+}
+
+// TestShareOfConnections verifies that an identity without a quota of connections leaves some to others, and that
+// health needs none.
+func TestShareOfConnections(t *testing.T) {
+	playBounded(t, &wire.Quota{Sessions: 9}, func(st *stage) {
+		for i := range 4 {
+			conn := st.connect()
+			defer conn.Close()
+			on := func(r *http.Request) { *r = *r.WithContext(listener.Context(r.Context(), conn)) }
+			if got := st.ask("AccessService/WhoAmI", stale, on).reply(); (got.status == http.StatusOK) != (i < 2) {
+				t.Errorf("connection %d of 4: %d %s", i, got.status, got.body)
+			}
+		}
+	}, limits(func(l *Limits) { l.MaxConnections = 4 }))
+}
+
+// TestShareOfRequests verifies that the requests of an identity in flight leave places to others, also those that
+// another node forwards.
+func TestShareOfRequests(t *testing.T) {
+	playBounded(t, &wire.Quota{Sessions: 9}, func(st *stage) {
+		var proofs []*step
+		var waiting []*asked
+		for _, via := range []func(*http.Request){func(*http.Request) {}, st.from("n2")} {
+			waiting = append(waiting, st.ask("AccessService/WhoAmI", "{}", via))
+			proofs = append(proofs, st.expect("Prove"))
+		}
+		got := st.ask("AccessService/WhoAmI", "{}", st.from("n3")).reply()
+		const want = `max_requests: 2 of 4 are taken, and 2 of them by \"anonymous\": while a policy is in force`
+		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, want) {
+			t.Errorf("the third: %d %s", got.status, got.body)
+		}
+		for i := range proofs {
+			proofs[i].apply().answer()
+			waiting[i].reply().ok()
+		}
+	}, limits(func(l *Limits) { l.MaxRequests = 4 }))
 }

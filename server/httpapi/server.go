@@ -22,6 +22,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/transport"
 )
@@ -44,6 +45,7 @@ type Server struct {
 	metrics     *response.Metrics
 	warnings    *ratelog.Logger
 	connections *listener.Connections
+	requests    *quota.Pool // the places of requests in flight
 	errors      *connect.ErrorWriter
 	routes      map[string]route
 	forwarder   *forward.Forwarder
@@ -88,6 +90,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.callers = s.newCallers()
+	s.requests = cfg.Quotas.Pool("max_requests", cfg.Limits.MaxRequests)
 	s.http = s.newHTTP()
 	s.nodes = listener.NewNodes()
 	s.stopNodes = cfg.Replica.OnForward(func(conn net.Conn) { go s.nodes.Arrive(conn) })
@@ -139,7 +142,8 @@ func (s *Server) secure() error {
 }
 
 func (s *Server) newCallers() *callers.Callers {
-	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials, Quotas: s.cfg.Quotas}
+	cfg := callers.Config{Source: s.replica, Cluster: s.cfg.CertifiedCluster, Require: s.cfg.ClientAuth == AuthRequire, Denials: s.cfg.Denials,
+		Quotas: s.cfg.Quotas, Connections: s.cfg.Quotas.Pool("max_connections", s.cfg.Limits.MaxConnections)}
 	if s.certificates != nil {
 		cfg.Verify = s.certificates.Verify
 	}

@@ -16,9 +16,15 @@ func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
 	if !ok {
 		return
 	}
+	leave, refused := c.quota.Enter(c.srv.shares.leaseWaits)
+	if refused != nil {
+		c.respond(req, refused)
+		return
+	}
 	select {
 	case c.srv.leaseWaits <- struct{}{}:
 	default:
+		leave()
 		c.respond(req, failure(wire.Status_RESOURCE_EXHAUSTED,
 			fmt.Sprintf("max_lease_waits: this node carries %d acquires of leases already", cap(c.srv.leaseWaits))))
 		return
@@ -32,6 +38,7 @@ func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
 	c.running.Go(func() {
 		res, err := lease.Acquire(c.ctx, c.srv.cfg.Replica, c.sender(), open)
 		<-c.srv.leaseWaits
+		leave()
 		if err != nil {
 			res = failure(wire.Status_UNCERTAIN, "the connection ends while the lease is waited for: ask again, with the same secret, to keep its place")
 		}

@@ -3,6 +3,7 @@ package rpc
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,14 +13,24 @@ import (
 )
 
 // serveBounded serves a cluster in which every identity has this quota. Connections of the test are anonymous.
-func serveBounded(t *testing.T, q *wire.Quota) *port {
+func serveBounded(t *testing.T, q *wire.Quota, options ...func(*Config)) *port {
 	t.Helper()
-	p := serve(t, func(c *Config) { c.Quotas = quota.New(c.Replica) })
+	p := serve(t, func(c *Config) {
+		c.Quotas = quota.New(c.Replica, 10)
+		for _, option := range options {
+			option(c)
+		}
+	})
+	bound(p, q)
+	return p
+}
+
+// bound gives every identity this quota.
+func bound(p *port, q *wire.Quota) {
 	q.Identity = "*"
 	p.replica.apply(&wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", Policy: &wire.Policy{
 		Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "*", Roles: []string{"user"}}}, Quotas: []*wire.Quota{q},
 	}}}})
-	return p
 }
 
 func TestQuotaOfConnections(t *testing.T) {
@@ -38,6 +49,45 @@ func TestQuotaOfConnections(t *testing.T) {
 		defer cancel()
 		_, _, err := transport.ClientHandshake(ctx, dial(t, p), &wire.Hello{Agent: "test"})
 		return err == nil
+	})
+}
+
+// TestShares verifies that an identity without a quota of connections, and one that waits for leases or has tunnels,
+// leaves places to others.
+func TestShares(t *testing.T) {
+	without := func() *wire.Quota { return &wire.Quota{Sessions: 99} }
+	t.Run("connections", func(t *testing.T) {
+		p := serveBounded(t, without(), func(c *Config) { c.Limits.MaxConnections = 4 })
+		connect(t, p)
+		connect(t, p)
+		_, _, err := transport.ClientHandshake(t.Context(), dial(t, p), &wire.Hello{Agent: "test"})
+		if bye, ok := errors.AsType[*transport.GoodbyeError](err); !ok || !strings.HasPrefix(bye.Message, `max_connections: 2 of 4 are taken, and 2 of them by "anonymous"`) {
+			t.Errorf("the third of four: %v", err)
+		}
+	})
+	t.Run("leases", func(t *testing.T) {
+		p := serveBounded(t, without(), func(c *Config) { c.Limits.MaxLeaseWaits = 4 })
+		c := connect(t, p)
+		c.expect(wire.Status_GRANTED, acquire(c.open(secret), 1, "l", false))
+		c.send(leaseOf(oneKey, "l", true))
+		c.send(leaseOf(otherKey, "l", true))
+		eventually(t, "both wait", func() bool { return p.replica.awaited() == 2 })
+		got := connect(t, p).expect(wire.Status_RESOURCE_EXHAUSTED, leaseOf([]byte("the-key-of-the-third"), "m", false)).GetResult().GetMessage()
+		if !strings.HasPrefix(got, "max_lease_waits: 2 of 4 are taken") {
+			t.Errorf("says %q", got)
+		}
+	})
+	t.Run("tunnels", func(t *testing.T) {
+		_, follower, _ := followed(t, func(c *Config) { c.Limits.MaxTunnels, c.Quotas = 4, quota.New(c.Replica, 10) })
+		bound(follower, without())
+		first := through(t, follower)
+		through(t, follower)
+		if _, answer := ask(t, follower, self); answer.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || !strings.HasPrefix(answer.GetMessage(), "max_tunnels: 2 of 4 are taken") {
+			t.Errorf("the third of four: %v", answer)
+		}
+		_ = first.conn.Close()
+		eventually(t, "the place is free", func() bool { return follower.relay.Len() == 1 })
+		through(t, follower)
 	})
 }
 

@@ -43,6 +43,7 @@ type Server struct {
 	handshakes   *handshake.Limiter
 	places       chan struct{} // one element per established connection
 	leaseWaits   chan struct{} // one element per waiting acquire of a lease
+	shares       shares
 	wg           sync.WaitGroup
 	ctx          context.Context // its end cancels handshakes
 	cancel       context.CancelFunc
@@ -82,6 +83,7 @@ func Serve(cfg Config) (*Server, error) {
 		places:      make(chan struct{}, cfg.Limits.MaxConnections),
 		handshakes:  handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
 		leaseWaits:  make(chan struct{}, cfg.Limits.MaxLeaseWaits),
+		shares:      newShares(cfg),
 		conns:       map[*conn]struct{}{},
 		raw:         map[net.Conn]struct{}{},
 		stopTunnels: func() {},
@@ -278,7 +280,9 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 			return nil, bye
 		}
 		half.End() // before the client hears that it is established
-		answer := s.openTunnel(ctx, l, caller, hello)
+		answer, leaveTunnel := s.openTunnel(ctx, l, caller, account, hello)
+		leaveConnection := leave
+		leave = func() { leaveTunnel(); leaveConnection() }
 		hint = s.cfg.Replica.Leader() // leadership may have moved while the tunnel was opened
 		return &wire.HelloReply{
 			ClusterId:     s.cfg.ClusterID(),
@@ -300,6 +304,17 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 	return &greeted{hello, caller, frames, hint, account, leave}, nil
 }
 
+// shares are the places of this port of which an identity gets no more than are free.
+type shares struct{ connections, tunnels, leaseWaits *quota.Pool }
+
+func newShares(cfg Config) shares {
+	return shares{
+		connections: cfg.Quotas.Pool("max_connections", cfg.Limits.MaxConnections),
+		tunnels:     cfg.Quotas.Pool("max_tunnels", cfg.Limits.MaxTunnels),
+		leaseWaits:  cfg.Quotas.Pool("max_lease_waits", cfg.Limits.MaxLeaseWaits),
+	}
+}
+
 // place gives a connection a place, until leave is called. A goodbye refuses it.
 func (s *Server) place(l *link, caller *access.Caller) (account *quota.Account, leave func(), bye *wire.Goodbye) {
 	select {
@@ -309,7 +324,7 @@ func (s *Server) place(l *link, caller *access.Caller) (account *quota.Account, 
 			Message: fmt.Sprintf("this node has its %d connections (--max-connections)", s.cfg.Limits.MaxConnections)}
 	}
 	account = s.cfg.Quotas.Open(caller.Identity())
-	disconnect, refused := account.Connect(l)
+	disconnect, refused := account.Connect(s.shares.connections)
 	if refused != nil {
 		account.Close()
 		<-s.places

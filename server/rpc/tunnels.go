@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/tunnel"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -46,21 +47,30 @@ func (s *Server) admitArrived(conn net.Conn, caller *wire.Caller) {
 	s.admit(tunnel.Arrive(conn, caller))
 }
 
-// openTunnel answers a hello that asks for a tunnel. It returns nil if the hello does not.
-func (s *Server) openTunnel(ctx context.Context, l *link, caller *access.Caller, hello *wire.Hello) *wire.TunnelReply {
+// openTunnel answers a hello that asks for a tunnel. It returns nil if the hello does not. leave frees the place of the
+// tunnel in the share of its identity.
+func (s *Server) openTunnel(ctx context.Context, l *link, caller *access.Caller, account *quota.Account, hello *wire.Hello) (_ *wire.TunnelReply, leave func()) {
+	refuse := func(code wire.Status_Code, why string) (*wire.TunnelReply, func()) {
+		return &wire.TunnelReply{Status: code, Message: wire.CleanText(why, maxRefusal)}, func() {}
+	}
 	to := hello.GetTunnelTo()
 	if to == "" {
-		return nil
+		return nil, func() {}
 	}
 	if _, through := l.Conn.(*tunnel.Arrived); through {
-		return &wire.TunnelReply{Status: wire.Status_FAILED_PRECONDITION, Message: "this connection comes through a tunnel already"}
+		return refuse(wire.Status_FAILED_PRECONDITION, "this connection comes through a tunnel already")
+	}
+	leave, exhausted := account.Enter(s.shares.tunnels)
+	if exhausted != nil {
+		return refuse(exhausted.GetStatus(), exhausted.GetMessage())
 	}
 	t, err := s.relay.Open(ctx, l.RemoteAddr(), caller.Origin(), to)
 	if refused, ok := errors.AsType[*tunnel.Refusal](err); ok {
-		return &wire.TunnelReply{Status: refused.Status, Message: wire.CleanText(refused.Message, maxRefusal)}
+		leave()
+		return refuse(refused.Status, refused.Message)
 	}
 	l.tunnel = t
-	return &wire.TunnelReply{Status: wire.Status_OK}
+	return &wire.TunnelReply{Status: wire.Status_OK}, leave
 }
 
 // maxRefusal bounds the reason for refusing a tunnel, in bytes, because it is part of the hello reply.

@@ -514,7 +514,7 @@ type Quota struct {
 	Bytes uint64 `protobuf:"varint,5,opt,name=bytes,proto3" json:"bytes,omitempty"` // The following are counted by each node for itself.
 	// Watches.
 	Watches uint64 `protobuf:"varint,6,opt,name=watches,proto3" json:"watches,omitempty"`
-	// Connections to the client port, and connections to the HTTP port with a request in progress.
+	// Connections to the client port and to the HTTP port. One that several identities use counts for each of them.
 	Connections uint64 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`
 	// Requests per second, with a burst of one second. Heartbeats and requests that give something up do not count.
 	RequestsPerSecond uint64 `protobuf:"varint,8,opt,name=requests_per_second,json=requestsPerSecond,proto3" json:"requests_per_second,omitempty"`

@@ -82,8 +82,9 @@ type Config struct {
 	Require bool
 	// Denials gets the refusals of callers and their requests.
 	Denials access.Denials
-	// Quotas counts what identities use of the node; nil counts nothing.
-	Quotas *quota.Node
+	// Quotas counts what identities use of the node; nil counts nothing. Connections are the places of the port.
+	Quotas      *quota.Node
+	Connections *quota.Pool
 }
 
 // Callers are the callers of the running requests. It is safe for concurrent use.
@@ -103,11 +104,12 @@ type running struct {
 	cancel context.CancelCauseFunc
 }
 
-// Begin returns the context of a request, which is cancelled when its caller has to go. end ends it. It returns a
-// refusal if the caller's identity has its connections.
-func (c *Callers) Begin(r *http.Request, caller *access.Caller) (_ context.Context, end func(), refused *wire.Result) {
+// Begin returns the context of a request, which is cancelled when its caller has to go. end ends it. places are those of
+// requests of this kind; nil if they are not bounded. Begin returns a refusal if the caller's identity has its
+// connections or its share of the places.
+func (c *Callers) Begin(r *http.Request, caller *access.Caller, places *quota.Pool) (_ context.Context, end func(), refused *wire.Result) {
 	ctx := r.Context()
-	account, leave, refused := c.count(ctx, caller)
+	account, leave, refused := c.count(ctx, caller, places)
 	if refused != nil {
 		return nil, nil, refused
 	}
@@ -125,22 +127,28 @@ func (c *Callers) Begin(r *http.Request, caller *access.Caller) (_ context.Conte
 	}, nil
 }
 
-// count opens the account of a caller and counts the connection of its request until leave is called. What another
-// node has forwarded was counted there.
-func (c *Callers) count(ctx context.Context, caller *access.Caller) (account *quota.Account, leave func(), refused *wire.Result) {
-	conn := listener.Of(ctx)
-	if conn.FromNode() {
-		return nil, func() {}, nil
+// count opens the account of a caller and counts its connection, and its request until leave is called. Another node has
+// already counted what it forwards towards the quotas, for which account is nil, but not towards the places of this node.
+func (c *Callers) count(ctx context.Context, caller *access.Caller, places *quota.Pool) (account *quota.Account, leave func(), refused *wire.Result) {
+	opened, conn := c.cfg.Quotas.Open(caller.Identity()), listener.Of(ctx)
+	if !conn.FromNode() {
+		account = opened
+		conn.Count(caller.Identity(), func() (leave func()) {
+			leave, refused = account.Connect(c.cfg.Connections)
+			return leave
+		})
 	}
-	account = c.cfg.Quotas.Open(caller.Identity())
-	disconnect, refused := account.Connect(conn)
+	free := func() {}
+	if refused == nil && places != nil {
+		free, refused = opened.Enter(places)
+	}
 	if refused != nil {
-		account.Close()
+		opened.Close()
 		return nil, nil, refused
 	}
 	return account, func() {
-		disconnect()
-		account.Close()
+		free()
+		opened.Close()
 	}, nil
 }
 

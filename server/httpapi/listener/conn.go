@@ -25,7 +25,8 @@ type Conn struct {
 
 	mu        sync.Mutex // guards the fields below
 	handshake *handshake.Handshake
-	place     Place
+	// established is set while the connection has a place.
+	established bool
 	// serving is set from when a request is received until the connection is idle again.
 	serving bool
 	// received counts requests. http2 is set if the connection uses HTTP/2.
@@ -44,10 +45,12 @@ type Conn struct {
 	closed bool
 	// idle closes the connection after IdleTimeout without a request.
 	idle *time.Timer
-	// memory is charged for what the connection holds; nil before its first request. starved is set if the
-	// budget had no room for the connection.
+	// memory is charged for what the connection holds; nil before it is established. starved is set if the budget
+	// had no room for the connection.
 	memory  *budget.Account
 	starved bool
+	// counts end the counting of the connection, by the identities that have used it.
+	counts map[string]func()
 }
 
 const headBytes = 16
@@ -114,13 +117,16 @@ func (c *Conn) Close() error {
 	err := c.Conn.Close()
 	c.closing.Do(func() {
 		c.mu.Lock()
-		handshake, place, memory := c.handshake, c.place, c.memory
-		c.place, c.closed = None, true
+		handshake, established, memory, counts := c.handshake, c.established, c.memory, c.counts
+		c.established, c.closed, c.counts = false, true, nil
 		c.idle.Stop()
 		c.mu.Unlock()
+		for _, uncount := range counts {
+			uncount()
+		}
 		memory.Close()
 		handshake.End()
-		c.connections.leave(place)
+		c.connections.leave(established)
 	})
 	return err
 }
@@ -168,6 +174,25 @@ func (c *Conn) Memory() *budget.Account {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.memory
+}
+
+// Count counts the connection for an identity that uses it, until it is closed. count is called unless it is counted
+// already. It returns what ends the counting, or nil to refuse it.
+func (c *Conn) Count(identity string, count func() (uncount func())) {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.counts[identity] != nil || c.closed {
+		return
+	}
+	if c.counts == nil {
+		c.counts = map[string]func(){}
+	}
+	if uncount := count(); uncount != nil {
+		c.counts[identity] = uncount
+	}
 }
 
 // AddRequests adds n to the connection's requests in flight and returns the new number.

@@ -103,40 +103,71 @@ func TestCallerThatDoesNotReadIsNamedOnce(t *testing.T) {
 	}
 }
 
-// TestConnectionWithoutMemory verifies that, without memory for its connection, a request is refused unless
-// it asks for health.
+// TestConnectionWithoutMemory verifies that a connection that the budget has no room for is not established.
 func TestConnectionWithoutMemory(t *testing.T) {
-	for _, health := range []bool{false, true} {
-		c, _ := wiredConn(&wired{}, budget.New(1))
-		r := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c))
-		want := None
-		if health {
-			want = Established
+	c, _ := wiredConn(&wired{}, budget.New(1))
+	r := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c))
+	for range 2 {
+		if c.connections.Request(r); c.connections.Establish(r) {
+			t.Error("established")
 		}
-		if got := c.connections.Request(r, health); got != want {
-			t.Errorf("health %v: place %d, want %d", health, got, want)
-		}
-		_ = c.Close()
 	}
+	_ = c.Close()
 }
 
-// TestRequestsOfAConnection verifies that a connection remembers its first request, and has no place once it
-// is closed.
+// TestRequestsOfAConnection verifies that a connection remembers its first request, takes a place only when it is
+// established, and has none once it is closed.
 func TestRequestsOfAConnection(t *testing.T) {
 	c, _ := wiredConn(&wired{arrives: "x"}, nil)
-	ask := func() Place {
-		return c.connections.Request(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c)), false)
-	}
-	if got := ask(); got != Established {
-		t.Errorf("place %d", got)
-	}
+	r := httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c))
+	c.connections.Request(r)
 	c.rest(time.Hour)
 	if _, _ = c.Read(make([]byte, 1)); c.noRequest(false) {
 		t.Error("a goodbye below TLS is taken for something without a request")
 	}
+	places := func() [2]int {
+		_, established := c.connections.Len()
+		return [2]int{established, c.connections.Handshakes()}
+	}
+	if got := places(); got != [2]int{0, 1} {
+		t.Errorf("before a verified caller: established and not: %v", got)
+	}
+	if ok := c.connections.Establish(r) && c.connections.Establish(r); !ok || places() != [2]int{1, 0} {
+		t.Errorf("after one: %v, established and not: %v", ok, places())
+	}
 	_ = c.Close()
-	if got := ask(); got != None || c.connections.established != 0 {
-		t.Errorf("after its end: place %d, %d have places", got, c.connections.established)
+	if c.connections.Establish(r) || places() != [2]int{0, 0} {
+		t.Errorf("after its end: established and not: %v", places())
+	}
+}
+
+// TestConnectionIsCountedOncePerIdentity verifies that a connection is counted for each identity that uses it until it
+// is closed, and that a refusal is not remembered.
+func TestConnectionIsCountedOncePerIdentity(t *testing.T) {
+	c, _ := wiredConn(&wired{}, nil)
+	counted, refused := map[string]int{}, 0
+	count := func(identity string, refuses bool) {
+		c.Count(identity, func() func() {
+			if refuses {
+				refused++
+				return nil
+			}
+			counted[identity]++
+			return func() { counted[identity]-- }
+		})
+	}
+	count("ann", true)
+	count("ann", false)
+	count("ann", true)
+	if count("ben", false); refused != 1 {
+		t.Errorf("refused %d times", refused)
+	}
+	if counted["ann"] != 1 || counted["ben"] != 1 {
+		t.Errorf("counted %v", counted)
+	}
+	_ = c.Close()
+	if count("cid", false); counted["ann"] != 0 || counted["ben"] != 0 || counted["cid"] != 0 {
+		t.Errorf("after its end: %v", counted)
 	}
 }
 

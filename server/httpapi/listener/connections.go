@@ -28,7 +28,7 @@ type Config struct {
 	Plain bool
 	// MaxConnections bounds the established connections.
 	MaxConnections int
-	// MaxHandshakes bounds the connections that have not yet sent a request.
+	// MaxHandshakes bounds the connections that have not yet sent a request of a verified caller.
 	MaxHandshakes int
 	// HeaderTimeout bounds a TLS handshake.
 	HeaderTimeout time.Duration
@@ -36,8 +36,9 @@ type Config struct {
 	IdleTimeout time.Duration
 }
 
-// Connections bounds the port's connections. A connection is established, and takes a place, from its first
-// request on. Connections before that are bounded separately.
+// Connections bounds the port's connections. A connection is established, and takes a place, from its first request of
+// a verified caller on. Connections before that, which may ask for health, are bounded separately, so that neither kind
+// has the places of the other.
 type Connections struct {
 	cfg        Config
 	metrics    *metrics
@@ -45,26 +46,10 @@ type Connections struct {
 
 	mu          sync.Mutex
 	established int // connections with a place; guarded by mu
-	healthOnly  int // connections beyond MaxConnections that ask for health; guarded by mu
 	open        int // all connections; guarded by mu
 	// idle is closed while no connection is open; guarded by mu.
 	idle chan struct{}
 }
-
-// MaxHealthOnly bounds the connections that may ask for health when all places are taken.
-const MaxHealthOnly = 16
-
-// Place is the place of a connection among the established ones.
-type Place int
-
-const (
-	// None means that the connection is not established.
-	None Place = iota
-	// Established is one of the MaxConnections places.
-	Established
-	// HealthOnly is a place for one answer about health, beyond MaxConnections.
-	HealthOnly
-)
 
 // New returns the connections of a port.
 func New(cfg Config) *Connections {
@@ -116,45 +101,38 @@ func (l *Connections) enter() {
 	l.open++
 }
 
-func (l *Connections) leave(had Place) {
+func (l *Connections) leave(established bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch had {
-	case Established:
+	if established {
 		l.established--
 		l.metrics.established.Dec()
-	case HealthOnly:
-		l.healthOnly--
 	}
 	if l.open--; l.open == 0 {
 		close(l.idle)
 	}
 }
 
-// assign gives a place to a connection. health is set if it asks for health.
-func (l *Connections) assign(health bool) Place {
+// assign gives a place to a connection if there is one.
+func (l *Connections) assign() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	switch {
-	case l.established < l.cfg.MaxConnections:
-		l.established++
-		l.metrics.established.Inc()
-		return Established
-	case health && l.healthOnly < MaxHealthOnly:
-		l.healthOnly++
-		return HealthOnly
+	if l.established >= l.cfg.MaxConnections {
+		return false
 	}
-	return None
+	l.established++
+	l.metrics.established.Inc()
+	return true
 }
 
-// Len returns the number of open connections, and of those with a place of either kind.
-func (l *Connections) Len() (open, established, healthOnly int) {
+// Len returns the number of open connections, and of established ones.
+func (l *Connections) Len() (open, established int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.open, l.established, l.healthOnly
+	return l.open, l.established
 }
 
-// Handshakes returns the number of connections that have not yet sent a request.
+// Handshakes returns the number of connections that are not established.
 func (l *Connections) Handshakes() int { return l.handshakes.Len() }
 
 // Wait returns when every connection is closed.
@@ -165,30 +143,37 @@ func (l *Connections) Wait() {
 	<-idle
 }
 
-// Request is called for each request on the port. The first one establishes its connection. It returns the
-// connection's place. health is set if the request asks for health.
-func (l *Connections) Request(r *http.Request, health bool) Place {
+// Request is called for each request on the port.
+func (l *Connections) Request(r *http.Request) {
 	c := Of(r.Context())
 	if c == nil {
-		return Established
+		return
 	}
-	c.handshake.End()
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serving, c.head, c.refusal = true, nil, ""
 	c.http2 = r.ProtoMajor >= 2
 	c.received++
-	if c.place == None && !c.closed {
-		if c.place = l.assign(health); c.place == Established {
+}
+
+// Establish is called for each request of a verified caller. The first one establishes its connection. It returns false
+// if there is no place or no memory for the connection.
+func (l *Connections) Establish(r *http.Request) bool {
+	c := Of(r.Context())
+	if c == nil {
+		return true
+	}
+	c.handshake.End()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if !c.established && !c.closed {
+		if c.established = l.assign(); c.established {
 			var err error
 			c.memory, err = l.cfg.Buffers.Open(ConnBytes, func() { go l.cut(c) })
 			c.starved = err != nil
 		}
 	}
-	if (c.place == HealthOnly || c.starved) && !health {
-		return None
-	}
-	return c.place
+	return c.established && !c.starved
 }
 
 // ConnBytes is the memory of a connection besides its requests, in bytes: goroutines, buffers, TLS.

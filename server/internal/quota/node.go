@@ -23,16 +23,19 @@ type Source interface {
 
 // Node counts what identities use of this node. All methods are safe for concurrent use. A nil Node bounds nothing.
 type Node struct {
-	source Source
-	now    func() time.Time
+	source  Source
+	now     func() time.Time
+	watches *Pool
 
 	mu       sync.Mutex // guards accounts, and the fields of each
 	accounts map[string]*Account
 }
 
-// New returns a Node without accounts.
-func New(source Source) *Node {
-	return &Node{source: source, now: time.Now, accounts: map[string]*Account{}}
+// New returns a Node without accounts, which has so many watches at most.
+func New(source Source, watches int) *Node {
+	n := &Node{source: source, now: time.Now, accounts: map[string]*Account{}}
+	n.watches = n.Pool("max_watches", watches)
+	return n
 }
 
 // Account is what one identity uses of this node. All methods are safe for concurrent use and may be called on nil.
@@ -41,11 +44,11 @@ type Account struct {
 	identity string
 
 	// Guarded by the node's mu.
-	opened int
-	// connections counts the requests or other uses of each connection.
-	connections map[any]int
-	watches     uint64
-	limiter     *rate.Limiter
+	opened               int
+	connections, watches uint64
+	// places counts what the account has of each pool.
+	places  map[*Pool]int
+	limiter *rate.Limiter
 	// quota is that under the policy of known.
 	quota *wire.Quota
 	known *fsm.Access
@@ -63,7 +66,7 @@ func (n *Node) Open(identity string) *Account {
 	defer n.mu.Unlock()
 	a := n.accounts[identity]
 	if a == nil {
-		a = &Account{node: n, identity: identity, connections: map[any]int{}}
+		a = &Account{node: n, identity: identity, places: map[*Pool]int{}}
 		n.accounts[identity] = a
 	}
 	a.opened++
@@ -84,7 +87,7 @@ func (a *Account) Close() {
 
 // drop removes an account that nothing needs. Called with mu held.
 func (n *Node) drop(a *Account) {
-	if a.opened == 0 && (a.limiter == nil || a.limiter.TokensAt(n.now()) >= float64(a.limiter.Burst())) {
+	if a.opened == 0 && a.connections == 0 && (a.limiter == nil || a.limiter.TokensAt(n.now()) >= float64(a.limiter.Burst())) {
 		delete(n.accounts, a.identity)
 	}
 }
@@ -120,25 +123,32 @@ func (a *Account) adjust() {
 	}
 }
 
-// Connect counts a connection, once for each key, until leave is called. It returns a refusal if the identity has its
-// connections.
-func (a *Account) Connect(key any) (leave func(), refusal *wire.Result) {
+// Connect counts a connection of a port, whose places are in the pool, until leave is called. It returns a refusal if
+// the identity has its connections.
+func (a *Account) Connect(port *Pool) (leave func(), refusal *wire.Result) {
 	if a == nil {
 		return func() {}, nil
 	}
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
-	used, limit := uint64(len(a.connections)), a.present().GetConnections()
-	if limit > 0 && a.connections[key] == 0 && used >= limit {
-		return nil, fsm.QuotaExceeded(wire.QuotaUse_CONNECTIONS, a.identity, used, limit, 1)
+	limit := a.present().GetConnections()
+	switch {
+	case limit > 0 && a.connections >= limit:
+		refusal = fsm.QuotaExceeded(wire.QuotaUse_CONNECTIONS, a.identity, a.connections, limit, 1)
+	case limit == 0:
+		refusal = a.overShare(port)
 	}
-	a.connections[key]++
+	if refusal != nil {
+		return nil, refusal
+	}
+	a.connections++
+	a.take(port, 1)
 	return func() {
 		a.node.mu.Lock()
 		defer a.node.mu.Unlock()
-		if a.connections[key]--; a.connections[key] == 0 {
-			delete(a.connections, key)
-		}
+		a.connections--
+		a.take(port, -1)
+		a.node.drop(a)
 	}, nil
 }
 
@@ -149,14 +159,23 @@ func (a *Account) Watch() (end func(), refusal *wire.Result) {
 	}
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
-	if limit := a.present().GetWatches(); limit > 0 && a.watches >= limit {
-		return nil, fsm.QuotaExceeded(wire.QuotaUse_WATCHES, a.identity, a.watches, limit, 1)
+	limit := a.present().GetWatches()
+	switch {
+	case limit > 0 && a.watches >= limit:
+		refusal = fsm.QuotaExceeded(wire.QuotaUse_WATCHES, a.identity, a.watches, limit, 1)
+	case limit == 0:
+		refusal = a.overShare(a.node.watches)
+	}
+	if refusal != nil {
+		return nil, refusal
 	}
 	a.watches++
+	a.take(a.node.watches, 1)
 	return func() {
 		a.node.mu.Lock()
 		defer a.node.mu.Unlock()
 		a.watches--
+		a.take(a.node.watches, -1)
 	}, nil
 }
 
@@ -166,7 +185,7 @@ func (a *Account) Request(request proto.Message) *wire.Result {
 	if !a.limited() || exempt(request) {
 		return nil
 	}
-	return a.take()
+	return a.takeToken()
 }
 
 // RequestOf is Request for a framed request.
@@ -177,7 +196,7 @@ func (a *Account) RequestOf(req *wire.Request) *wire.Result {
 	if body := access.BodyOf(req); body == nil || exempt(body) {
 		return nil
 	}
-	return a.take()
+	return a.takeToken()
 }
 
 // limited reports whether requests may be refused.
@@ -189,7 +208,7 @@ func (a *Account) limited() bool {
 	return now.Rights().HasQuotas() && a.unlimited.Load() != now
 }
 
-func (a *Account) take() *wire.Result {
+func (a *Account) takeToken() *wire.Result {
 	a.node.mu.Lock()
 	defer a.node.mu.Unlock()
 	limit := a.present().GetRequestsPerSecond()
@@ -247,7 +266,7 @@ func (n *Node) Use(identity string) Use {
 
 // use returns what the account counts. Called with mu held.
 func (a *Account) use() Use {
-	use := Use{Connections: uint64(len(a.connections)), Watches: a.watches}
+	use := Use{Connections: a.connections, Watches: a.watches}
 	if a.present(); a.limiter != nil {
 		use.Requests = uint64(max(0, math.Ceil(float64(a.limiter.Burst())-a.limiter.TokensAt(a.node.now()))))
 	}

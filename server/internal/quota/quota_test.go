@@ -59,25 +59,26 @@ func (n *node) Serving() bool             { return true }
 
 func TestConnectionsAndWatches(t *testing.T) {
 	n := newNode(t, &wire.Quota{Identity: "team-*", Connections: 2, Watches: 1})
-	here := New(n)
+	here := New(n, 10)
+	port := here.Pool("max_connections", 10)
 	a, other := here.Open("team-a"), here.Open("team-a")
-	leave, _ := a.Connect("one")
-	if _, refused := other.Connect("two"); refused != nil {
+	leave, _ := a.Connect(port)
+	if _, refused := other.Connect(port); refused != nil {
 		t.Fatal(refused)
 	}
-	if _, refused := a.Connect("one"); refused != nil {
-		t.Errorf("another request of a connection: %v", refused)
-	}
 	const full = `quota connections of "team-a": 2 of 2 used, this would take 1 more`
-	if _, refused := a.Connect("three"); refused.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || refused.GetMessage() != full {
+	if _, refused := a.Connect(port); refused.GetStatus() != wire.Status_RESOURCE_EXHAUSTED || refused.GetMessage() != full {
 		t.Errorf("the third connection: %v", refused)
 	}
-	if _, refused := here.Open("team-b").Connect("three"); refused != nil {
+	if _, refused := here.Open("team-b").Connect(port); refused != nil {
 		t.Errorf("another identity of the pattern: %v", refused)
 	}
 	leave()
-	if use := here.Use("team-a"); use != (Use{Connections: 2}) { // one has a request left
+	if use := here.Use("team-a"); use != (Use{Connections: 1}) {
 		t.Errorf("uses %+v", use)
+	}
+	if _, refused := a.Connect(port); refused != nil {
+		t.Errorf("in place of one that has gone: %v", refused)
 	}
 	end, refused := a.Watch()
 	if refused != nil {
@@ -91,15 +92,70 @@ func TestConnectionsAndWatches(t *testing.T) {
 		t.Error(refused)
 	}
 	n.set(&wire.Quota{Identity: "team-a", Connections: 3})
-	if _, refused := a.Connect("three"); refused != nil {
+	if _, refused := a.Connect(port); refused != nil {
 		t.Errorf("within the raised quota: %v", refused)
+	}
+}
+
+// TestShare verifies that, while a policy is in force, an identity without a quota has no more places than are free, and
+// that one with a quota has what that allows.
+func TestShare(t *testing.T) {
+	n := newNode(t, &wire.Quota{Identity: "big", Connections: 9, Watches: 9})
+	here := New(n, 6)
+	requests := here.Pool("max_requests", 6)
+	ann, ben, big := here.Open("ann"), here.Open("ben"), here.Open("big")
+	for name, c := range map[string]struct {
+		enter func(*Account) (func(), *wire.Result)
+		quota bool
+	}{
+		"max_connections": {func(a *Account) (func(), *wire.Result) { return a.Connect(requests) }, true},
+		"max_watches":     {(*Account).Watch, true},
+		"max_requests":    {func(a *Account) (func(), *wire.Result) { return a.Enter(requests) }, false},
+	} {
+		var leave []func()
+		try := func(a *Account, want string) {
+			t.Helper()
+			free, refused := c.enter(a)
+			if refused == nil {
+				leave = append(leave, free)
+			}
+			if !strings.Contains(refused.GetMessage(), want) || (want == "") != (refused == nil) {
+				t.Errorf("%s of %s: %v, want %q", name, a.identity, refused, want)
+			}
+		}
+		try(ann, "")
+		try(ann, "")
+		try(ann, "")
+		try(ann, `3 of 6 are taken, and 3 of them by "ann"`)
+		try(ben, "")
+		try(ben, "")
+		try(ben, `5 of 6 are taken, and 2 of them by "ben"`)
+		if c.quota {
+			try(big, "")
+			try(big, "") // the port and the node bound these themselves
+			leave[len(leave)-1]()
+			leave = leave[:len(leave)-1]
+		}
+		for _, free := range leave {
+			free()
+		}
+	}
+	if requests.taken != 0 || here.watches.taken != 0 || len(ann.places) != 0 {
+		t.Errorf("taken: %d, %d, %v", requests.taken, here.watches.taken, ann.places)
+	}
+	open := New(&node{t, fsm.New(fsm.Level)}, 2)
+	alone := open.Open("ann")
+	for range 2 {
+		if _, refused := alone.Watch(); refused != nil {
+			t.Errorf("without a policy: %v", refused)
+		}
 	}
 }
 
 // TestRequestsPerSecond verifies the burst, the rate, what does not count, and that a connection more renews nothing.
 func TestRequestsPerSecond(t *testing.T) {
 	n := newNode(t, &wire.Quota{Identity: "ann", RequestsPerSecond: 3})
-	here, now := New(n), time.Unix(1_000, 0)
+	here, now := New(n, 10), time.Unix(1_000, 0)
 	here.now = func() time.Time { return now }
 	a := here.Open("ann")
 	acquire := func() *wire.Result { return a.Request(&wire.Acquire{}) }
@@ -146,7 +202,7 @@ func TestRequestsPerSecond(t *testing.T) {
 
 func TestAccountsAreForgotten(t *testing.T) {
 	n := newNode(t, &wire.Quota{Identity: "ann", RequestsPerSecond: 1})
-	here, now := New(n), time.Unix(1_000, 0)
+	here, now := New(n, 10), time.Unix(1_000, 0)
 	here.now = func() time.Time { return now }
 	a := here.Open("ann")
 	a.Request(&wire.Acquire{})
@@ -165,19 +221,23 @@ func TestAccountsAreForgotten(t *testing.T) {
 func TestNothingIsBoundedWithoutANode(t *testing.T) {
 	var here *Node
 	a := here.Open("ann")
-	leave, refused := a.Connect(1)
+	leave, refused := a.Connect(here.Pool("max_connections", 1))
 	end, also := a.Watch()
 	if leave(); refused != nil || also != nil || a.Request(&wire.Acquire{}) != nil || a.RequestOf(&wire.Request{}) != nil || here.Use("ann") != (Use{}) {
 		t.Error("a nil account refuses")
 	}
 	end()
+	free, none := a.Enter(here.Pool("max_requests", 1))
+	if free(); none != nil {
+		t.Error("a nil account has a share")
+	}
 	a.Close()
 }
 
 // TestMonitor verifies the metrics, and that each quota is warned of once until it has fallen below 80 %.
 func TestMonitor(t *testing.T) {
 	n := newNode(t, &wire.Quota{Identity: "ann", Sessions: 5, Connections: 1}, &wire.Quota{Identity: "ben", Sessions: 1}, &wire.Quota{Prefix: "/", Claims: 1})
-	here, log, registry := New(n), &bytes.Buffer{}, prometheus.NewRegistry()
+	here, log, registry := New(n, 10), &bytes.Buffer{}, prometheus.NewRegistry()
 	m, err := NewMonitor(here, n, hclog.New(&hclog.LoggerOptions{Output: log}), registry)
 	if err != nil {
 		t.Fatal(err)
@@ -190,7 +250,7 @@ func TestMonitor(t *testing.T) {
 	}
 	n.open("ann", 3)
 	n.open("ben", 0)
-	_, _ = here.Open("ann").Connect(1)
+	_, _ = here.Open("ann").Connect(here.Pool("max_connections", 2))
 	for range 3 {
 		m.Look()
 	}
