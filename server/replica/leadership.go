@@ -189,6 +189,9 @@ func (r *Replica) serve(lead *leadership) {
 	r.Proposer.Serve(lead.term, level)
 	r.leaders.Publish(r.Leader())
 	r.log.Info("serving", "term", lead.term)
+	if r.machine.Access().Rights() == nil {
+		r.log.Warn("the cluster has no policy: every client may do everything (qlock policy apply)")
+	}
 }
 
 // endLeadership ends the leadership, if there is one. First it stops all decisions, then it answers everything

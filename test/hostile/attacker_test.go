@@ -47,7 +47,11 @@ func startAttack(t testing.TB, c *cluster, plan attacker.Plan) *attackerProcess 
 		}
 	}
 	if c.certs != "" {
-		pair := filepath.Join(c.certs, "clients/app/client")
+		who := honestIdentity
+		if c.protected == withPolicy {
+			who = attackingIdentity
+		}
+		pair := filepath.Join(c.certs, "clients", who, "client")
 		plan.Identity = transport.TLSFiles{Cert: pair + ".crt", Key: pair + ".key", CA: filepath.Join(c.certs, "ca.crt")}
 	}
 	text, err := json.Marshal(plan)

@@ -21,7 +21,7 @@ func TestCertificates(t *testing.T) {
 	for _, auth := range []string{"require", "optional", "none"} {
 		t.Run(auth, func(t *testing.T) {
 			t.Parallel()
-			c := startCluster(t, 1, true, "--http-client-auth", auth, "--insecure")
+			c := startCluster(t, 1, withTLS, "--http-client-auth", auth, "--insecure")
 			testCallers(t, c, auth)
 			switch auth {
 			case "require":

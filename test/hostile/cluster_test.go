@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/client/admin"
 	"github.com/quorumlock/quorumlock/internal/wirecall"
 	free "github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/transport"
@@ -49,18 +50,35 @@ var slack = aloneOrShared(5*time.Second, 30*time.Second)
 // clusterName is the cluster in the certificates.
 const clusterName = "c1"
 
+// protection is how a cluster is protected.
+type protection int
+
+const (
+	plaintext protection = iota
+	// withTLS requires certificates on all ports.
+	withTLS
+	// withPolicy has a policy as well: honest callers may do everything, attackers only use locks.
+	withPolicy
+)
+
+func (p protection) String() string { return []string{"plaintext", "tls", "policy"}[p] }
+
+// honestIdentity and attackingIdentity are the names in the certificates of clients.
+const honestIdentity, attackingIdentity = "app", "attacker"
+
 // cluster is a cluster under attack.
 type cluster struct {
-	t      testing.TB
-	nodes  []*node
-	certs  string // directory of an authority; empty means plaintext
-	leader *node
+	t         testing.TB
+	protected protection
+	nodes     []*node
+	certs     string // directory of an authority; empty means plaintext
+	leader    *node
 }
 
 // startCluster starts nodes n1 to n<count> and waits for a leader.
-func startCluster(t testing.TB, count int, secure bool, flags ...string) *cluster {
+func startCluster(t testing.TB, count int, protected protection, flags ...string) *cluster {
 	t.Helper()
-	c := &cluster{t: t}
+	c := &cluster{t: t, protected: protected}
 	var peers []string
 	var members []pki.Node
 	for i := range count {
@@ -70,10 +88,10 @@ func startCluster(t testing.TB, count int, secure bool, flags ...string) *cluste
 		peers = append(peers, id+"="+n.addr[peerPort])
 		members = append(members, pki.Node{ID: id})
 	}
-	if secure {
+	if protected != plaintext {
 		c.certs = t.TempDir()
 		members = append(members, pki.Node{ID: "n8"}, pki.Node{ID: "n9"}) // two that may join
-		if _, err := pki.Init(c.certs, clusterName, members, []string{"app"}); err != nil {
+		if _, err := pki.Init(c.certs, clusterName, members, []string{honestIdentity, attackingIdentity}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -83,7 +101,32 @@ func startCluster(t testing.TB, count int, secure bool, flags ...string) *cluste
 		n.start(slices.Concat(c.flags(n, strings.Join(peers, ",")), flags)...)
 	}
 	c.awaitLeader()
+	if protected == withPolicy {
+		c.setPolicy()
+	}
 	return c
+}
+
+// setPolicy gives honest callers all rights and attackers those of users.
+func (c *cluster) setPolicy() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), timeout)
+	defer cancel()
+	policy := &admin.Policy{Bindings: []admin.Binding{
+		{Identity: honestIdentity, Roles: []string{"admin"}}, {Identity: attackingIdentity, Roles: []string{"user"}},
+	}}
+	if err := admin.New(c.client()).SetPolicy(ctx, policy, 0, admin.By{Reason: "tests"}); err != nil {
+		c.t.Fatal(err)
+	}
+	for _, n := range c.nodes { // wait until all of them have applied it
+		await(c.t, "the policy on "+n.id, timeout, func(ctx context.Context) error {
+			text, err := n.get(ctx, "/metrics")
+			if err == nil && !strings.Contains(text, "\nquorumlock_policy_in_force 1\n") {
+				err = errors.New("none yet")
+			}
+			return err
+		})
+	}
 }
 
 func (c *cluster) flags(n *node, peers string) []string {
@@ -167,7 +210,7 @@ func (c *cluster) clientTLS() *tls.Config {
 	if c.certs == "" {
 		return nil
 	}
-	return c.identity("clients/app/client")
+	return c.identity("clients/" + honestIdentity + "/client")
 }
 
 // identity returns a configuration with one of the certificates of the cluster's authority.

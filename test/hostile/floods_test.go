@@ -180,7 +180,7 @@ func awaitClosed(conns []net.Conn, deadline time.Time) (late int) {
 func TestTooManyConnections(t *testing.T) {
 	t.Parallel()
 	const places, more = 60, 200
-	c := startCluster(t, 1, false, "--max-connections", "60", "--http-max-connections", "60")
+	c := startCluster(t, 1, plaintext, "--max-connections", "60", "--http-max-connections", "60")
 	l := startLoad(t, c)
 	before := c.sizes()
 	t.Run("places", func(t *testing.T) { testPlaces(t, c, places, more) })

@@ -2,14 +2,18 @@ package hostile
 
 import "testing"
 
-// TestHostileTraffic attacks one cluster in plaintext and one with TLS while both are in use, and then checks
-// that they have returned to their earlier state.
+// TestHostileTraffic attacks one cluster in plaintext and one with TLS and a policy while both are in use, and then
+// checks that they have returned to their earlier state.
 func TestHostileTraffic(t *testing.T) {
 	t.Parallel()
-	for name, secure := range map[string]bool{"plaintext": false, "tls": true} {
-		t.Run(name, func(t *testing.T) {
+	protections := []protection{plaintext, withPolicy}
+	if full {
+		protections = append(protections, withTLS)
+	}
+	for _, protected := range protections {
+		t.Run(protected.String(), func(t *testing.T) {
 			t.Parallel()
-			c := startCluster(t, 3, secure)
+			c := startCluster(t, 3, protected)
 			l := startLoad(t, c)
 			before := c.sizes()
 			t.Run("attacks", func(t *testing.T) { testAttacks(t, c) }) // returns with the last of them

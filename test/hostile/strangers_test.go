@@ -99,7 +99,7 @@ func requests(id string) map[byte]any {
 // to be others, and that strangers do not learn what would make them members. A member in its own name is
 // heard, which shows that the check would detect the others.
 func TestStrangersAreRefused(t *testing.T) {
-	c := startCluster(t, 3, false)
+	c := startCluster(t, 3, plaintext)
 	var followers []*node
 	for _, n := range c.nodes {
 		if n != c.leader {
@@ -173,7 +173,7 @@ func (c *cluster) saysLittle(t *testing.T, of *node, i impostor) {
 // TestRemovedNodeIsRefused verifies that a removed node that keeps running is notified of its removal,
 // disturbs no other node and waits.
 func TestRemovedNodeIsRefused(t *testing.T) {
-	c := startCluster(t, 3, false)
+	c := startCluster(t, 3, plaintext)
 	at := slices.IndexFunc(c.nodes, func(n *node) bool { return n != c.leader })
 	gone, insider := c.nodes[at], c.member(c.nodes[at])
 	cl := c.client()

@@ -16,6 +16,8 @@ type bounds struct {
 	growth int
 	// p99 is for every operation of honest callers; operator and health are the maxima of these operations.
 	p99, operator, health time.Duration
+	// near requires that the p99 of locks stays near that before the attack.
+	near bool
 	// fewest is the minimum number of samples per operation and phase.
 	fewest int
 	// shared is set if others use the machine too, which may stop a leader for so long that an election is
@@ -133,10 +135,15 @@ func (f *figures) judgeOp(op string, p phase, b bounds, add func(string, ...any)
 		add("%s %s: the longest took %v, allowed is %v", op, when, l.max, b.operator)
 	case op == opHealth && l.max > b.health:
 		add("%s %s: the longest took %v, allowed is %v", op, when, l.max, b.health)
+	case op == opLock && p == during && b.near && l.p99 > nearTo(f.latencies[op][before].p99):
+		add("%s %s: p99 is %v, %v before", op, when, l.p99, f.latencies[op][before].p99)
 	case op != opOperator && op != opHealth && l.p99 > b.p99:
 		add("%s %s: p99 is %v, allowed is %v", op, when, l.p99, b.p99)
 	}
 }
+
+// nearTo returns the longest latency that counts as near to a quiet cluster's.
+func nearTo(quiet time.Duration) time.Duration { return max(2*quiet, quiet+50*time.Millisecond) }
 
 // tableHead names the columns of line.
 const tableHead = "| attack | achieved | peak MiB of the leader and the others | lock p50/p99/max ms before, during, after | during: handover | connect | http | operator | health | lost | failed | refused |"
@@ -166,7 +173,7 @@ func (f *figures) line() string {
 
 // good returns figures with which nothing is wrong.
 func good() (*figures, bounds) {
-	b := bounds{memory: 700 << 10, growth: 64 << 10, p99: 250 * time.Millisecond, operator: 2 * time.Second, health: time.Second, fewest: 10}
+	b := bounds{near: true, memory: 700 << 10, growth: 64 << 10, p99: 250 * time.Millisecond, operator: 2 * time.Second, health: time.Second, fewest: 10}
 	f := &figures{attack: "none", latencies: map[string][phases]latency{}, failures: map[string][phases]int{}, leader: [phases]string{before: "n1", after: "n1"}}
 	for _, op := range ops {
 		l := latency{100, time.Millisecond, 10 * time.Millisecond, 100 * time.Millisecond}
@@ -208,6 +215,7 @@ func TestVerdict(t *testing.T) {
 		"7 calls were refused":         func(f *figures) { f.refused = 7 },
 		"n3: its state differs":        func(f *figures) { f.nodes[2].disagreement = "its state differs" },
 		"lock during: p99":             slow(opLock, during, latency{100, 1, 251 * time.Millisecond, time.Second}),
+		"lock during: p99 is 61ms, 10": slow(opLock, during, latency{100, 1, 61 * time.Millisecond, time.Second}),
 		"http after: p99":              slow(opHTTP, after, latency{100, 1, 251 * time.Millisecond, time.Second}),
 		"operator during: the longest": slow(opOperator, during, latency{100, 1, 1, 2100 * time.Millisecond}),
 		"health during: the longest":   slow(opHealth, during, latency{100, 1, 1, 1100 * time.Millisecond}),

@@ -44,12 +44,10 @@ func Gauges(s Source) []prometheus.Collector {
 		gauge("quorumlock_state_units_limit", "The budget of the state, max_state_bytes.", func() float64 { return float64(s.Machine.Limits().GetMaxStateBytes()) }),
 		gauge("quorumlock_watches", "Watches on this node.", func() float64 { watches, _ := s.EventLog.Size(); return float64(watches) }),
 		gauge("quorumlock_event_log_events", "Events that watches may still ask this node for.", func() float64 { _, events := s.EventLog.Size(); return float64(events) }),
-		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 {
-			if s.Serving() {
-				return 1
-			}
-			return 0
+		gauge("quorumlock_policy_in_force", "1 if a policy restricts clients, 0 if every client may do everything.", func() float64 {
+			return oneIf(s.Machine.Access().Rights() != nil)
 		}),
+		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 { return oneIf(s.Serving()) }),
 		gauge("quorumlock_term", "Raft's term.", ofRaft(s, (*raft.Raft).CurrentTerm)),
 		gauge("quorumlock_commit_index", "The last log entry known to be committed.", ofRaft(s, (*raft.Raft).CommitIndex)),
 		gauge("quorumlock_applied_index", "The last log entry that the state includes.", func() float64 { return float64(s.Machine.AppliedIndex()) }),
@@ -66,6 +64,13 @@ func Gauges(s Source) []prometheus.Collector {
 			return n
 		}),
 	}
+}
+
+func oneIf(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 func ofRaft(s Source, value func(*raft.Raft) uint64) func() float64 {

@@ -73,6 +73,11 @@ var attacks = map[string]func(*attack, context.Context) error{
 	"flood-deadlocks":     (*attack).floodDeadlocks,
 	"deadlock-search":     (*attack).deadlockSearch,
 	"bad-names":           (*attack).badNames,
+	"sessions":            (*attack).openSessions,
+	"watches":             (*attack).openWatches,
+	"connections":         (*attack).openConnections,
+	"values":              (*attack).largeValues,
+	"everything":          (*attack).everything,
 }
 
 // Names returns the names of all attacks.

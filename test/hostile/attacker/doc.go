@@ -10,7 +10,8 @@
 //   - connections: the session protocol (rpc.go) and HTTP/2 (http2.go), both without the limits of an
 //     honest client;
 //   - attacks on the state (state.go), on handshakes (handshakes.go), on buffers (unread.go, unfinished.go)
-//     and on request queues (floods.go).
+//     and on request queues (floods.go);
+//   - valid use in excess of everything (excess.go).
 //
 // Every attack is paced and runs on one thread. Nodes, attacker and honest clients share the cores of one
 // machine, and the tests measure how the nodes share their resources, not how the kernel does. Attackers

@@ -126,9 +126,9 @@ func (f *rpcConn) crooked(session, seq uint64) []byte {
 // port.
 const httpCallers = 4
 
-// floodHTTP posts the same body repeatedly.
-func (a *attack) floodHTTP(ctx context.Context, procedure string, body []byte) {
-	transport := &http.Transport{
+// httpClient keeps so many connections to the leader's HTTP port.
+func (a *attack) httpClient(connections int) *http.Transport {
+	return &http.Transport{
 		DialContext: func(ctx context.Context, _, addr string) (net.Conn, error) {
 			conn, err := a.dial(ctx, "http", addr, 0)
 			if err != nil {
@@ -137,24 +137,34 @@ func (a *attack) floodHTTP(ctx context.Context, procedure string, body []byte) {
 			return &tracked{TCPConn: conn, a: a}, nil
 		},
 		TLSClientConfig:     a.tls,
-		MaxIdleConnsPerHost: httpCallers,
+		MaxIdleConnsPerHost: connections,
 	}
-	defer transport.CloseIdleConnections()
+}
+
+// post sends one request to the leader's HTTP port.
+func (a *attack) post(ctx context.Context, over *http.Transport, procedure string, body []byte) (*http.Response, error) {
 	url := "http://" + a.leader().HTTP + "/quorumlock.v1." + procedure
 	if a.tls != nil {
 		url = "https" + url[len("http"):]
 	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	req.Header.Set("Content-Type", "application/json")
+	a.sent.Add(1)
+	a.bytesSent.Add(int64(len(body)))
+	return over.RoundTrip(req)
+}
+
+// floodHTTP posts the same body repeatedly.
+func (a *attack) floodHTTP(ctx context.Context, procedure string, body []byte) {
+	over := a.httpClient(httpCallers)
+	defer over.CloseIdleConnections()
 	a.each(ctx, httpCallers, func(ctx context.Context, _ int) error {
 		for ctx.Err() == nil {
 			a.pace.wait(ctx)
-			req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, bytes.NewReader(body))
-			if err != nil {
-				return err
-			}
-			req.Header.Set("Content-Type", "application/json")
-			a.sent.Add(1)
-			a.bytesSent.Add(int64(len(body)))
-			resp, err := transport.RoundTrip(req)
+			resp, err := a.post(ctx, over, procedure, body)
 			if err != nil {
 				return err
 			}

@@ -196,10 +196,12 @@ func (a *attack) beside(ctx context.Context, one, others func(context.Context) e
 }
 
 // events sets the value of one hold repeatedly. Each time causes an event of that size.
-func (a *attack) events(ctx context.Context) error {
+func (a *attack) events(ctx context.Context) error { return a.setValues(ctx, "attack/events") }
+
+func (a *attack) setValues(ctx context.Context, lock string) error {
 	const valueBytes = 1_000
 	return a.withSession(ctx, func(s *sessions, id uint64) error {
-		resp, err := s.f.call(acquire(id, 1, 0, false, &wire.LockRequest{Name: "attack/events"}))
+		resp, err := s.f.call(acquire(id, 1, 0, false, &wire.LockRequest{Name: lock}))
 		if err != nil {
 			return err
 		}
