@@ -56,6 +56,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		}
 		ctx, end, refused := s.callers.Begin(r, caller)
 		if refused != nil {
+			a.Header().Set("Connection", "close")
 			s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
 			return
 		}

@@ -16,9 +16,14 @@ import (
 
 // dialled returns an HTTP/2 client and a function that returns its latest connection.
 func dialled(t *testing.T) (client *http.Client, last func() net.Conn) {
+	client = h2c(t)
+	return client, lastOf(client)
+}
+
+// lastOf returns a function that returns the latest connection of a client.
+func lastOf(client *http.Client) (last func() net.Conn) {
 	var mu sync.Mutex
 	var conn net.Conn
-	client = h2c(t)
 	client.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
 		mu.Lock()
 		defer mu.Unlock()
@@ -26,11 +31,17 @@ func dialled(t *testing.T) (client *http.Client, last func() net.Conn) {
 		conn, err = (&net.Dialer{}).DialContext(ctx, network, addr)
 		return conn, err
 	}
-	return client, func() net.Conn {
+	return func() net.Conn {
 		mu.Lock()
 		defer mu.Unlock()
 		return conn
 	}
+}
+
+// ended reports whether the client has read the end of a connection.
+func ended(conn net.Conn) bool {
+	_, err := conn.Read(nil)
+	return errors.Is(err, net.ErrClosed)
 }
 
 // TestEndedConnectionsAreNotKept verifies that a connection that ends during a request does not stay in
@@ -95,10 +106,7 @@ func TestIdleConnectionsAreClosed(t *testing.T) {
 	conn := last()
 	c.expire(ann.num)
 	soon(t, waiting).ok()
-	eventually(t, "the connection of HTTP/2 without a request to be closed", func() bool {
-		_, err := conn.Read(nil)
-		return errors.Is(err, net.ErrClosed) // the client has read the end
-	})
+	eventually(t, "the connection of HTTP/2 without a request to be closed", func() bool { return ended(conn) })
 	if last() != conn {
 		t.Error("the connection was closed during a request")
 	}

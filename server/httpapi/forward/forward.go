@@ -60,6 +60,8 @@ type Config struct {
 	Warnings *ratelog.Logger
 	// Errors writes error responses.
 	Errors *connect.ErrorWriter
+	// Dismissal returns the error for a request that was ended because its caller has to go, or nil.
+	Dismissal func(ctx context.Context) error
 	// Life ends when the node stops.
 	Life context.Context
 }
