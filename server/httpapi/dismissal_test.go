@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"net"
 	"net/http"
 	"slices"
 	"strings"
@@ -33,7 +32,7 @@ func removeBinding(_ *testing.T, c *cluster, _ *rights.Cluster) {
 var withdrawals = map[string]func(*testing.T, *cluster, *rights.Cluster){"token": revokeToken, "binding": removeBinding}
 
 // withClient returns the same port with another client, and the latest connection of that client.
-func (p *port) withClient(client *http.Client) (here *port, last func() net.Conn) {
+func (p *port) withClient(client *http.Client) (here *port, last func() *dialledConn) {
 	p.t.Cleanup(client.CloseIdleConnections)
 	other := *p
 	other.client = client
@@ -63,8 +62,8 @@ func TestRevokedCallersAreDismissed(t *testing.T) {
 		revokeToken(t, c, r)
 		soon(t, answered).refused(http.StatusUnauthorized, wire.Status_UNAUTHENTICATED)
 		soon(t, watching)
-		eventually(t, version+": the end of the waiter's connection", func() bool { return ended(waiterConn()) })
-		eventually(t, version+": the end of the watcher's connection", func() bool { return ended(watcherConn()) })
+		eventually(t, version+": the end of the waiter's connection", waiterConn().closed.Load)
+		eventually(t, version+": the end of the watcher's connection", watcherConn().closed.Load)
 		leader.as(r.Tokens["admin"], "LockService/List", "{}").ok()
 	}
 }
@@ -83,7 +82,7 @@ func TestIdleConnectionsOfDismissedCallersAreClosed(t *testing.T) {
 			shared.as(r.Tokens["admin"], "LockService/List", "{}").ok()
 			kept := sharedConn()
 			withdraw(t, c, r)
-			eventually(t, version+": the end of the connection whose "+withdrawn+" was withdrawn", func() bool { return ended(conn()) })
+			eventually(t, version+": the end of the connection whose "+withdrawn+" was withdrawn", conn().closed.Load)
 			shared.as(r.Tokens["admin"], "LockService/List", "{}").ok()
 			if sharedConn() != kept {
 				t.Errorf("%s, %s: a connection that admin has used since was closed", version, withdrawn)
@@ -99,7 +98,7 @@ func TestIdleConnectionsOfRevokedCertificatesAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := start(t, newCluster(t), "n1", secured(dir, "n1", AuthRequire), func(c *Config) { c.TLS.CRL = pki.CRLPath(dir) })
-	conns := map[string]net.Conn{}
+	conns := map[string]*dialledConn{}
 	clients := map[string]*http.Client{"ops": caller(t, dir, "clients/ops/client"), "lost": caller(t, dir, "clients/lost/client")}
 	for name, client := range clients {
 		last := lastOf(client)
@@ -111,9 +110,9 @@ func TestIdleConnectionsOfRevokedCertificatesAreClosed(t *testing.T) {
 	if _, err := pki.Revoke(dir, []string{"lost"}, nil); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the connection with the revoked certificate", func() bool { return ended(conns["lost"]) })
-	if got, text := fetch(t, clients["ops"], p, "/quorumlock.v1.LockService/List"); got != http.StatusOK || ended(conns["ops"]) {
-		t.Errorf("another certificate: %d %s; its connection has ended: %v", got, text, ended(conns["ops"]))
+	eventually(t, "the end of the connection with the revoked certificate", conns["lost"].closed.Load)
+	if got, text := fetch(t, clients["ops"], p, "/quorumlock.v1.LockService/List"); got != http.StatusOK || conns["ops"].closed.Load() {
+		t.Errorf("another certificate: %d %s; its connection has ended: %v", got, text, conns["ops"].closed.Load())
 	}
 }
 
