@@ -84,19 +84,16 @@ type tenant struct {
 	answered chan error // the answer to the acquire over HTTP
 }
 
-// contended is the lock that the acquires wait for.
-const contended = "contended"
-
 // tenantTTL is that of a tenant's session, and bounds how long its lock outlives its credential.
 const tenantTTL = 10 * time.Second
 
-// enter connects a tenant to a node in every way.
-func enter(t *testing.T, c *process.Cluster, name, node string, with credential) *tenant {
+// enter connects a tenant to a node in every way. Its acquire over HTTP waits for a lock of the owner.
+func enter(t *testing.T, c *process.Cluster, owner *client.Session, name, node string, with credential) *tenant {
 	t.Helper()
 	v := &tenant{t: t, c: c, name: name, node: node, with: with, seen: map[string]bool{}, watched: make(chan error, 1), answered: make(chan error, 1)}
 	v.lock()
 	v.watch()
-	v.wait()
+	v.wait(owner)
 	for _, http2 := range []bool{false, true} {
 		access := wireconnect.NewAccessServiceClient(v.caller(fmt.Sprintf("idle HTTP connection (HTTP/2: %v)", http2), http2), c.HTTP(node))
 		if _, err := access.WhoAmI(t.Context(), connect.NewRequest(&wire.WhoAmIRequest{})); err != nil {
@@ -161,28 +158,28 @@ func (v *tenant) watch() {
 	}()
 }
 
-// wait starts an acquire over HTTP, which waits until the tenant leaves.
-func (v *tenant) wait() {
+// wait starts an acquire over HTTP, which waits for a lock of the owner.
+func (v *tenant) wait(owner *client.Session) {
+	name := "contended/" + v.name + "/" + v.node
+	if _, err := owner.Lock(v.t.Context(), name); err != nil {
+		v.t.Fatal(err)
+	}
 	secret := make([]byte, 16)
 	_, _ = rand.Read(secret)
 	leases := wireconnect.NewLeaseServiceClient(v.caller("connection of a waiting acquire", true), v.c.HTTP(v.node))
-	before := v.waiting()
 	go func() {
 		_, err := leases.Acquire(v.t.Context(), connect.NewRequest(&wire.AcquireLeaseRequest{
-			Secret: secret, Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: contended}}, WaitForever: true},
+			Secret: secret, Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}, WaitForever: true},
 		}))
 		v.answered <- err
 	}()
 	v.c.Await(v.String()+" waits", process.WaitTimeout, func(context.Context) error {
-		if n := v.waiting(); n <= before {
+		if n := v.c.Lock(name).GetQueueLength(); n != 1 {
 			return fmt.Errorf("%d wait", n)
 		}
 		return nil
 	})
 }
-
-// waiting returns how many wait for the contended lock.
-func (v *tenant) waiting() uint64 { return v.c.Lock(contended).GetQueueLength() }
 
 // caller returns an HTTP client with a connection of its own, which presents the credential.
 func (v *tenant) caller(what string, http2 bool) *http.Client {

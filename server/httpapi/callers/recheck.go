@@ -26,8 +26,8 @@ type Callers struct {
 
 	mu      sync.Mutex
 	running map[*use]struct{} // guarded by mu
-	// idle are the connections without a running request, with their latest caller; guarded by mu. Closed connections
-	// are removed when the callers are checked again.
+	// idle are the connections whose latest request has ended, by its use; guarded by mu. Closed connections are removed
+	// when the callers are checked again. A connection that has asked for health only has no caller.
 	idle map[*listener.Conn]*use
 }
 
@@ -90,7 +90,7 @@ func (c *Callers) end(u *use) {
 	defer c.mu.Unlock()
 	delete(c.running, u)
 	if u.conn != nil {
-		c.idle[u.conn] = &use{conn: u.conn, caller: u.caller, tls: u.tls, cancel: func(error) {}}
+		c.idle[u.conn] = u
 	}
 }
 

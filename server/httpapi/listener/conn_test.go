@@ -8,7 +8,6 @@ import (
 	"runtime"
 	"strings"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -16,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 // wired is a connection whose reads and writes end as the test determines.
@@ -206,7 +206,7 @@ func TestCloseWhenIdle(t *testing.T) {
 		"between requests":         {[]http.ConnState{http.StateActive, http.StateIdle}, true},
 		"during the second one":    {[]http.ConnState{http.StateActive, http.StateIdle, http.StateActive}, false},
 	} {
-		synctest.Test(t, func(t *testing.T) {
+		bubble.Test(t, func(t *testing.T) {
 			conn, _ := wiredConn(&wired{}, nil)
 			for _, state := range c.states {
 				conn.connections.State(conn, state)
