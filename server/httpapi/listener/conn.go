@@ -43,6 +43,8 @@ type Conn struct {
 	watches int
 	// closed is set when the connection was closed.
 	closed bool
+	// resting is set while no request is in flight, after the first. leaving closes the connection then.
+	resting, leaving bool
 	// idle closes the connection after IdleTimeout without a request.
 	idle *time.Timer
 	// memory is charged for what the connection holds; nil before it is established. starved is set if the budget
@@ -107,9 +109,48 @@ func (c *Conn) rest(timeout time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serving = c.serving && c.http2
+	c.resting = true
+	if c.leaving {
+		timeout = flushTime
+	}
 	if !c.closed {
 		c.idle.Reset(timeout)
 	}
+}
+
+// wake ends the rest: a request arrives.
+func (c *Conn) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resting = false
+	c.idle.Stop()
+}
+
+// flushTime is how long a connection that is to be closed stays open after its last request: HTTP/2 reports a
+// connection as idle before it has sent the end of the response.
+const flushTime = 100 * time.Millisecond
+
+// CloseWhenIdle closes the connection as soon as no request is in flight.
+func (c *Conn) CloseWhenIdle() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving = true
+	if c.resting && !c.closed {
+		c.idle.Reset(flushTime)
+	}
+}
+
+// Closed reports whether the connection was closed.
+func (c *Conn) Closed() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 // Close closes the connection and frees its place.

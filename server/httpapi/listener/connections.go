@@ -201,9 +201,7 @@ func (l *Connections) State(conn net.Conn, state http.ConnState) {
 	case state == http.StateIdle:
 		c.rest(l.cfg.IdleTimeout)
 	case state == http.StateActive:
-		c.mu.Lock()
-		c.idle.Stop()
-		c.mu.Unlock()
+		c.wake()
 	case state == http.StateClosed && c.noRequest(l.cfg.Plain):
 		if secured, ok := conn.(*tls.Conn); ok && !secured.ConnectionState().HandshakeComplete {
 			return // net/http has already logged it
