@@ -62,14 +62,16 @@ func (c *Callers) Begin(r *http.Request, caller *access.Caller, places *quota.Po
 		return nil, nil, refused
 	}
 	cancellable, cancel := context.WithCancelCause(quota.NewContext(access.NewContext(ctx, caller), account))
+	memory, uncharge := listener.Of(ctx).Charge(caller.Identity(), cancel)
 	u := &use{caller: caller, tls: r.TLS, cancel: cancel}
 	if conn := listener.Of(ctx); !conn.FromNode() {
 		u.conn = conn
 	}
 	c.begin(u)
-	return requestContext{cancellable, ctx}, func() {
+	return requestContext{listener.WithMemory(cancellable, memory), ctx}, func() {
 		c.end(u)
 		cancel(nil)
+		uncharge()
 		leave()
 	}, nil
 }
@@ -151,13 +153,15 @@ func (c *Callers) Recheck(life context.Context) {
 	}
 }
 
-// Dismissal returns the error for a request that was ended because its caller has to go, or nil.
+// Dismissal returns the error for a request that was ended because its caller has to go, or held too much; or nil.
 func Dismissal(ctx context.Context) error {
 	switch cause := context.Cause(ctx); {
 	case errors.Is(cause, access.ErrNoRole):
 		return apierror.New(wire.Status_PERMISSION_DENIED, cause.Error())
 	case errors.Is(cause, access.ErrUnauthenticated):
 		return apierror.New(wire.Status_UNAUTHENTICATED, cause.Error())
+	case errors.Is(cause, listener.ErrCut):
+		return apierror.New(wire.Status_UNCERTAIN, cause.Error())
 	}
 	return nil
 }

@@ -51,6 +51,8 @@ type Conn struct {
 	// had no room for the connection.
 	memory  *budget.Account
 	starved bool
+	// forwarded are what the requests of a connection of another node hold, by their identities.
+	forwarded map[string]*forwarded
 	// counts end the counting of the connection, by the identities that have used it.
 	counts map[string]func()
 }
@@ -207,7 +209,8 @@ func (c *Conn) FromNode() bool {
 	return fromNode
 }
 
-// Memory returns the account that is charged for what the connection holds; nil means unbounded.
+// Memory returns the account that is charged for what the connection holds; nil means unbounded. A connection of another
+// node has none: see Charge.
 func (c *Conn) Memory() *budget.Account {
 	if c == nil {
 		return nil

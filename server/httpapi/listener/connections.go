@@ -167,9 +167,9 @@ func (l *Connections) Establish(r *http.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.established && !c.closed {
-		if c.established = l.assign(); c.established {
+		if c.established = l.assign(); c.established && !c.FromNode() {
 			var err error
-			c.memory, err = l.cfg.Buffers.Open(ConnBytes, func() { go l.cut(c) })
+			c.memory, err = l.cfg.Buffers.Open(ConnBytes, func() { go l.cut(c) }) // not of a node: see Charge
 			c.starved = err != nil
 		}
 	}
