@@ -53,8 +53,8 @@ SERIAL_IN   := ./server/eventlog ./server/storage ./server/storage/segment ./ser
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
 REPEATED    := ^(FuzzRPC|FuzzHTTP)$$
-# BOUNDED tests of "make check" bound durations of milliseconds: nothing runs beside them.
-BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks)$$
+# BOUNDED tests of "make check" bound durations below a second: nothing runs beside them.
+BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks|TestWithdrawalEndsConnections)$$
 # DISKS are scenarios of test/virtual about what disks lose. "make test" runs them without the race detector: the
 # load and the elections that they share with the other scenarios run with it.
 DISKS       := ^(TestPowerLossOf.*|TestRolledBackNodeIsStopped|TestRepeatedRestartsWithAnOldDisk|TestForkedLog|TestDisksRolledBackInAnyOrder|TestTwoLeadersOfOneTerm)$$
@@ -198,6 +198,10 @@ fuzz: ## every fuzz target for FUZZTIME
 .PHONY: bench
 bench: ## compare benchmarks with the merge base's, in turns: more allocations fail
 	GO='$(GO)' BASE='$(BASE)' BENCH='$(BENCH)' ROUNDS='$(ROUNDS)' BENCHTIME='$(BENCHTIME)' scripts/bench.sh
+
+.PHONY: flood
+flood: ## measure what one identity at full flood costs the others, for five minutes
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -v -run '^TestExcess$$' ./test/hostile
 
 .PHONY: compare
 compare: build ## measure beside etcd, ZooKeeper and Redis on this machine, for over an hour

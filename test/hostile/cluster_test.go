@@ -107,15 +107,20 @@ func startCluster(t testing.TB, count int, protected protection, flags ...string
 	return c
 }
 
-// setPolicy gives honest callers all rights and attackers those of users.
-func (c *cluster) setPolicy() {
+// setPolicy gives honest callers all rights and attackers those of users, and sets quotas.
+func (c *cluster) setPolicy(quotas ...admin.Quota) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
-	policy := &admin.Policy{Bindings: []admin.Binding{
+	operator := admin.New(c.client())
+	_, revision, err := operator.Policy(ctx)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	policy := &admin.Policy{Quotas: quotas, Bindings: []admin.Binding{
 		{Identity: honestIdentity, Roles: []string{"admin"}}, {Identity: attackingIdentity, Roles: []string{"user"}},
 	}}
-	if err := admin.New(c.client()).SetPolicy(ctx, policy, 0, admin.By{Reason: "tests"}); err != nil {
+	if err := operator.SetPolicy(ctx, policy, revision, admin.By{Reason: "tests"}); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, n := range c.nodes { // wait until all of them have applied it
