@@ -19,7 +19,7 @@ func TestTokensInEveryProtocol(t *testing.T) {
 			access := wireconnect.NewAccessServiceClient(h2c(t), "http://"+p.addr, options...)
 			locks := wireconnect.NewLockServiceClient(h2c(t), "http://"+p.addr, options...)
 			for token, want := range map[string]connect.Code{
-				r.Tokens["reader"]: 0, r.Tokens["other"]: connect.CodePermissionDenied, "qlat_unknown": connect.CodeUnauthenticated, "": connect.CodePermissionDenied,
+				r.Tokens["reader"]: 0, r.Tokens["other"]: connect.CodePermissionDenied, "ql_unknown": connect.CodeUnauthenticated, "": connect.CodePermissionDenied,
 			} {
 				get := connect.NewRequest(&wire.GetLockRequest{Name: rights.Lock})
 				if token != "" {
