@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -86,6 +87,7 @@ type connector struct {
 	attempts int      // consecutive connections that got no definite answer or ended early
 	lastErr  error    // error of the last connection attempt, reported to callers that stop waiting
 	refusal  error    // why the cluster does not accept this client's connections; nil while it does
+	full     error    // why a node has no place for this client; nil after a connection to the leader
 }
 
 // run connects whenever there is a reason to, until Close.
@@ -165,6 +167,7 @@ func (n *connector) connectFailed(err error) {
 	n.client.mu.Lock()
 	n.lastErr = err
 	n.client.note(slog.LevelWarn, "no node reached", "err", err)
+	n.full = cmp.Or(noPlace(err), n.full)
 	if refusal := refusalOf(err); refusal != nil {
 		n.refused(refusal)
 	}
@@ -252,6 +255,7 @@ func (n *connector) adopt(cn *conn) bool {
 	n.begin(cn)
 	n.client.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "", "identity", cn.identity)
 	if cn.leads {
+		n.full = nil
 		n.client.reroute.used = cn.direct != ""
 		n.client.attachAll()
 	}
@@ -331,6 +335,7 @@ func (n *connector) drop(cn *conn, err error) {
 		n.client.cancelProbe() // the next connection starts its own probe
 	}
 	n.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
+	n.full = cmp.Or(noPlace(err), n.full)
 	for _, s := range n.client.sessions {
 		s.conn, s.attaching, s.heartbeat, s.acknowledging = nil, nil, nil, nil
 	}

@@ -103,6 +103,14 @@ func refusalOf(err error) error {
 	return nil
 }
 
+// noPlace returns the error for callers if a node has no place for another connection of this client, or nil.
+func noPlace(err error) error {
+	if bye := (*transport.GoodbyeError)(nil); errors.As(err, &bye) && bye.Code == wire.Goodbye_TOO_MANY_CONNECTIONS {
+		return &StatusError{StatusResourceExhausted, bye.Message}
+	}
+	return nil
+}
+
 // refused fails the requests that a caller waits for. Those of sessions are not in these lists while there is no
 // connection: a session continues to connect until its TTL has passed, in case the credential is replaced or the
 // policy changes.

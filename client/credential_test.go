@@ -368,3 +368,28 @@ func TestCreateTokenIsRepeated(t *testing.T) {
 		withoutToken(t, "the error", err.Error())
 	})
 }
+
+// TestUsedUpConnections verifies that a call that no node has a place for says why, that the client goes on trying, and
+// that the reason is forgotten with the next connection to the leader.
+func TestUsedUpConnections(t *testing.T) {
+	full := func(*wire.Hello) *wire.Goodbye {
+		return &wire.Goodbye{Code: wire.Goodbye_TOO_MANY_CONNECTIONS, Message: `quota connections of "alice": 2 of 2 used`}
+	}
+	authenticated(t, 1, func(*Config) {}, func(t *testing.T, f *fake, c *Client) {
+		f.set(func() { f.admit = full })
+		_, err := c.VerifyToken(withTimeout(t, 5*time.Second), "x", 1)
+		wantErr(t, err, ErrResourceExhausted)
+		if !strings.Contains(err.Error(), "2 of 2 used") || errors.Is(err, ErrUnavailable) {
+			t.Error(err)
+		}
+		f.set(func() { f.admit = nil })
+		_, err = c.VerifyToken(withTimeout(t, time.Minute), "x", 1)
+		ok(t, err)
+		f.block("n1")
+		f.cut("n1")
+		_, err = c.VerifyToken(withTimeout(t, 5*time.Second), "x", 1)
+		if errors.Is(err, ErrResourceExhausted) {
+			t.Errorf("the reason is kept: %v", err)
+		}
+	})
+}

@@ -128,6 +128,8 @@ func (t *requestTable) unreached() error {
 		return nil
 	case t.client.refusal != nil:
 		return t.client.refusal
+	case t.client.full != nil:
+		return t.client.full
 	case t.client.conn != nil:
 		return &StatusError{StatusUnavailable, "the cluster has no leader"}
 	case t.client.lastErr != nil:
