@@ -144,7 +144,7 @@ func (m *Machine) overShare(identity string, q *wire.Quota, more Used) *wire.Res
 }
 
 // shareRule is why an identity is refused what is still free.
-const shareRule = "an identity without a quota of its own may have no more than is free"
+const shareRule = "an identity whose quota does not limit this may have no more than is left"
 
 func remaining(most, used uint64) uint64 { return most - min(most, used) }
 

@@ -66,12 +66,12 @@ func TestPolicyFileIsRead(t *testing.T) {
 func TestPolicyFilesThatAreWrong(t *testing.T) {
 	const bindings = "bindings:\n  - identity: a\n    roles: [admin]\n"
 	for text, says := range map[string]string{
-		"":                            "no roles and no bindings; qlock policy remove removes the policy",
+		"":                            "no roles and no bindings: bind at least one identity to a role with the verb policy",
 		"# nothing\n":                 "no roles and no bindings",
 		"roles: []\n":                 "no roles and no bindings",
 		"rols:\n":                     "line 1: unknown key rols",
 		"\ntext\n":                    "line 2: a policy has the keys roles, bindings and quotas",
-		"roles: 7\n":                  "line 1: !!int `7` is not what belongs here",
+		"roles: 7\n":                  "line 1: the value `7` does not fit here: roles, bindings",
 		"a: [\n":                      "line 1: did not find expected node content",
 		"--- {}\n---\n":               "no roles and no bindings",
 		bindings + "---\n" + bindings: "more than one document",
@@ -80,10 +80,10 @@ func TestPolicyFilesThatAreWrong(t *testing.T) {
 		"bindings:\n  - identity: b\n    roles: [x]\n":                                                `line 2: invalid policy: binding of "b": there is no role "x"`,
 		"roles:\n  - name: x\n    locks:\n      - prefix: a/\n        verbs: [red]\n":                 `line 5: "red" is no verb: those on locks are read, lock and operate`,
 		"roles:\n  - name: y\n  - name: x\n    locks:\n      - prefix: a\n        verbs: [read]\n":    `line 3: invalid policy: role "x": prefix "a" must end with '/'`,
-		"roles:\n  - name: x\n    locks:\n      - prefix: a/\n        verbs: [audit]\n":               `line 2: invalid policy: role "x": AUDIT is no verb on locks`,
+		"roles:\n  - name: x\n    locks:\n      - prefix: a/\n        verbs: [audit]\n":               `line 2: invalid policy: role "x": audit is not a verb on locks`,
 		"roles:\n  - name: x\n    cluster: [READ]\n":                                                  `line 3: "READ" is no verb`,
 		"roles:\n  - name: x\n    name: y\n":                                                          "line 3: mapping key \"name\" already defined at line 2",
-		"roles:\n  - name: x\n    locks:\n      - prefix: [a]\n        verbs: [read]\n        b: 1\n": "line 4: !!seq is not what belongs here; line 6: unknown key b",
+		"roles:\n  - name: x\n    locks:\n      - prefix: [a]\n        verbs: [read]\n        b: 1\n": "line 4: the value does not fit here: roles, bindings, quotas, locks and verbs are lists, such as [admin], and limits are numbers; line 6: unknown key b",
 		strings.Repeat("#", maxPolicyFile+1):                                                          "more than 4194304 bytes",
 	} {
 		path := writeFile(t, "p", text)

@@ -25,10 +25,10 @@ const (
 func verbs(std console, dial dialer) []*cli.Command {
 	return slices.Concat(
 		under("Hold a lock", runVerb(std, dial), onceVerb(std, dial), electVerb(std, dial), acquireVerb(dial), extendVerb(dial), releaseVerb(dial)),
-		under("Look", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
+		under("Inspect", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
 			sessionsVerb(dial), deadlocksVerb(dial), statusVerb(dial), auditVerb(dial)),
-		under("Set right", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
-		under("Say who may do what", whoamiVerb(dial), quotaVerb(dial), policyVerb(dial), tokenVerb(dial)),
+		under("Intervene", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
+		under("Control access", whoamiVerb(dial), quotaVerb(dial), policyVerb(dial), tokenVerb(dial)),
 		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(), contextVerb(), benchVerb(std, dial)),
 		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
 	)

@@ -229,7 +229,7 @@ func unanswered(ctx context.Context, addr string, secure bool, seen []byte, err 
 	case strings.Contains(err.Error(), "certificate required"):
 		return finding{text: "wants a client certificate: give --cert and --key", final: true}
 	case secure && strings.Contains(err.Error(), "remote error: tls"):
-		return finding{text: "does not accept the client certificate: give one of that cluster's authority, neither expired nor revoked, with --cert and --key", final: true}
+		return finding{text: "does not accept the client certificate: it is expired, revoked, of another authority, or not valid for clients; give another one with --cert and --key", final: true}
 	case !secure && len(seen) == 0 && usesTLS(ctx, addr):
 		return finding{text: "uses TLS: give its ca.crt with --cacert, and a client certificate with --cert and --key or a token with --auth-token-file", final: true}
 	case len(seen) > 0:

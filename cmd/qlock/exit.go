@@ -78,7 +78,7 @@ var outcomes = []struct {
 	{client.ErrAlreadyQueued, exitNotAcquired, ""},
 	{client.ErrUpgradeConflict, exitNotAcquired, ""},
 	{client.ErrDeadlock, exitNotAcquired, ""},
-	{client.ErrResourceExhausted, exitNotAcquired, "try again later or raise the limit"},
+	{client.ErrResourceExhausted, exitNotAcquired, "try again later, release something, or ask an administrator for a higher limit (see qlock quota)"},
 
 	{client.ErrSessionLost, exitLost, ""},
 	{client.ErrForced, exitLost, ""},

@@ -86,7 +86,7 @@ func decide(policy *wire.Policy, request *wire.TestPolicyRequest) *wire.TestPoli
 	}
 	rule, ok := compiled.Why(request.GetIdentity(), request.GetVerb(), request.GetLock())
 	if ok {
-		return &wire.TestPolicyResponse{Allowed: true, Reason: fmt.Sprintf("the binding of %s gives role %s, which allows %s on %s", rule.Binding, rule.Role, verbName(request.GetVerb()), rule.On)}
+		return &wire.TestPolicyResponse{Allowed: true, Reason: fmt.Sprintf("the binding of %s gives role %s, which allows %s on %s", rule.Binding, rule.Role, rights.VerbName(request.GetVerb()), rule.On)}
 	}
 	roles := compiled.RolesOf(request.GetIdentity())
 	if len(roles) == 0 {

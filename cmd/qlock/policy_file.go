@@ -73,7 +73,7 @@ func (t textForm) MarshalYAML() (any, error) {
 type verbForm wire.Verb
 
 // MarshalYAML returns the verb's name.
-func (v verbForm) MarshalYAML() (any, error) { return verbName(wire.Verb(v)), nil }
+func (v verbForm) MarshalYAML() (any, error) { return rights.VerbName(wire.Verb(v)), nil }
 
 // UnmarshalYAML parses the verb's name.
 func (v *verbForm) UnmarshalYAML(node *yaml.Node) error {
@@ -85,8 +85,6 @@ func (v *verbForm) UnmarshalYAML(node *yaml.Node) error {
 	return nil
 }
 
-func verbName(v wire.Verb) string { return strings.ToLower(v.String()) }
-
 // verbsAllowed are the verbs, those on locks first.
 var verbsAllowed = []wire.Verb{
 	wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE,
@@ -96,14 +94,14 @@ var verbsAllowed = []wire.Verb{
 // verbChoices are the names of all verbs.
 func verbChoices() (names []string) {
 	for _, v := range verbsAllowed {
-		names = append(names, verbName(v))
+		names = append(names, rights.VerbName(v))
 	}
 	return names
 }
 
 func parseVerb(name string) (wire.Verb, error) {
 	for _, v := range verbsAllowed {
-		if verbName(v) == name {
+		if rights.VerbName(v) == name {
 			return v, nil
 		}
 	}
@@ -158,7 +156,7 @@ func parsePolicy(content []byte) (*wire.Policy, error) {
 	decoder.KnownFields(true)
 	err := decoder.Decode(&form)
 	if errors.Is(err, io.EOF) || err == nil && len(form.Roles)+len(form.Bindings) == 0 {
-		return nil, errors.New("it contains no roles and no bindings; qlock policy remove removes the policy")
+		return nil, errors.New("it contains no roles and no bindings: bind at least one identity to a role with the verb policy, such as admin; to remove the policy, use qlock policy remove")
 	}
 	if err == nil && !errors.Is(decoder.Decode(&yaml.Node{}), io.EOF) {
 		return nil, errors.New("it contains more than one document")
@@ -175,7 +173,7 @@ func parsePolicy(content []byte) (*wire.Policy, error) {
 
 var (
 	unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
-	goType     = regexp.MustCompile("cannot unmarshal (!!\\S+)( `.*`)? into \\S+")
+	goType     = regexp.MustCompile("cannot unmarshal !!\\S+( `.*`)? into \\S+")
 )
 
 // plainYAMLError removes what only a programmer understands from an error of the library.
@@ -183,7 +181,7 @@ func plainYAMLError(err error) error {
 	said := strings.TrimPrefix(err.Error(), "yaml: ")
 	said = strings.TrimPrefix(said, "unmarshal errors:\n  ")
 	said = unknownKey.ReplaceAllString(said, "unknown key $1")
-	said = goType.ReplaceAllString(said, "$1$2 is not what belongs here")
+	said = goType.ReplaceAllString(said, "the value$1 does not fit here: roles, bindings, quotas, locks and verbs are lists, such as [admin], and limits are numbers")
 	return errors.New(strings.ReplaceAll(said, "\n  ", "; "))
 }
 

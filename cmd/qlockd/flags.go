@@ -87,7 +87,7 @@ func (o *options) portFlags() []setting {
 		{"advertise-client-addr", &o.Advertise.Client, "`HOST:PORT` at which clients reach this node; required if --client-addr binds every interface"},
 		{"advertise-peer-addr", &o.Advertise.Peer, "`HOST:PORT` at which other nodes reach this node; required if --peer-addr binds every interface"},
 		{"advertise-http-addr", &o.Advertise.HTTP, "`HOST:PORT` at which HTTP clients and other nodes reach this node; required if --http-addr binds every interface"},
-		{"insecure", &o.Insecure, "allow plaintext beyond loopback, and TLS clients without a certificate: anyone who reaches the ports has full access"},
+		{"insecure", &o.Insecure, "allow plaintext beyond loopback, and TLS clients without a certificate: without a policy, anyone who reaches the ports may do everything"},
 	}
 }
 
@@ -95,7 +95,7 @@ func (o *options) tlsFlags() []setting {
 	return []setting{
 		{"tls-cert", &o.TLS.Cert, "certificate `FILE` of the client and HTTP ports; changed files are reloaded"},
 		{"tls-key", &o.TLS.Key, "private key `FILE` of that certificate"},
-		{"tls-ca", &o.TLS.CA, "CA `FILE`; clients must present a certificate that it signed"},
+		{"tls-ca", &o.TLS.CA, "CA `FILE`; clients must present a certificate that it signed, or a token"},
 		{"tls-crl", &o.TLS.CRL, "`FILE` with certificates that the CA has revoked; connections with them are refused, and closed within a second after the file changes"},
 		{"peer-tls-cert", &o.PeerTLS.Cert, "certificate `FILE` of the peer port, which names the node: quorumlock://<cluster>/<id>"},
 		{"peer-tls-key", &o.PeerTLS.Key, "private key `FILE` of that certificate"},

@@ -110,7 +110,7 @@ func Compile(p *wire.Policy) (*Policy, error) {
 
 func (c *Policy) addRole(role *wire.Role) error {
 	if !validRoleName(role.GetName()) {
-		return fmt.Errorf("%w: role %.80q: a name has 1 to %d lower-case letters, digits and '-'", ErrInvalid, role.GetName(), maxRoleBytes)
+		return fmt.Errorf("%w: role %.80q: a name has 1 to %d lower-case letters, digits and '-', and does not begin with '-'", ErrInvalid, role.GetName(), maxRoleBytes)
 	}
 	if c.roles[role.Name] != nil {
 		return fmt.Errorf("%w: role %.80q exists already: reader, user, operator and admin are built in, other names may be used once", ErrInvalid, role.Name)
@@ -122,7 +122,7 @@ func (c *Policy) addRole(role *wire.Role) error {
 	}
 	for _, v := range role.GetCluster() {
 		if !onCluster.has(v) {
-			return fmt.Errorf("%w: role %.80q: %v is no verb on the cluster: those are AUDIT, BACKUP, MEMBERS, RESTORE and POLICY", ErrInvalid, role.Name, v)
+			return fmt.Errorf("%w: role %.80q: %s is not a verb on the cluster: those are audit, backup, members, restore and policy", ErrInvalid, role.Name, VerbName(v))
 		}
 	}
 	c.roles[role.Name] = role
@@ -133,16 +133,19 @@ func validRoleName(name string) bool {
 	return name != "" && len(name) <= maxRoleBytes && strings.Trim(name, "abcdefghijklmnopqrstuvwxyz0123456789-") == "" && !strings.HasPrefix(name, "-")
 }
 
+// VerbName returns the name of a verb as policies in files, docs and errors have it: in lower case.
+func VerbName(v wire.Verb) string { return strings.ToLower(v.String()) }
+
 func checkRule(rule *wire.LockRule) error {
 	switch {
 	case (rule.GetPrefix() == "") == (rule.GetName() == ""):
 		return errors.New("a rule has either a prefix or a name")
 	case len(rule.GetVerbs()) == 0:
-		return errors.New("a rule needs verbs: READ, LOCK or OPERATE")
+		return errors.New("a rule needs verbs: read, lock or operate")
 	}
 	for _, v := range rule.Verbs {
 		if !onLocks.has(v) {
-			return fmt.Errorf("%v is no verb on locks: those are READ, LOCK and OPERATE", v)
+			return fmt.Errorf("%s is not a verb on locks: those are read, lock and operate", VerbName(v))
 		}
 	}
 	if rule.Name != "" {

@@ -100,11 +100,11 @@ func fromURI(u *url.URL, cluster string) (string, error) {
 	who, isClient := strings.CutPrefix(u.Path, clientPrefix)
 	switch {
 	case !isClient:
-		return "", fmt.Errorf("%w: the certificate names the node %q", ErrNone, u)
+		return "", fmt.Errorf("%w: the certificate is that of the node %q: use a client's (qlock tls add --client NAME)", ErrNone, u)
 	case u.String() != URI(u.Host, who).String():
 		return "", fmt.Errorf("%w: %q is not of the form quorumlock://<cluster>/client/<name>", ErrNone, u)
 	case cluster != "" && u.Host != cluster:
-		return "", fmt.Errorf("%w: the certificate is for cluster %q, this is %q", ErrNone, u.Host, cluster)
+		return "", fmt.Errorf("%w: the certificate is for cluster %q, but this is cluster %q: use one for this cluster, or correct --endpoints", ErrNone, u.Host, cluster)
 	}
 	if err := ValidName(who); err != nil {
 		return "", fmt.Errorf("%w: %w", ErrNone, err)

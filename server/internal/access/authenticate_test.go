@@ -38,7 +38,7 @@ func TestWhoACallerIs(t *testing.T) {
 		"token in the clear":       {access.Presented{Token: c.Tokens["admin"]}, nil, access.ErrUnauthenticated, "over TLS or from loopback only"},
 		"unknown token":            {access.Presented{Token: identity.NewToken(), Secure: true, Certificate: user}, nil, access.ErrUnauthenticated, "revoked"},
 		"no token at all":          {access.Presented{Token: "secret", Secure: true}, nil, access.ErrUnauthenticated, "malformed"},
-		"a node's certificate":     {access.Presented{Certificate: node}, nil, access.ErrUnauthenticated, "names the node"},
+		"a node's certificate":     {access.Presented{Certificate: node}, nil, access.ErrUnauthenticated, "is that of the node"},
 		"another cluster's":        {access.Presented{Certificate: other}, nil, access.ErrUnauthenticated, `cluster "c2"`},
 		"a common name":            {access.Presented{Certificate: named}, nil, access.ErrNoRole, `"cn:admin"`},
 		"nothing":                  {access.Presented{}, nil, access.ErrNoRole, `"anonymous"`},

@@ -51,5 +51,5 @@ func (a *Account) overShare(pool *Pool) *wire.Result {
 		return nil
 	}
 	return &wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED, Message: fmt.Sprintf(
-		"%s: %d of %d are taken, and %d of them by %q: while a policy is in force, an identity may have no more than are free", pool.limit, pool.taken, pool.size, has, a.identity)}
+		"%s: %d of %d are taken, and %d of them by %q: while a policy is in force, an identity whose quota does not limit this may have no more than are left", pool.limit, pool.taken, pool.size, has, a.identity)}
 }
