@@ -73,17 +73,17 @@ func TestMismatch(t *testing.T) {
 		lock   string
 		wrong  bool
 	}{
-		"granted":                 {wire.Status_GRANTED, 0, "x", false},
-		"granted, no name":        {wire.Status_GRANTED, 0, "", false},
-		"another request":         {wire.Status_GRANTED, 1, "x", true},
-		"another lock":            {wire.Status_GRANTED, 0, "y", true},
-		"granted, nothing":        {wire.Status_GRANTED, 99, "", true},
-		"queued, nothing":         {wire.Status_QUEUED, 99, "", true},
-		"refused, nothing":        {wire.Status_DEADLOCK, 99, "", true},
-		"at the door":             {wire.Status_RESOURCE_EXHAUSTED, 99, "", false},
-		"at the door, named":      {wire.Status_RESOURCE_EXHAUSTED, 99, "x", true},
-		"at the door, of another": {wire.Status_INVALID_ARGUMENT, 1, "", true},
-		"at the door, its own":    {wire.Status_INVALID_ARGUMENT, 0, "x", false},
+		"granted":                {wire.Status_GRANTED, 0, "x", false},
+		"granted, no name":       {wire.Status_GRANTED, 0, "", false},
+		"another request":        {wire.Status_GRANTED, 1, "x", true},
+		"another lock":           {wire.Status_GRANTED, 0, "y", true},
+		"granted, nothing":       {wire.Status_GRANTED, 99, "", true},
+		"queued, nothing":        {wire.Status_QUEUED, 99, "", true},
+		"refused, nothing":       {wire.Status_DEADLOCK, 99, "", true},
+		"on arrival":             {wire.Status_RESOURCE_EXHAUSTED, 99, "", false},
+		"on arrival, named":      {wire.Status_RESOURCE_EXHAUSTED, 99, "x", true},
+		"on arrival, of another": {wire.Status_INVALID_ARGUMENT, 1, "", true},
+		"on arrival, its own":    {wire.Status_INVALID_ARGUMENT, 0, "x", false},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			_, s := opened(t)

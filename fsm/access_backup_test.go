@@ -68,7 +68,7 @@ var tokensOfABackup = map[string]struct {
 	"tokens without a policy": {func(op *wire.RestoreBackup) { op.Policy = nil; slices.Reverse(op.Tokens) }, "is out of order"},
 }
 
-// TestTokensOfABackup changes one property of the tokens of a backup at a time. What is refused is refused at the door
+// TestTokensOfABackup changes one property of the tokens of a backup at a time. What is refused is refused on arrival
 // and when it is applied, and changes nothing.
 func TestTokensOfABackup(t *testing.T) {
 	for what, c := range tokensOfABackup {

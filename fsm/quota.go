@@ -163,6 +163,9 @@ func (m *Machine) locksOverShare(identity string, fresh uint64) *wire.Result {
 
 // QuotaExceeded returns the refusal of a request that would take more than the quota of an identity allows.
 func QuotaExceeded(kind wire.QuotaUse_Kind, identity string, used, limit, more uint64) *wire.Result {
+	if kind == wire.QuotaUse_REQUESTS_PER_SECOND {
+		return exhausted("quota requests_per_second of %q: at most %d per second", identity, limit)
+	}
 	return exhausted("quota %s of %q: %d of %d used, this would take %d more", strings.ToLower(kind.String()), identity, used, limit, more)
 }
 

@@ -38,7 +38,7 @@ func TestQuotaOfRequests(t *testing.T) {
 		st.ask("AccessService/WhoAmI", stale, elsewhere).reply().ok()
 		for _, change := range []func(*http.Request){func(*http.Request) {}, elsewhere} {
 			got := st.ask("AccessService/WhoAmI", stale, change).reply().refused(http.StatusTooManyRequests, wire.Status_RESOURCE_EXHAUSTED)
-			if got != `quota requests_per_second of "anonymous": 2 of 2 used, this would take 1 more` {
+			if got != `quota requests_per_second of "anonymous": at most 2 per second` {
 				t.Errorf("says %q", got)
 			}
 		}

@@ -68,7 +68,7 @@ func TestWhoACallerIs(t *testing.T) {
 	}
 }
 
-// TestEndsOfTokens verifies that a token is refused from its end on, at the door and on an established connection.
+// TestEndsOfTokens verifies that a token is refused once it has expired, for new and for established connections.
 func TestEndsOfTokens(t *testing.T) {
 	c := rights.New(t)
 	end := time.Now().Add(time.Hour)

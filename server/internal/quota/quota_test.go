@@ -164,7 +164,7 @@ func TestRequestsPerSecond(t *testing.T) {
 			t.Fatalf("request %d: %v", i, refused)
 		}
 	}
-	if got := acquire().GetMessage(); got != `quota requests_per_second of "ann": 3 of 3 used, this would take 1 more` {
+	if got := acquire().GetMessage(); got != `quota requests_per_second of "ann": at most 3 per second` {
 		t.Errorf("the fourth: %q", got)
 	}
 	a.Close()
