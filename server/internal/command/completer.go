@@ -58,7 +58,7 @@ func (p *Processor) completeApplied(b *groupcommit.Batch, applied *fsm.Applied) 
 	p.answerHeartbeats(b)
 }
 
-// noteFull makes the node check, before the log, the quotas and the share of an identity from now on, if there is a policy.
+// noteFull makes the node check the quotas and the share of an identity before the log from now on, if there is a policy.
 func (p *Processor) noteFull(identity string) {
 	if p.cfg.Machine.Access().Rights() != nil {
 		p.full.add(identity)
