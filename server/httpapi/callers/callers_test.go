@@ -151,7 +151,7 @@ func TestConnectionsAreCounted(t *testing.T) {
 	all, user := callers.New(callers.Config{Source: c, Quotas: quotas, Connections: quotas.Pool("max_connections", 10)}), caller(t, c, "user")
 	near, far := net.Pipe()
 	defer far.Close()
-	port := listener.New(listener.Config{Registry: prometheus.NewRegistry(), MaxHandshakes: 9})
+	port := listener.New(listener.Config{Registry: prometheus.NewRegistry(), MaxHandshakes: 9, IdleTimeout: time.Hour})
 	one, two, node := port.Begin(near), port.Begin(near), port.Begin(&listener.NodeConn{Conn: near})
 	begin := func(conn *listener.Conn, refusal bool) (ctx context.Context, end func()) {
 		t.Helper()
