@@ -125,6 +125,7 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 // startQuotas begins to count what identities use, and to warn of quotas that are nearly used up.
 func (n *Node) startQuotas() error {
 	n.quotas = quota.New(n.replica, eventlog.MaxWatches)
+	n.quotas.ID = n.cfg.ID
 	monitor, err := quota.NewMonitor(n.quotas, n.replica, n.log.Named("quota"), n.cfg.Registry)
 	if err != nil {
 		return err

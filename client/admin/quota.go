@@ -29,6 +29,8 @@ type QuotaUse struct {
 	Used uint64
 	// Limit is 0 if there is none.
 	Limit uint64
+	// Node is the node that counts it; empty for what the cluster counts.
+	Node string
 }
 
 // QuotaStatus is what an identity uses, or the claims of all identities below a prefix.
@@ -53,7 +55,7 @@ func (c *Client) Quota(ctx context.Context, identity string, opts ...ReadOption)
 	return convert[QuotaStatus](answer.GetQuotas()[0]), nil
 }
 
-// Quotas returns every prefix with a quota, and then every identity with sessions, each ordered by name, like Locks.
+// Quotas returns every prefix with a quota, and then every identity that has sessions or uses the answering node, each ordered by name, like Locks.
 // It requires a role with audit or policy.
 func (c *Client) Quotas(ctx context.Context, opts ...ReadOption) iter.Seq2[QuotaStatus, error] {
 	return pages(func(token string) ([]QuotaStatus, string, error) {

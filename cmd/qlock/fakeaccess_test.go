@@ -4,6 +4,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
@@ -14,25 +15,28 @@ import (
 type fakeAccess struct {
 	whoAmI func(*wire.WhoAmIRequest) (*wire.WhoAmIResponse, error)
 	quota  func(*wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
-	policy func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error)
-	test   func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error)
-	tokens func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error)
-	set    func(*wire.SetPolicy) (*wire.OperatorResponse, error)
-	create func(*wire.CreateTokenRequest) (*wire.CreateTokenResponse, error)
-	revoke func(*wire.RevokeToken) (*wire.OperatorResponse, error)
+	// quotaAt is the answer of the node whose HTTP port is at addr.
+	quotaAt func(addr string, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
+	policy  func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error)
+	test    func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error)
+	tokens  func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error)
+	set     func(*wire.SetPolicy) (*wire.OperatorResponse, error)
+	create  func(*wire.CreateTokenRequest) (*wire.CreateTokenResponse, error)
+	revoke  func(*wire.RevokeToken) (*wire.OperatorResponse, error)
 }
 
 // failingAccess fails every request.
 func failingAccess(err error) fakeAccess {
 	return fakeAccess{
-		whoAmI: func(*wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) { return nil, err },
-		quota:  func(*wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) { return nil, err },
-		policy: func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) { return nil, err },
-		test:   func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error) { return nil, err },
-		tokens: func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error) { return nil, err },
-		set:    func(*wire.SetPolicy) (*wire.OperatorResponse, error) { return nil, err },
-		create: func(*wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) { return nil, err },
-		revoke: func(*wire.RevokeToken) (*wire.OperatorResponse, error) { return nil, err },
+		whoAmI:  func(*wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) { return nil, err },
+		quota:   func(*wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) { return nil, err },
+		quotaAt: func(string, *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) { return nil, err },
+		policy:  func(*wire.GetPolicyRequest) (*wire.GetPolicyResponse, error) { return nil, err },
+		test:    func(*wire.TestPolicyRequest) (*wire.TestPolicyResponse, error) { return nil, err },
+		tokens:  func(*wire.ListTokensRequest) (*wire.ListTokensResponse, error) { return nil, err },
+		set:     func(*wire.SetPolicy) (*wire.OperatorResponse, error) { return nil, err },
+		create:  func(*wire.CreateTokenRequest) (*wire.CreateTokenResponse, error) { return nil, err },
+		revoke:  func(*wire.RevokeToken) (*wire.OperatorResponse, error) { return nil, err },
 	}
 }
 
@@ -69,9 +73,10 @@ func answeringAccess() fakeAccess {
 				}}, nil
 			}
 			return &wire.GetQuotaResponse{Revision: 7, Quotas: []*wire.QuotaStatus{{Identity: "team-a", Quota: "team-*", Uses: []*wire.QuotaUse{
-				{Kind: wire.QuotaUse_SESSIONS, Used: 3}, {Kind: wire.QuotaUse_CLAIMS, Used: 80, Limit: 100}, {Kind: wire.QuotaUse_REQUESTS_PER_SECOND, Used: 50, Limit: 50},
+				{Kind: wire.QuotaUse_SESSIONS, Used: 3}, {Kind: wire.QuotaUse_CLAIMS, Used: 80, Limit: 100}, {Kind: wire.QuotaUse_REQUESTS_PER_SECOND, Used: 50, Limit: 50, Node: "n2"},
 			}}}}, nil
 		},
+		quotaAt: answerOfN1,
 		whoAmI: always[*wire.WhoAmIRequest](&wire.WhoAmIResponse{
 			Caller: &wire.Caller{Identity: "alice", Credential: "certificate 5f01", Address: "10.0.0.9:40112"}, Roles: []string{"admin", "reader"}, HasPolicy: true,
 		}),
@@ -90,12 +95,40 @@ func answeringAccess() fakeAccess {
 	}
 }
 
+// answerOfN1 is what the node n1 counts: also an identity without sessions.
+func answerOfN1(addr string, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
+	if addr != "10.0.0.1:7402" || !req.GetStale() {
+		return nil, fmt.Errorf("%s is asked for %v", addr, req)
+	}
+	team := []*wire.QuotaStatus{{Identity: "team-a", Quota: "team-*", Uses: []*wire.QuotaUse{
+		{Kind: wire.QuotaUse_SESSIONS, Used: 2}, {Kind: wire.QuotaUse_CONNECTIONS, Used: 3, Limit: 3, Node: "n1"},
+	}}}
+	switch {
+	case !req.GetAll():
+		return &wire.GetQuotaResponse{Quotas: team}, nil
+	case req.GetPageToken() == "":
+		return &wire.GetQuotaResponse{NextPageToken: "next", Quotas: []*wire.QuotaStatus{
+			{Prefix: "jobs/", Uses: []*wire.QuotaUse{{Kind: wire.QuotaUse_CLAIMS, Used: 89, Limit: 100}}},
+			{Identity: "cron", Quota: "cron", Uses: []*wire.QuotaUse{{Kind: wire.QuotaUse_WATCHES, Used: 2, Limit: 2, Node: "n1"}}},
+		}}, nil
+	}
+	return &wire.GetQuotaResponse{Quotas: team}, nil
+}
+
 func (f *fakeService) WhoAmI(ctx context.Context, req *wire.WhoAmIRequest) (*wire.WhoAmIResponse, error) {
 	return answer(ctx, f, f.access.whoAmI, req)
 }
 
 func (f *fakeService) GetQuota(ctx context.Context, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
 	return answer(ctx, f, f.access.quota, req)
+}
+
+func (f *fakeService) GetQuotaAt(ctx context.Context, addr string, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
+	return answer(ctx, f, func(req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) { return f.access.quotaAt(addr, req) }, req)
+}
+
+func (h hostileService) GetQuotaAt(ctx context.Context, addr string, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {
+	return replaceTexts(h.fakeService.GetQuotaAt(ctx, addr, req))
 }
 
 func (h hostileService) GetQuota(ctx context.Context, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error) {

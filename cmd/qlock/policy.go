@@ -28,8 +28,10 @@ func policyVerb(dial dialer) *cli.Command {
 			"     - identity: alice\n" +
 			"       roles: [admin]\n" +
 			"   quotas:\n" +
-			"     - identity: ci                 # or prefix: orders/, with claims only\n" +
-			"       claims: 100                  # or sessions, bytes, watches, connections, requests_per_second\n\n" +
+			"     - identity: ci                 # or a pattern: each identity that matches\n" +
+			"       claims: 100                  # and sessions, bytes, watches, connections, requests_per_second\n" +
+			"     - prefix: orders/              # all identities together; only claims\n" +
+			"       claims: 1000\n\n" +
 			"The roles reader, user, operator and admin exist in every policy. Without a policy every client\n" +
 			"may do everything; with one, only what a role allows.",
 		Subcommands: []*cli.Command{

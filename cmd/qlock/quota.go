@@ -19,20 +19,21 @@ func quotaVerb(dial dialer) *cli.Command {
 		Name:      "quota",
 		Usage:     "show how much of its quotas this client, an identity, or everybody uses",
 		ArgsUsage: "[IDENTITY]",
-		Description: "Watches, connections and requests are those of the leader: each node counts its own. Other\n" +
-			"identities than this client's require a role with audit or policy.",
-		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "show every prefix with a quota and every identity with sessions"}},
+		Description: "Each node counts its own watches, connections and requests: they are shown for each node with an\n" +
+			"HTTP port that answers. An identity also sees the quotas of prefixes below which it may lock.\n" +
+			"Other identities than this client's require a role with audit or policy.",
+		Flags: []cli.Flag{&cli.BoolFlag{Name: "all", Usage: "show every prefix with a quota, and every identity that has sessions or uses a node"}},
 		Action: func(c *cli.Context) error {
 			req, err := quotaRequest(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
-				quotas, err := collectQuotas(ctx, svc, req)
+				uses, err := collectUses(ctx, svc, req)
 				if err != nil {
 					return err
 				}
-				return show(c, list[*wire.QuotaStatus]{"quotas", quotas}, func(w io.Writer) { writeQuotas(w, quotas) })
+				return show(c, uses, func(w io.Writer) { writeQuotas(w, uses, req.GetAll()) })
 			})
 		},
 	}
@@ -54,9 +55,10 @@ func quotaRequest(c *cli.Context) (*wire.GetQuotaRequest, error) {
 	return req, nil
 }
 
-func collectQuotas(ctx context.Context, svc service, req *wire.GetQuotaRequest) (all []*wire.QuotaStatus, err error) {
+// collectQuotas asks for all pages.
+func collectQuotas(ctx context.Context, req *wire.GetQuotaRequest, get func(context.Context, *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)) (all []*wire.QuotaStatus, err error) {
 	for {
-		page, err := svc.GetQuota(ctx, req)
+		page, err := get(ctx, req)
 		if err != nil {
 			return nil, err
 		}
@@ -68,15 +70,15 @@ func collectQuotas(ctx context.Context, svc service, req *wire.GetQuotaRequest) 
 }
 
 // writeQuotas writes a line for each quota for people. What has no limit is left out, except for a single identity.
-func writeQuotas(w io.Writer, quotas []*wire.QuotaStatus) {
-	t := newTable("OF", "QUOTA", "USED", "LIMIT", "%")
-	for _, q := range quotas {
+func writeQuotas(w io.Writer, uses *quotaUses, all bool) {
+	t := newTable("OF", "QUOTA", "NODE", "USED", "LIMIT", "%")
+	for _, q := range uses.all {
 		of := printable(q.GetIdentity())
 		if q.GetPrefix() != "" {
 			of = "below " + printable(q.GetPrefix())
 		}
 		for _, use := range q.GetUses() {
-			if use.GetLimit() == 0 && len(quotas) > 1 {
+			if use.GetLimit() == 0 && all {
 				continue
 			}
 			limit, percent := "-", "-"
@@ -84,12 +86,15 @@ func writeQuotas(w io.Writer, quotas []*wire.QuotaStatus) {
 				limit = strconv.FormatUint(use.GetLimit(), 10)
 				percent = strconv.FormatFloat(float64(use.GetUsed())*100/float64(use.GetLimit()), 'f', 0, 64)
 			}
-			t.row(of, strings.ToLower(strings.ReplaceAll(use.GetKind().String(), "_", "-")), strconv.FormatUint(use.GetUsed(), 10), limit, percent)
+			t.row(of, strings.ToLower(strings.ReplaceAll(use.GetKind().String(), "_", "-")), dash(printable(use.GetNode())), strconv.FormatUint(use.GetUsed(), 10), limit, percent)
 		}
 	}
 	if len(t.rows) == 1 {
 		fmt.Fprintln(w, "no quotas")
-		return
+	} else {
+		t.write(w)
 	}
-	t.write(w)
+	for _, missing := range uses.unknown {
+		fmt.Fprintf(w, "what node %s counts is not known: %s\n", printable(missing.Node), printable(oneLine(missing.Reason)))
+	}
 }

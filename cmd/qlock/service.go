@@ -33,6 +33,8 @@ type service interface {
 	TestPolicy(context.Context, *wire.TestPolicyRequest) (*wire.TestPolicyResponse, error)
 	ListTokens(context.Context, *wire.ListTokensRequest) (*wire.ListTokensResponse, error)
 	GetQuota(context.Context, *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
+	// GetQuotaAt asks the node whose HTTP port is at addr.
+	GetQuotaAt(ctx context.Context, addr string, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
 	// Watch starts where the options say. Errors are returned by Next.
 	Watch(client.WatchOptions) watcher
 	// WatchAudit starts now.

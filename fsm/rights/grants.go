@@ -92,6 +92,22 @@ func (g *Grants) below(name string, v wire.Verb) bool {
 // OnSomeLock reports whether there is a lock to which the identity may do this.
 func (g *Grants) OnSomeLock(v wire.Verb) bool { return g == nil || g.some.has(v) }
 
+// OnSomeBelow reports whether there is a lock below a prefix to which the identity may do this.
+func (g *Grants) OnSomeBelow(prefix string, v wire.Verb) bool {
+	if g == nil || g.all.has(v) || prefix == All {
+		return g.OnSomeLock(v)
+	}
+	within := func(m map[string]verbs) bool {
+		for at, set := range m {
+			if set.has(v) && strings.HasPrefix(at, prefix) {
+				return true
+			}
+		}
+		return false
+	}
+	return g.onPrefix(prefix).has(v) || within(g.prefixes) || within(g.names)
+}
+
 // OnAllLocks reports whether the identity may do this to every lock.
 func (g *Grants) OnAllLocks(v wire.Verb) bool { return g == nil || g.all.has(v) }
 

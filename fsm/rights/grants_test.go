@@ -116,6 +116,37 @@ func TestCovers(t *testing.T) {
 	}
 }
 
+// TestOnSomeBelow compares rules with prefixes of locks.
+func TestOnSomeBelow(t *testing.T) {
+	for what, c := range map[string]struct {
+		rule  *wire.LockRule
+		below string
+		want  bool
+	}{
+		"all and a prefix":             {prefix("/", lock), "a/", true},
+		"a prefix and all":             {prefix("a/", lock), "/", true},
+		"a name and all":               {name("b", lock), "/", true},
+		"the same":                     {prefix("a/", lock), "a/", true},
+		"a longer prefix":              {prefix("a/b/", lock), "a/", true},
+		"a shorter prefix":             {prefix("a/", lock), "a/b/", true},
+		"a neighbour":                  {prefix("ab/", lock), "a/", false},
+		"a name below":                 {name("a/b", lock), "a/", true},
+		"a name above":                 {name("a", lock), "a/", false},
+		"a name beside":                {name("b", lock), "a/", false},
+		"another verb on all":          {prefix("/", read), "/", false},
+		"another verb on a prefix":     {prefix("a/", read), "a/", false},
+		"another verb on a longer one": {prefix("a/b/", read), "a/", false},
+		"another verb on a name":       {name("a/b", read), "a/", false},
+	} {
+		if got := compiled(t, policyOf(c.rule)).Grants("ann").OnSomeBelow(c.below, lock); got != c.want {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	if all := (*Grants)(nil); !all.OnSomeBelow("a/", lock) || !all.OnSomeBelow("/", lock) {
+		t.Error("without a policy, something is not allowed")
+	}
+}
+
 // TestWhy names the binding, the role and the rule. The exact binding comes before patterns, and roles are in the
 // order of their names.
 func TestWhy(t *testing.T) {

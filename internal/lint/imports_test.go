@@ -67,6 +67,7 @@ var layers = []struct {
 	{"server/httpapi/apierror", []string{"transport/wire"}},
 	{"server/httpapi/jsoncodec", nil},
 	{"server/httpapi/pending", nil},
+	{"server/httpapi/retry", []string{"fsm", "transport/identity", "transport/wire", "server/internal/lease", "server/httpapi/apierror", "server/httpapi/pending"}},
 	{"server/httpapi/listener", []string{"internal/ratelog", "transport", "transport/handshake", "server/internal/budget"}},
 	{"server/httpapi/response", []string{"server/internal/budget"}},
 	{"server/httpapi/forward", []string{"internal/ratelog", "transport/identity", "transport/wire", "transport/wire/wireconnect", "server/httpapi/apierror", "server/httpapi/response"}},

@@ -7,6 +7,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/httpapi/retry"
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -59,10 +60,10 @@ func (s *Server) acquire(ctx context.Context, given *wire.Credentials, from uint
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
+	if err := retry.CheckSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
 		return nil, err
 	}
-	cmd.SessionId, cmd.Acked = session.ID, s.finalSeqs(session.ID, cmd.GetAckedBelow())
+	cmd.SessionId, cmd.Acked = session.ID, s.requests.Final(session.ID, cmd.GetAckedBelow())
 	key := pending.Key{Session: session.ID, Seq: cmd.GetSeq(), From: from, Digest: cmd.Digest()}
 	res, known, err := s.wait(ctx, key, func() (*wire.Result, error) { return s.outcome(ctx, cmd) })
 	if err != nil {
@@ -82,7 +83,7 @@ func shown(ctx context.Context, cmd *wire.Command, res *wire.Result) *wire.Resul
 // wait waits for an outcome while at least one caller on this node waits for it. known is true if a caller
 // may have been told of the grant before.
 func (s *Server) wait(ctx context.Context, key pending.Key, outcome func() (*wire.Result, error)) (res *wire.Result, known bool, err error) {
-	req, known, err := s.pending.Enter(ctx, key, func() bool { return s.granted(key) })
+	req, known, err := s.pending.Enter(ctx, key, func() bool { return s.requests.Granted(key) })
 	if err != nil {
 		return nil, false, contextError(err)
 	}
@@ -156,7 +157,7 @@ func (s *Server) acquireResponse(key pending.Key, session uint64, res *wire.Resu
 
 // recheckHold corrects the response if a hold that was granted before has ended or changed since.
 func (s *Server) recheckHold(key pending.Key, resp *wire.AcquireResponse) {
-	held := s.held(key.Session, resp.GetHoldId())
+	held := s.requests.Held(key.Session, resp.GetHoldId())
 	switch {
 	case held == nil && key.From != 0:
 		resp.Status, resp.Message = wire.Status_NOT_HELD, "this upgrade was granted before and its hold has ended since; acquire again"

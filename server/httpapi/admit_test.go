@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
+	"github.com/quorumlock/quorumlock/server/httpapi/retry"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -170,17 +171,17 @@ func TestAnswersBelowTheMarkAreAcknowledged(t *testing.T) {
 		{[]uint64{1, 2, 3}, 1, nil},
 		{[]uint64{1, 2, 3}, 2, []uint64{1}},
 		{[]uint64{1, 2, 3}, 4, []uint64{3, 2, 1}},
-		{[]uint64{1}, 1 + gapEnds, []uint64{1}},
-		{[]uint64{1}, 2 + gapEnds, nil},
-		{[]uint64{1, 1 + gapEnds}, 2 + 2*gapEnds - 1, []uint64{1 + gapEnds, 1}},
-		{[]uint64{1, 2 + gapEnds}, 3 + gapEnds, []uint64{2 + gapEnds}},
+		{[]uint64{1}, 1 + retry.GapEnds, []uint64{1}},
+		{[]uint64{1}, 2 + retry.GapEnds, nil},
+		{[]uint64{1, 1 + retry.GapEnds}, 2 + 2*retry.GapEnds - 1, []uint64{1 + retry.GapEnds, 1}},
+		{[]uint64{1, 2 + retry.GapEnds}, 3 + retry.GapEnds, []uint64{2 + retry.GapEnds}},
 	} {
 		play(t, func(st *stage) {
 			ann := st.open("ann")
 			for _, seq := range test.seqs {
 				st.hold(ann, seq, &wire.Acquire{Locks: []*wire.LockRequest{{Name: fmt.Sprint("l", seq)}}})
 			}
-			if got := st.s.finalSeqs(ann.num, test.below); fmt.Sprint(got) != fmt.Sprint(test.want) {
+			if got := st.s.requests.Final(ann.num, test.below); fmt.Sprint(got) != fmt.Sprint(test.want) {
 				t.Errorf("of %v below %d: %v, want %v", test.seqs, test.below, got, test.want)
 			}
 		})
@@ -189,7 +190,7 @@ func TestAnswersBelowTheMarkAreAcknowledged(t *testing.T) {
 		ann, bob := st.open("ann"), st.open("bob")
 		st.hold(ann, 1, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}})
 		st.hold(bob, 1, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a"}}, WaitForever: true})
-		if got := st.s.finalSeqs(bob.num, 2); got != nil {
+		if got := st.s.requests.Final(bob.num, 2); got != nil {
 			t.Errorf("a request that waits is acknowledged: %v", got)
 		}
 	})

@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"errors"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
@@ -65,6 +67,32 @@ func TestRevokedCallersAreDismissed(t *testing.T) {
 		eventually(t, version+": the end of the waiter's connection", waiterConn().closed.Load)
 		eventually(t, version+": the end of the watcher's connection", watcherConn().closed.Load)
 		leader.as(r.Tokens["admin"], "LockService/List", "{}").ok()
+	}
+}
+
+// TestWatchOfADismissedCallerEndsWithItsStatus verifies that the last line of a watch names the reason when the credential
+// or the rights of its caller are withdrawn.
+func TestWatchOfADismissedCallerEndsWithItsStatus(t *testing.T) {
+	reasons := map[string]string{"token": "UNAUTHENTICATED", "binding": "PERMISSION_DENIED"}
+	for version, client := range clients {
+		for withdrawn, withdraw := range withdrawals {
+			leader, _, c, r := governed(t)
+			watcher, conn := leader.withClient(client(t))
+			v := watcher.watchAs(r.Tokens["user"], "{}")
+			first := v.next()
+			withdraw(t, c, r)
+			last := v.next()
+			for last["status"] == "OK" { // marks of progress
+				last = v.next()
+			}
+			if last["status"] != reasons[withdrawn] || last["message"] == "" || last["lineage"] != first["lineage"] || last["revision"] == "0" {
+				t.Errorf("%s, %s: the last line is %v", version, withdrawn, last)
+			}
+			if line, err := v.lines.ReadString('\n'); !errors.Is(err, io.EOF) || line != "" {
+				t.Errorf("%s, %s: the last line is followed by %q, %v", version, withdrawn, line, err)
+			}
+			eventually(t, version+": the end of the watcher's connection", conn().closed.Load)
+		}
 	}
 }
 

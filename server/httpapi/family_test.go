@@ -109,7 +109,7 @@ func TestAbandonedUpgradeOfAnExclusiveHold(t *testing.T) {
 	ann := p.open("ann")
 	got := ann.send("LockService/Acquire", `"seq":1,"name":"a"`).ok()
 	ann.send("LockService/Upgrade", holding(2, got)).ok()
-	p.server.cancelAbandoned(pending.Key{Session: ann.num, Seq: 2, From: 1})
+	p.server.requests.Cancel(pending.Key{Session: ann.num, Seq: 2, From: 1})
 	if h := c.lock("a").GetHolders(); len(h) != 1 || h[0].GetMode() != wire.Mode_EXCLUSIVE || h[0].GetToken() != 1 {
 		t.Errorf("held by %v", h)
 	}

@@ -67,7 +67,7 @@ func (s *Server) identify(r *http.Request, needed bool) (*access.Caller, error) 
 
 // serveCaller serves a request of a verified caller.
 func (s *Server) serveCaller(a *response.Writer, r *http.Request, route route, caller *access.Caller) {
-	places := s.requests
+	places := s.places
 	if route.streams {
 		places = nil
 	}
@@ -180,7 +180,7 @@ func (s *Server) exhausted(a *response.Writer, r *http.Request, err error) {
 	} else {
 		err = apierror.New(wire.Status_RESOURCE_EXHAUSTED, err.Error())
 	}
-	a.Exhausted, a.Outcome = nil, outcomeOfError(err)
+	a.Exhausted, a.Outcome = nil, apierror.Name(err)
 	a.ChargeNothing()
 	_ = s.errors.Write(a, r, err)
 }

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/retry"
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -70,10 +71,10 @@ func (s *Server) change(ctx context.Context, given *wire.Credentials, cmd *wire.
 	if err != nil {
 		return nil, err
 	}
-	if err := checkSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
+	if err := retry.CheckSeq(cmd.GetSeq(), cmd.GetAckedBelow()); err != nil {
 		return nil, err
 	}
-	cmd.SessionId, cmd.Acked = session.ID, s.finalSeqs(session.ID, cmd.GetAckedBelow())
+	cmd.SessionId, cmd.Acked = session.ID, s.requests.Final(session.ID, cmd.GetAckedBelow())
 	res := s.propose(ctx, cmd)
 	if status := res.GetStatus(); status != wire.Status_OK && status != wire.Status_NOT_HELD {
 		return nil, s.refusalOfSeq(res)

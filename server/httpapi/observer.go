@@ -55,7 +55,7 @@ func record(ctx context.Context, err error) error {
 	case forward:
 		w.Outcome = ""
 	case err != nil:
-		w.Outcome = outcomeOfError(err)
+		w.Outcome = apierror.Name(err)
 	case w.Outcome == "":
 		w.Outcome = wire.Status_OK.String()
 	}
@@ -68,12 +68,4 @@ func outcomeOf(resp connect.AnyResponse) string {
 		return m.GetStatus().String()
 	}
 	return wire.Status_OK.String()
-}
-
-// outcomeOfError returns the name of an error's status, or of connect's code if it has none.
-func outcomeOfError(err error) string {
-	if status := apierror.Status(err); status != wire.Status_UNSPECIFIED {
-		return status.String()
-	}
-	return connect.CodeOf(err).String()
 }

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/httpapi/retry"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -112,7 +113,7 @@ func TestGivingUpTakesNoLongerThanItMay(t *testing.T) {
 		time.Sleep(x.s.cfg.Limits.RetryGrace)
 		x.expect(x.endOf())
 		again := x.begin()
-		time.Sleep(cancelTimeout - time.Millisecond)
+		time.Sleep(retry.CancelTimeout - time.Millisecond)
 		x.none()
 		time.Sleep(time.Millisecond)
 		x.queued(again)

@@ -53,7 +53,7 @@ func TestReusedSeqDoesNotAffectTheFirstRequest(t *testing.T) {
 
 	answered := x.bob.later(t.Context(), `"seq":2,"name":"a","waitForever":true`)
 	x.c.queued("a", 1)
-	x.p.server.cancelAbandoned(pending.Key{Session: x.bob.num, Seq: 2, Digest: 1})
+	x.p.server.requests.Cancel(pending.Key{Session: x.bob.num, Seq: 2, Digest: 1})
 	x.c.queued("a", 1)
 	x.ann.send("LockService/Release", x.release).ok()
 	if got := soon(t, answered).ok(); got["status"] != "GRANTED" {

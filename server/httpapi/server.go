@@ -20,6 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
 	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
+	"github.com/quorumlock/quorumlock/server/httpapi/retry"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
@@ -40,12 +41,13 @@ type Server struct {
 	replica     Replica
 	reader      *read.Reader
 	pending     *pending.Requests
+	requests    *retry.Requests
 	health      *health.Probe
 	queues      *fairqueue.Queues
 	metrics     *response.Metrics
 	warnings    *ratelog.Logger
 	connections *listener.Connections
-	requests    *quota.Pool // the places of requests in flight
+	places      *quota.Pool // of requests in flight
 	errors      *connect.ErrorWriter
 	routes      map[string]route
 	forwarder   *forward.Forwarder
@@ -81,7 +83,8 @@ func New(cfg Config) (*Server, error) {
 		errors:  connect.NewErrorWriter(),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())
-	s.pending = pending.New(cfg.Limits.RetryGrace, s.cancelAbandoned)
+	s.requests = retry.New(cfg.Replica, s.propose, s.log)
+	s.pending = pending.New(cfg.Limits.RetryGrace, s.requests.Cancel)
 	s.warnings = ratelog.New(s.log)
 	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
@@ -90,7 +93,7 @@ func New(cfg Config) (*Server, error) {
 		return nil, err
 	}
 	s.callers = s.newCallers()
-	s.requests = cfg.Quotas.Pool("max_requests", cfg.Limits.MaxRequests)
+	s.places = cfg.Quotas.Pool("max_requests", cfg.Limits.MaxRequests)
 	s.http = s.newHTTP()
 	s.nodes = listener.NewNodes()
 	s.stopNodes = cfg.Replica.OnForward(func(conn net.Conn) { go s.nodes.Arrive(conn) })

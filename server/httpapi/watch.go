@@ -35,10 +35,10 @@ func (s *Server) watch(ctx context.Context, req *wire.WatchRequest, send func(*w
 	defer leave()
 	running, stop := context.WithCancel(ctx)
 	defer stop()
+	defer context.AfterFunc(s.life, stop)()
 	answer, shortened := response.Of(ctx), make(chan struct{})
-	detach := context.AfterFunc(s.life, func() {
+	detach := context.AfterFunc(running, func() { // for a caller that has to go, or a node that stops
 		defer close(shortened)
-		stop()
 		answer.ShortenDeadline()
 	})
 	defer func() {
@@ -179,18 +179,35 @@ func (s *Server) writeLines(w http.ResponseWriter, r *http.Request) error {
 	if err := decode(r, &req); err != nil {
 		return err
 	}
-	flush := http.NewResponseController(w)
-	return s.watch(r.Context(), &req, func(resp *wire.WatchResponse) error {
-		line, err := jsoncodec.Codec{}.Marshal(resp)
-		if err != nil {
-			return err
-		}
-		w.Header().Set("Content-Type", "application/x-ndjson")
-		if _, err := w.Write(append(line, '\n')); err != nil {
-			return err
-		}
-		return flush.Flush()
+	var last *wire.WatchResponse
+	send := func(resp *wire.WatchResponse) error {
+		last = resp
+		return writeLine(w, resp)
+	}
+	err := s.watch(r.Context(), &req, send)
+	gone := callers.Dismissal(r.Context())
+	if err == nil || gone == nil || last == nil {
+		return err
+	}
+	// Lines have no trailer that could name the reason.
+	answer := response.Of(r.Context())
+	answer.ChargeNothing()
+	answer.Outcome = apierror.Name(gone)
+	return send(&wire.WatchResponse{
+		Revision: last.GetRevision(), Lineage: last.GetLineage(), Status: apierror.Status(gone), Message: apierror.Message(gone),
 	})
+}
+
+func writeLine(w http.ResponseWriter, resp *wire.WatchResponse) error {
+	line, err := jsoncodec.Codec{}.Marshal(resp)
+	if err != nil {
+		return err
+	}
+	w.Header().Set("Content-Type", "application/x-ndjson")
+	if _, err := w.Write(append(line, '\n')); err != nil {
+		return err
+	}
+	return http.NewResponseController(w).Flush()
 }
 
 // headerStale describes the stale backup in the body.

@@ -28,11 +28,25 @@ type viewer struct {
 
 func (p *port) watch(ctx context.Context, body string) *viewer {
 	p.t.Helper()
+	return p.watchWith(ctx, "", body)
+}
+
+// watchAs watches with a token.
+func (p *port) watchAs(token, body string) *viewer {
+	p.t.Helper()
+	return p.watchWith(p.t.Context(), "Bearer "+token, body)
+}
+
+func (p *port) watchWith(ctx context.Context, authorization, body string) *viewer {
+	p.t.Helper()
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, "http://"+p.addr+"/quorumlock.v1.LockService/Watch", strings.NewReader(body))
 	if err != nil {
 		p.t.Fatal(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
+	if authorization != "" {
+		req.Header.Set("Authorization", authorization)
+	}
 	resp, err := p.client.Do(req)
 	if err != nil {
 		p.t.Fatal(err)

@@ -614,7 +614,9 @@ type QuotaUse struct {
 	Kind  QuotaUse_Kind          `protobuf:"varint,1,opt,name=kind,proto3,enum=quorumlock.v1.QuotaUse_Kind" json:"kind,omitempty"`
 	Used  uint64                 `protobuf:"varint,2,opt,name=used,proto3" json:"used,omitempty"`
 	// 0 means no limit.
-	Limit         uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Limit uint64 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	// The node that counts it; empty for what the cluster counts.
+	Node          string `protobuf:"bytes,4,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -668,6 +670,13 @@ func (x *QuotaUse) GetLimit() uint64 {
 		return x.Limit
 	}
 	return 0
+}
+
+func (x *QuotaUse) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // QuotaStatus describes the quotas of an identity, or the quota of a prefix.
@@ -746,7 +755,8 @@ type GetQuotaRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Empty for the caller's own.
 	Identity string `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
-	// All prefixes with a quota and all identities with open sessions, instead of one identity.
+	// All prefixes with a quota, and all identities that have sessions or use the node that answers, instead of one
+	// identity.
 	All bool `protobuf:"varint,2,opt,name=all,proto3" json:"all,omitempty"`
 	// Answer from this node's state. Watches, connections and requests are always those of the node that answers.
 	Stale bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
@@ -824,7 +834,8 @@ func (x *GetQuotaRequest) GetPageToken() string {
 
 type GetQuotaResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Prefixes first, on the first page only, then identities; each in ascending order.
+	// One identity is followed by the prefixes below which it may lock. Of all, prefixes come first, on the first page
+	// only, then identities; each in ascending order.
 	Quotas        []*QuotaStatus `protobuf:"bytes,1,rep,name=quotas,proto3" json:"quotas,omitempty"`
 	NextPageToken string         `protobuf:"bytes,2,opt,name=next_page_token,json=nextPageToken,proto3" json:"next_page_token,omitempty"`
 	Revision      uint64         `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
@@ -1830,11 +1841,12 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05bytes\x18\x05 \x01(\x04R\x05bytes\x12\x18\n" +
 	"\awatches\x18\x06 \x01(\x04R\awatches\x12 \n" +
 	"\vconnections\x18\a \x01(\x04R\vconnections\x12.\n" +
-	"\x13requests_per_second\x18\b \x01(\x04R\x11requestsPerSecond\"\xe0\x01\n" +
+	"\x13requests_per_second\x18\b \x01(\x04R\x11requestsPerSecond\"\xf4\x01\n" +
 	"\bQuotaUse\x120\n" +
 	"\x04kind\x18\x01 \x01(\x0e2\x1c.quorumlock.v1.QuotaUse.KindR\x04kind\x12\x12\n" +
 	"\x04used\x18\x02 \x01(\x04R\x04used\x12\x14\n" +
-	"\x05limit\x18\x03 \x01(\x04R\x05limit\"x\n" +
+	"\x05limit\x18\x03 \x01(\x04R\x05limit\x12\x12\n" +
+	"\x04node\x18\x04 \x01(\tR\x04node\"x\n" +
 	"\x04Kind\x12\x14\n" +
 	"\x10KIND_UNSPECIFIED\x10\x00\x12\f\n" +
 	"\bSESSIONS\x10\x01\x12\n" +

@@ -827,7 +827,7 @@ type WatchResponse struct {
 	// Resume the watch after this revision.
 	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
 	Lineage  string `protobuf:"bytes,3,opt,name=lineage,proto3" json:"lineage,omitempty"`
-	// OK, or the status that ends the watch: COMPACTED or UNAVAILABLE.
+	// OK, or the status that ends the watch: COMPACTED, UNAVAILABLE, or in lines of JSON also UNAUTHENTICATED or PERMISSION_DENIED.
 	Status Status_Code `protobuf:"varint,4,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	// COMPACTED: the oldest revision after which a watch can start on this node.
 	Oldest        uint64 `protobuf:"varint,5,opt,name=oldest,proto3" json:"oldest,omitempty"`

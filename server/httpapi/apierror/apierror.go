@@ -97,6 +97,14 @@ func Status(err error) wire.Status_Code {
 	return wire.Status_UNSPECIFIED
 }
 
+// Name returns the name of an error's status, or of connect's code if it has none.
+func Name(err error) string {
+	if status := Status(err); status != wire.Status_UNSPECIFIED {
+		return status.String()
+	}
+	return connect.CodeOf(err).String()
+}
+
 // Message returns the message of an error without its code.
 func Message(err error) string {
 	if e, ok := errors.AsType[*connect.Error](err); ok {

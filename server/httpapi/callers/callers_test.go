@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"connectrpc.com/connect"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/callers"
@@ -141,14 +142,17 @@ func change(t *testing.T, c *rights.Cluster, edit func(*wire.Policy)) {
 	}}})
 }
 
-// TestConnectionsAreCounted verifies that the connections of an identity with requests are bounded by its quota, that
-// several requests of one connection count once, and those from other nodes not at all.
+// TestConnectionsAreCounted verifies that the connections of an identity are bounded by its quota until they are closed,
+// that several requests of one connection count once, and those from other nodes not at all.
 func TestConnectionsAreCounted(t *testing.T) {
 	c := rights.New(t)
 	change(t, c, func(p *wire.Policy) { p.Quotas = []*wire.Quota{{Identity: "user", Connections: 1, Watches: 1}} })
 	quotas := quota.New(c, 10)
-	all, user := callers.New(callers.Config{Source: c, Quotas: quotas}), caller(t, c, "user")
-	one, two, node := &listener.Conn{}, &listener.Conn{Conn: &net.TCPConn{}}, &listener.Conn{Conn: &listener.NodeConn{}}
+	all, user := callers.New(callers.Config{Source: c, Quotas: quotas, Connections: quotas.Pool("max_connections", 10)}), caller(t, c, "user")
+	near, far := net.Pipe()
+	defer far.Close()
+	port := listener.New(listener.Config{Registry: prometheus.NewRegistry(), MaxHandshakes: 9, IdleTimeout: time.Hour})
+	one, two, node := port.Begin(near), port.Begin(near), port.Begin(&listener.NodeConn{Conn: near})
 	begin := func(conn *listener.Conn, refusal bool) (ctx context.Context, end func()) {
 		t.Helper()
 		ctx, end, refused := all.Begin(requestOn(conn), user, nil)
@@ -184,11 +188,13 @@ func TestConnectionsAreCounted(t *testing.T) {
 	}
 	leave()
 	end()
-	begin(two, true)
 	again()
 	endNode()
+	begin(two, true)
+	_ = one.Close()
 	_, end = begin(two, false)
 	end()
+	_ = two.Close()
 	if use := quotas.Use("user"); use != (quota.Use{}) {
 		t.Errorf("left are %+v", use)
 	}
@@ -253,6 +259,7 @@ func TestEndedRequestsAreForgotten(t *testing.T) {
 	r := requestOn(nil)
 	certified(true)(r)
 	_, end, _ := all.Begin(r, caller(t, c, "user"), nil)
+	verified = 0 // when it began
 	if all.VerifyAll(); verified != 1 {
 		t.Errorf("verified %d times", verified)
 	}

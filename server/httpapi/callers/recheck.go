@@ -62,7 +62,7 @@ func (c *Callers) Begin(r *http.Request, caller *access.Caller, places *quota.Po
 		return nil, nil, refused
 	}
 	cancellable, cancel := context.WithCancelCause(quota.NewContext(access.NewContext(ctx, caller), account))
-	memory, uncharge := listener.Of(ctx).Charge(caller.Identity(), cancel)
+	memory, uncharge := listener.Of(ctx).Charge(wire.Printable(caller.Identity()), cancel)
 	u := &use{caller: caller, tls: r.TLS, cancel: cancel}
 	if conn := listener.Of(ctx); !conn.FromNode() {
 		u.conn = conn

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/quorumlock/quorumlock/server/internal/budget"
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // ErrCut ends the requests of the identity that held most of the node's buffers through a connection of another node.
@@ -20,8 +19,9 @@ type forwarded struct {
 	cuts map[*func(error)]struct{}
 }
 
-// Charge returns the account of the requests of an identity on a connection of another node until end is called. cut ends
-// this request. For other connections, it returns the account of the connection, which is closed to cut its requests.
+// Charge returns the account of the requests of an identity, in printable form, on a connection of another node until end
+// is called. cut ends this request. For other connections, it returns the account of the connection, which is closed to
+// cut its requests.
 func (c *Conn) Charge(identity string, cut func(error)) (memory *budget.Account, end func()) {
 	if !c.FromNode() {
 		return c.Memory(), func() {}
@@ -63,7 +63,7 @@ func (c *Conn) forget(identity string, f *forwarded) {
 // cut ends the requests of an identity that held the largest share when the node's budget was exhausted.
 func (c *Conn) cut(identity string, f *forwarded) {
 	c.connections.cfg.Warnings.Warn("ended the forwarded requests that held most of the node's buffers (--max-buffer-bytes)",
-		"identity", wire.Printable(identity), "node", fmt.Sprint(c.RemoteAddr()))
+		"identity", identity, "node", fmt.Sprint(c.RemoteAddr()))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(identity, f)

@@ -23,6 +23,9 @@ type Source interface {
 
 // Node counts what identities use of this node. All methods are safe for concurrent use. A nil Node bounds nothing.
 type Node struct {
+	// ID is the --id of the node, which marks what it counts. It is set before anything else is called.
+	ID string
+
 	source  Source
 	now     func() time.Time
 	watches *Pool
@@ -262,6 +265,29 @@ func (n *Node) Use(identity string) Use {
 		return Use{}
 	}
 	return a.use()
+}
+
+// Name returns the ID; that of a nil Node is empty.
+func (n *Node) Name() string {
+	if n == nil {
+		return ""
+	}
+	return n.ID
+}
+
+// Users returns the identities after a name that use something of this node, in no order.
+func (n *Node) Users(after string) (identities []string) {
+	if n == nil {
+		return nil
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for identity, a := range n.accounts {
+		if identity > after && a.use() != (Use{}) {
+			identities = append(identities, identity)
+		}
+	}
+	return identities
 }
 
 // use returns what the account counts. Called with mu held.

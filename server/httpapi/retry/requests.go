@@ -1,8 +1,10 @@
-package httpapi
+package retry
 
 import (
 	"context"
 	"time"
+
+	"github.com/hashicorp/go-hclog"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
@@ -19,8 +21,27 @@ const (
 	releaseSeq = uint64(1) << 63
 )
 
-// checkSeq checks the sequence number, which makes a retry recognizable.
-func checkSeq(seq, ackedBelow uint64) error {
+// Replica is the part of the node that is needed here.
+type Replica interface {
+	// View runs f on the applied state. f must be short and read-only.
+	View(f func(*fsm.Machine))
+}
+
+// Requests are the numbered requests of sessions, as the applied state of the node knows them. It is safe for concurrent
+// use.
+type Requests struct {
+	replica Replica
+	propose func(context.Context, *wire.Command) *wire.Result
+	log     hclog.Logger
+}
+
+// New returns the requests of a node. propose executes a command and returns its result.
+func New(replica Replica, propose func(context.Context, *wire.Command) *wire.Result, log hclog.Logger) *Requests {
+	return &Requests{replica: replica, propose: propose, log: log}
+}
+
+// CheckSeq checks the sequence number, which makes a retry recognizable.
+func CheckSeq(seq, ackedBelow uint64) error {
 	switch {
 	case seq == 0:
 		return apierror.New(wire.Status_INVALID_ARGUMENT, "seq is missing: number the session's requests from 1 on, and send a retry with the number it had")
@@ -32,8 +53,8 @@ func checkSeq(seq, ackedBelow uint64) error {
 
 // latest returns the latest outcome under a visit's sequence number or secret, or nil if there is none. It
 // may belong to another request.
-func (s *Server) latest(key pending.Key) (res *wire.Result) {
-	s.replica.View(func(m *fsm.Machine) {
+func (r *Requests) latest(key pending.Key) (res *wire.Result) {
+	r.replica.View(func(m *fsm.Machine) {
 		session, seq := key.Session, key.Seq
 		if key.IsLease() {
 			leased, _ := m.SessionBySecret(key.Lease[:])
@@ -44,15 +65,15 @@ func (s *Server) latest(key pending.Key) (res *wire.Result) {
 	return res
 }
 
-// granted reports whether the request's latest outcome is a grant.
-func (s *Server) granted(key pending.Key) bool {
-	res := s.latest(key)
+// Granted reports whether the request's latest outcome is a grant.
+func (r *Requests) Granted(key pending.Key) bool {
+	res := r.latest(key)
 	return res.GetStatus() == wire.Status_GRANTED && res.GetDigest() == key.Digest
 }
 
-// held returns the hold as its session sees it, or nil if it has ended in the applied state.
-func (s *Server) held(session, hold uint64) (found *wire.HeldLock) {
-	s.replica.View(func(m *fsm.Machine) {
+// Held returns the hold as its session sees it, or nil if it has ended in the applied state.
+func (r *Requests) Held(session, hold uint64) (found *wire.HeldLock) {
+	r.replica.View(func(m *fsm.Machine) {
 		for _, h := range m.HoldsOf(session) {
 			if h.GetHoldId() == hold {
 				found = h
@@ -63,20 +84,21 @@ func (s *Server) held(session, hold uint64) (found *wire.HeldLock) {
 }
 
 // A session's window keeps the outcomes of requests that waited until each is acknowledged by number. An HTTP
-// client acknowledges only "everything below this mark", so answered collects the numbers. It searches
-// downwards from the mark until gapEnds consecutive numbers are unknown, from which it follows that earlier
+// client acknowledges only "everything below this mark", so Final collects the numbers. It searches
+// downwards from the mark until GapEnds consecutive numbers are unknown, from which it follows that earlier
 // requests have acknowledged the rest. It returns at most maxAnswers numbers.
 const (
-	gapEnds    = 64
+	GapEnds    = 64
 	maxAnswers = 1_024
 )
 
-func (s *Server) finalSeqs(session, below uint64) (acked []uint64) {
+// Final returns the numbers below a mark whose outcomes are final.
+func (r *Requests) Final(session, below uint64) (acked []uint64) {
 	if below <= 1 {
 		return nil
 	}
-	s.replica.View(func(m *fsm.Machine) {
-		for seq, gap := below-1, 0; seq > 0 && gap < gapEnds && len(acked) < maxAnswers; seq-- {
+	r.replica.View(func(m *fsm.Machine) {
+		for seq, gap := below-1, 0; seq > 0 && gap < GapEnds && len(acked) < maxAnswers; seq-- {
 			res, known := m.Outcome(session, seq)
 			if !known {
 				gap++
@@ -91,23 +113,23 @@ func (s *Server) finalSeqs(session, below uint64) (acked []uint64) {
 	return acked
 }
 
-// cancelTimeout bounds the cancelling of an abandoned acquire.
-const cancelTimeout = 5 * time.Second
+// CancelTimeout bounds the cancelling of an abandoned acquire.
+const CancelTimeout = 5 * time.Second
 
-// cancelAbandoned ends an acquire without remaining callers. No caller was told of its grant.
-func (s *Server) cancelAbandoned(key pending.Key) {
-	if res := s.latest(key); res != nil && res.GetDigest() != key.Digest {
+// Cancel ends an acquire without remaining callers. No caller was told of its grant.
+func (r *Requests) Cancel(key pending.Key) {
+	if res := r.latest(key); res != nil && res.GetDigest() != key.Digest {
 		return // the number or the secret belongs to another request, so this one was refused
 	}
-	ctx, stop := context.WithTimeout(identity.NewContext(context.Background(), &wire.Caller{Identity: key.Identity}), cancelTimeout)
+	ctx, stop := context.WithTimeout(identity.NewContext(context.Background(), &wire.Caller{Identity: key.Identity}), CancelTimeout)
 	defer stop()
-	log := s.log.With("session", key.Session, "seq", key.Seq)
+	log := r.log.With("session", key.Session, "seq", key.Seq)
 	var res *wire.Result
 	if key.IsLease() {
-		log = s.log.With("lease", true)
-		res = s.propose(ctx, &wire.Command{Caller: &wire.Caller{Identity: key.Identity}, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.Lease[:]}}})
+		log = r.log.With("lease", true)
+		res = r.propose(ctx, &wire.Command{Caller: &wire.Caller{Identity: key.Identity}, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.Lease[:]}}})
 	} else {
-		res = s.undo(ctx, key)
+		res = r.undo(ctx, key)
 	}
 	switch res.GetStatus() {
 	case wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_UNCERTAIN, wire.Status_RESOURCE_EXHAUSTED, wire.Status_INTERNAL:
@@ -120,8 +142,8 @@ func (s *Server) cancelAbandoned(key pending.Key) {
 
 // undo cancels an acquire or an upgrade. If it was already granted, undo releases the hold or
 // downgrades it to shared. A hold has one token, whatever its number of locks.
-func (s *Server) undo(ctx context.Context, key pending.Key) *wire.Result {
-	res := s.propose(ctx, &wire.Command{
+func (r *Requests) undo(ctx context.Context, key pending.Key) *wire.Result {
+	res := r.propose(ctx, &wire.Command{
 		SessionId: key.Session, Seq: cancelSeq | key.Seq,
 		Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: key.Seq}},
 	})
@@ -134,5 +156,5 @@ func (s *Server) undo(ctx context.Context, key pending.Key) *wire.Result {
 	} else {
 		cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: res.GetHoldId(), Token: res.GetToken()}}
 	}
-	return s.propose(ctx, cmd)
+	return r.propose(ctx, cmd)
 }
