@@ -31,6 +31,8 @@ type Caller struct {
 	until time.Time
 	// known are the present rights, checked those at the last Recheck.
 	known, checked atomic.Pointer[known]
+	// alone is set if the caller had neither a role nor a session at the last Recheck.
+	alone atomic.Bool
 }
 
 // known are the rights of the caller under one version of the policy.
