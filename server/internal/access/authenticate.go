@@ -21,6 +21,9 @@ var (
 	ErrNoRole = errors.New("no role")
 )
 
+// errUnknownToken is the error for a token that the state does not have.
+var errUnknownToken = errors.New("the token is unknown: it was revoked, or never created in this cluster")
+
 // Presented is what a caller presented, apart from what it says about itself.
 type Presented struct {
 	// Certificate is the verified client certificate; nil if there is none.
@@ -42,13 +45,23 @@ const tokenCredential = "token "
 
 // Authenticate verifies a caller and returns it. cluster is the cluster that certificates must name, empty if any. It
 // returns ErrUnauthenticated or ErrNoRole. An identity without a role is accepted while it has sessions or leases, so
-// that it can give up what it has.
+// that it can give up what it has. A follower catches up before it refuses what the replicated state does not have.
 func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
+	origin, c, err := authenticate(source, cluster, p)
+	if (errors.Is(err, errUnknownToken) || errors.Is(err, ErrNoRole)) && source.CatchUp() {
+		origin, c, err = authenticate(source, cluster, p)
+	}
+	if err != nil {
+		p.Denials.Refused(origin, err)
+		return nil, err
+	}
+	return c, nil
+}
+
+func authenticate(source Source, cluster string, p Presented) (*wire.Caller, *Caller, error) {
 	origin, err := verify(source.Access(), cluster, p)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnauthenticated, err)
-		p.Denials.Refused(&wire.Caller{Address: p.Address}, err)
-		return nil, err
+		return &wire.Caller{Address: p.Address}, nil, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}
 	c := newCaller(origin, source)
 	c.denials = p.Denials
@@ -57,11 +70,7 @@ func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
 	}
 	access := source.Access()
 	c.checked.Store(&known{access, access.Rights().Grants(c.Identity())})
-	if err := c.belongs(); err != nil {
-		p.Denials.Refused(origin, err)
-		return nil, err
-	}
-	return c, nil
+	return origin, c, c.belongs()
 }
 
 // belongs returns ErrNoRole for an identity that has neither a role nor a session.
@@ -74,7 +83,7 @@ func (c *Caller) belongs() error {
 
 // RequireRole returns ErrNoRole unless the caller has a role. A port calls it for what has no message to check.
 func (c *Caller) RequireRole() error {
-	if c.Grants().Any() {
+	if c.Grants().Any() || c.source.CatchUp() && c.Grants().Any() {
 		return nil
 	}
 	err := c.noRole()
@@ -119,7 +128,7 @@ func verifyToken(access *fsm.Access, p Presented) (*wire.Caller, error) {
 	}
 	token := access.Token(sum)
 	if token == nil {
-		return nil, errors.New("the token is unknown: it was revoked, or never created in this cluster")
+		return nil, errUnknownToken
 	}
 	if err := ended(token, time.Now()); err != nil {
 		return nil, err

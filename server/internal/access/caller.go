@@ -17,6 +17,9 @@ type Source interface {
 	Access() *fsm.Access
 	// View calls f with the state, which does not change during the call.
 	View(f func(*fsm.Machine))
+	// CatchUp waits until a follower has applied what the leader had applied at the call, for a bounded time. It reports
+	// whether it has waited: a leader need not.
+	CatchUp() bool
 }
 
 // Caller is a verified caller. It is safe for concurrent use.
