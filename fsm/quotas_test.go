@@ -149,14 +149,17 @@ var brokenQuotas = []breakage{
 	{"a count without a prefix", func(m *Machine) { m.belows.put(&below{prefix: "x/"}) }, "not every quota of a prefix has a count"},
 }
 
-// TestQuotaKeepsAnEarlierRefusal verifies that an upgrade that the budget of its session refuses is not remembered,
-// although its quota would allow it.
+// TestQuotaKeepsAnEarlierRefusal verifies that what the budget of a session refuses is not remembered, although the
+// quota would allow it: an upgrade is checked against both.
 func TestQuotaKeepsAnEarlierRefusal(t *testing.T) {
 	m := guardedByQuotas(t)
 	s, _ := m.sessions.get(1)
 	m.outOfBudget = true
 	if refusal := m.claimsOverQuota(s, []*wire.LockRequest{{Name: "y"}}); refusal != nil || !m.outOfBudget {
 		t.Errorf("refused with %v, remembered: %v", refusal, !m.outOfBudget)
+	}
+	if refusal := m.bytesOverQuota(s, 1); refusal != nil || !m.outOfBudget {
+		t.Errorf("bytes refused with %v, remembered: %v", refusal, !m.outOfBudget)
 	}
 	m.outOfBudget = false
 	if refusal := m.claimsOverQuota(s, nil); refusal != nil || m.outOfBudget {

@@ -169,6 +169,10 @@ func TestWhetherThereAreQuotas(t *testing.T) {
 		"prefix":    {compiled(t, bounded(&wire.Quota{Prefix: "a/", Claims: 1})), false, true},
 	} {
 		called := false
+		c.policy.QuotasBelow("x/a/b", func(*wire.Quota) bool { called = true; return true })
+		if called {
+			t.Errorf("%s: x/a/b is below a quota", what)
+		}
 		c.policy.QuotasBelow("a/b", func(*wire.Quota) bool { called = true; return true })
 		if c.policy.HasQuotas() != c.identity || c.policy.HasPrefixQuotas() != c.prefix || called != c.prefix ||
 			(c.policy.Quota("ann") != nil) != c.identity || len(c.policy.PrefixQuotas()) > 0 != c.prefix {

@@ -89,9 +89,10 @@ func TestNodesAreNotBoundByThePolicy(t *testing.T) {
 // TestQuotasOfOthers verifies who may ask for whose quotas.
 func TestQuotasOfOthers(t *testing.T) {
 	c := rights.New(t)
-	own, auditing := &wire.GetQuotaRequest{Identity: "user"}, &wire.Role{Name: "auditing", Cluster: []wire.Verb{wire.Verb_AUDIT}}
-	policy := rights.Policy()
-	policy.Roles = append(policy.Roles, auditing)
+	own, policy := &wire.GetQuotaRequest{Identity: "user"}, rights.Policy()
+	policy.Roles = append(policy.Roles, &wire.Role{Name: "auditing", Cluster: []wire.Verb{wire.Verb_AUDIT}},
+		&wire.Role{Name: "keeping", Cluster: []wire.Verb{wire.Verb_POLICY}})
+	policy.Bindings[0].Roles = []string{"keeping"}  // of other
 	policy.Bindings[1].Roles = []string{"auditing"} // of reader
 	c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "admin"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
 		Policy: policy, ExpectedRevision: revision(c), Reason: "test",
@@ -103,7 +104,7 @@ func TestQuotasOfOthers(t *testing.T) {
 	}{
 		{"user", &wire.GetQuotaRequest{}, true}, {"user", own, true}, {"user", &wire.GetQuotaRequest{Identity: "admin"}, false},
 		{"user", &wire.GetQuotaRequest{All: true}, false}, {"user", &wire.GetQuotaRequest{All: true, Identity: "user"}, false},
-		{"reader", &wire.GetQuotaRequest{All: true}, true}, {"reader", own, true}, {"admin", own, true},
+		{"other", &wire.GetQuotaRequest{All: true}, true}, {"other", own, true}, {"reader", &wire.GetQuotaRequest{All: true}, true}, {"reader", own, true}, {"admin", own, true},
 	} {
 		if refused := as(t, c, test.role).Check(test.request); (refused == nil) != test.allowed {
 			t.Errorf("%s asks %v: %v", test.role, test.request, refused)
@@ -204,6 +205,68 @@ func TestTokenOfAnotherIdentity(t *testing.T) {
 	c.Must(t, &wire.Command{Caller: admin, Op: &wire.Command_CreateToken{CreateToken: &wire.CreateToken{Sha256: sum, Name: "reader", Reason: "test"}}})
 	if err := user.Recheck(time.Now()); !errors.Is(err, access.ErrUnauthenticated) {
 		t.Errorf("with the token of reader: %v", err)
+	}
+}
+
+// TestDenials verifies which refusals are reported, and as what.
+func TestDenials(t *testing.T) {
+	c := rights.New(t)
+	var reported []access.Denial
+	denials := func(d access.Denial) { reported = append(reported, d) }
+	want := func(what string, status wire.Status_Code, request string) {
+		t.Helper()
+		if len(reported) != 1 || reported[0].Status != status || reported[0].Request != request || reported[0].Message == "" {
+			t.Errorf("%s: %+v", what, reported)
+		}
+		reported = nil
+	}
+	if _, err := access.Authenticate(c, "c1", access.Presented{Token: "x", Secure: true, Denials: denials}); err == nil {
+		t.Error("no token is accepted")
+	}
+	want("no token", wire.Status_UNAUTHENTICATED, "")
+	if _, err := access.Authenticate(c, "c1", access.Presented{Denials: denials}); err == nil {
+		t.Error("nobody is accepted")
+	}
+	want("no role", wire.Status_PERMISSION_DENIED, "")
+	user, err := access.Authenticate(c, "c1", access.Presented{Token: c.Tokens["user"], Secure: true, Denials: denials})
+	if err != nil {
+		t.Fatal(err)
+	}
+	refused := &wire.Result{Status: wire.Status_PERMISSION_DENIED, Message: "no"}
+	user.Denied(&wire.Resize{}, refused)
+	want("a request", wire.Status_PERMISSION_DENIED, "Resize")
+	framed := &wire.Request{Body: &wire.Request_Revoke{Revoke: &wire.Revoke{}}}
+	user.DeniedRequest(framed, refused)
+	want("a framed request", wire.Status_PERMISSION_DENIED, "Revoke")
+	user.Denied(&wire.Resize{}, &wire.Result{Status: wire.Status_NOT_FOUND})
+	user.DeniedRequest(framed, &wire.Result{Status: wire.Status_OK})
+	user.DeniedRequest(&wire.Request{}, refused)
+	if len(reported) > 0 {
+		t.Errorf("reported %+v", reported)
+	}
+}
+
+// TestVerbsThatStandAlone verifies requests of callers that have only one of the verbs that usually come together.
+func TestVerbsThatStandAlone(t *testing.T) {
+	c := rights.New(t)
+	policy := rights.Policy()
+	policy.Roles = append(policy.Roles, &wire.Role{Name: "locking", Locks: []*wire.LockRule{{Prefix: "/", Verbs: []wire.Verb{wire.Verb_LOCK}}}})
+	policy.Bindings[1].Roles = []string{"locking"} // of reader
+	c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "admin"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
+		Policy: policy, ExpectedRevision: revision(c), Reason: "test",
+	}}})
+	locker := as(t, c, "reader")
+	if refused := locker.Check(&wire.VerifyTokenRequest{Name: rights.Lock}); refused != nil {
+		t.Errorf("verify with LOCK: %v", refused)
+	}
+	if refused := locker.Check(&wire.GetLockRequest{Name: rights.Lock}); refused.GetStatus() != wire.Status_PERMISSION_DENIED {
+		t.Errorf("read with LOCK: %v", refused)
+	}
+	if refused := locker.CheckRequest(&wire.Request{}); refused != nil {
+		t.Errorf("a request that no node knows: %v", refused)
+	}
+	if own, other := locker.Owns("reader"), locker.Owns("user"); own != nil || other.GetStatus() != wire.Status_PERMISSION_DENIED {
+		t.Errorf("own: %v, another's: %v", own, other)
 	}
 }
 

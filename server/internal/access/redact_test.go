@@ -20,10 +20,10 @@ import (
 func TestRefusedAcquires(t *testing.T) {
 	c := rights.New(t)
 	other, admin := as(t, c, "other"), as(t, c, "admin")
-	res := &wire.Result{Name: "else/1", Holders: []*wire.HolderInfo{{HoldId: 1, Locks: []string{"else/1", "team/a"}}, {HoldId: 2, Locks: []string{"else/1"}}}}
+	res := &wire.Result{Name: "else/1", Message: "taken", Holders: []*wire.HolderInfo{{HoldId: 1, Locks: []string{"else/1", "team/a"}}, {HoldId: 2, Locks: []string{"else/1"}}}}
 	before := proto.CloneOf(res)
 	shown := other.Result(res, "else/1")
-	if got := shown.GetHolders(); len(got) != 2 || !slices.Equal(got[0].Locks, []string{"else/1"}) || got[1] == nil || !slices.Equal(got[1].Locks, []string{"else/1"}) {
+	if got := shown.GetHolders(); shown.GetMessage() != "taken" || len(got) != 2 || !slices.Equal(got[0].Locks, []string{"else/1"}) || got[1] == nil || !slices.Equal(got[1].Locks, []string{"else/1"}) {
 		t.Errorf("shown %v", shown)
 	}
 	for _, locks := range [][]string{{"team/a"}, {"else/1", "team/a"}, nil} {
@@ -71,12 +71,17 @@ func TestRefusedCycles(t *testing.T) {
 	}
 	res := &wire.Result{Status: wire.Status_DEADLOCK, Cycle: []*wire.DeadlockStep{step("team/own"), step("team/b"), step("else/1")}}
 	res.Message = fsm.DescribeCycle(res.Cycle)
-	got := as(t, c, "other").Result(res, "team/own")
-	if len(got.Cycle) != 3 || got.Cycle[0].GetLock() != "team/own" || !proto.Equal(got.Cycle[1], &wire.DeadlockStep{}) || got.Cycle[2].GetLock() != "else/1" {
-		t.Errorf("shown %v", got.Cycle)
-	}
-	if strings.Contains(got.Message, "team/b") || !strings.Contains(got.Message, "else/1") || res.Cycle[1].GetLock() != "team/b" {
-		t.Errorf("says %q", got.Message)
+	own := []*wire.LockRequest{{Name: "team/own"}}
+	for what, got := range map[string]*wire.Result{
+		"over HTTP": as(t, c, "other").Result(res, "team/own"),
+		"framed":    as(t, c, "other").Answer(&wire.Request{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: own}}}, res),
+	} {
+		if len(got.Cycle) != 3 || got.Cycle[0].GetLock() != "team/own" || !proto.Equal(got.Cycle[1], &wire.DeadlockStep{}) || got.Cycle[2].GetLock() != "else/1" {
+			t.Errorf("%s: shown %v", what, got.Cycle)
+		}
+		if strings.Contains(got.Message, "team/b") || !strings.Contains(got.Message, "else/1") || res.Cycle[1].GetLock() != "team/b" {
+			t.Errorf("%s: says %q", what, got.Message)
+		}
 	}
 	grants := as(t, c, "other").Grants()
 	deadlocks := access.Deadlocks(grants, []*wire.Deadlock{{Cycle: res.Cycle}, {Cycle: res.Cycle[:2]}})

@@ -157,3 +157,15 @@ func TestClosedWhileTheDiskHangs(t *testing.T) {
 	close(hung)
 	closeLog(t, l)
 }
+
+// TestForeignLines verifies that no line of another program is taken for one of this package.
+func TestForeignLines(t *testing.T) {
+	for _, text := range []string{`{"afterId":"7"}`, `{"kind":"OPENED"}`, `{"kind":"ACT","afterId":"7"}`, `7`, `x`, ``} {
+		if at, ok := parse([]byte(text)); ok {
+			t.Errorf("%s is a line after %v", text, at)
+		}
+	}
+	if at, ok := parse([]byte(`{"kind":"OPENED","clusterId":"c1","afterId":"7"}`)); !ok || at != (position{"c1", 7, 0}) {
+		t.Errorf("%v, %v", at, ok)
+	}
+}
