@@ -27,7 +27,7 @@ type route struct {
 	open bool
 	// role is set if the caller needs a role, although no message says so.
 	role bool
-	// operators is set for the services that operators use.
+	// operators is set for the services that operators use, whose callers may take the places reserved for operators.
 	operators bool
 	// streams is set if the request may have more than one message.
 	streams bool

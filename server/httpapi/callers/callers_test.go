@@ -146,7 +146,7 @@ func change(t *testing.T, c *rights.Cluster, edit func(*wire.Policy)) {
 func TestConnectionsAreCounted(t *testing.T) {
 	c := rights.New(t)
 	change(t, c, func(p *wire.Policy) { p.Quotas = []*wire.Quota{{Identity: "user", Connections: 1, Watches: 1}} })
-	quotas := quota.New(c, 100)
+	quotas := quota.New(c, 10)
 	all, user := callers.New(callers.Config{Source: c, Quotas: quotas}), caller(t, c, "user")
 	one, two, node := &listener.Conn{}, &listener.Conn{Conn: &net.TCPConn{}}, &listener.Conn{Conn: &listener.NodeConn{}}
 	begin := func(conn *listener.Conn, refusal bool) (ctx context.Context, end func()) {
@@ -252,7 +252,7 @@ func TestEndedRequestsAreForgotten(t *testing.T) {
 	all := callers.New(callers.Config{Source: c, Verify: func([]*x509.Certificate) error { verified++; return nil }})
 	r := requestOn(nil)
 	certified(true)(r)
-	_, end, _ := all.Begin(r, caller(t, c, "user"))
+	_, end, _ := all.Begin(r, caller(t, c, "user"), nil)
 	if all.VerifyAll(); verified != 1 {
 		t.Errorf("verified %d times", verified)
 	}
@@ -296,7 +296,7 @@ func TestMessagesAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, end, _ := callers.New(callers.Config{Source: c, Quotas: quota.New(c, 100)}).Begin(requestOn(nil), found, nil)
+	ctx, end, _ := callers.New(callers.Config{Source: c, Quotas: quota.New(c, 10)}).Begin(requestOn(nil), found, nil)
 	defer end()
 	want := func(err error, status wire.Status_Code, reported ...string) {
 		t.Helper()
