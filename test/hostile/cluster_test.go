@@ -115,7 +115,7 @@ func (c *cluster) setPolicy() {
 	policy := &admin.Policy{Bindings: []admin.Binding{
 		{Identity: honestIdentity, Roles: []string{"admin"}}, {Identity: attackingIdentity, Roles: []string{"user"}},
 	}}
-	if err := admin.New(c.client()).SetPolicy(ctx, policy, 0, admin.By{Reason: "tests"}); err != nil {
+	if err := admin.New(c.client()).SetPolicy(ctx, policy, 0, false, admin.By{Reason: "tests"}); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, n := range c.nodes { // wait until all of them have applied it

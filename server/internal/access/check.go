@@ -194,6 +194,9 @@ func (c *Caller) mayOperate(g *rights.Grants, request proto.Message) *wire.Resul
 	case *wire.Resize:
 		return c.mayOperateOn(g, op.GetName())
 	case *wire.ForceClose:
+		if op.GetIdentity() != "" {
+			return c.require(g.OnAllLocks(wire.Verb_OPERATE), "a role with OPERATE on all locks, which the sessions of an identity require")
+		}
 		return c.mayClose(g, op.GetSessionId())
 	}
 	return c.onHold(g, wire.Verb_OPERATE, request)
