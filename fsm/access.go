@@ -117,6 +117,7 @@ func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
 	if op.GetExpectedRevision() != next.revision {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("the policy was changed at revision %d, not at %d: read it again", next.revision, op.GetExpectedRevision()))
 	}
+	before := next.rights
 	next.policy, next.rights, next.revision = op.Policy, nil, m.state.revision
 	if op.Policy != nil {
 		next.rights, _ = rights.Compile(op.Policy) // validPolicy has compiled it
@@ -126,7 +127,22 @@ func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
 	}
 	m.countBelow()
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_SET_POLICY, Operator: op.Operator, Reason: op.Reason})
+	if op.CloseSessions {
+		m.closeSessionsOf(m.deprived(before, next.rights), op.Reason)
+	}
 	return answer(wire.Status_OK, "")
+}
+
+// deprived returns the identities with sessions to which the policy gives no role, or that have lost a binding.
+func (m *Machine) deprived(before, after *rights.Policy) map[string]bool {
+	names := map[string]bool{}
+	m.accounts.each("", func(a *account) bool {
+		if !after.Grants(a.name).Any() || before.Unbinds(after, a.name) {
+			names[a.name] = true
+		}
+		return true
+	})
+	return names
 }
 
 func validPolicy(policy *wire.Policy) *wire.Result {
@@ -196,16 +212,16 @@ func (m *Machine) revokeToken(op *wire.RevokeToken) *wire.Result {
 	}
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_REVOKE_TOKEN, Operator: op.Operator, Reason: op.Reason, TokenId: revoked.Id, Identity: revoked.Name})
 	if op.CloseSessions {
-		m.closeSessionsOf(revoked.Name, op.Reason)
+		m.closeSessionsOf(map[string]bool{revoked.Name: true}, op.Reason)
 	}
 	return answer(wire.Status_OK, "")
 }
 
-// closeSessionsOf forces all sessions of an identity to end.
-func (m *Machine) closeSessionsOf(identity, reason string) {
+// closeSessionsOf forces all sessions of these identities to end.
+func (m *Machine) closeSessionsOf(identities map[string]bool, reason string) {
 	var ids []uint64
 	m.sessions.each(0, func(s *session) bool {
-		if s.identity == identity {
+		if identities[s.identity] {
 			ids = append(ids, s.id)
 		}
 		return true

@@ -134,7 +134,8 @@ func ofAccess(m *Machine) []*wire.Command {
 		asCaller("root", createToken("another", "ann", 0)),
 		asCaller("ann", createToken("denied", "ann", 0)),
 		asCaller("root", &wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: tokenID(secretHash("t1")), CloseSessions: true, Reason: "r"}}}),
-		asCaller("root", &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, ExpectedRevision: revision, Reason: "r"}}}),
+		asCaller("root", &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, ExpectedRevision: revision, Reason: "r", CloseSessions: true}}}),
+		asCaller("root", &wire.Command{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{Identity: "ann", Reason: "r"}}}),
 		asCaller("root", &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: bindings(), ExpectedRevision: m.Revision() + 4, Reason: "r"}}}),
 	}
 }

@@ -57,7 +57,7 @@ var fieldLimits = map[string]span{
 	"Revoke.reason": reasonSpan, "Revoke.operator": operatorSpan, "Revoke.grace_ms": {0, 1 << 31},
 	"SkipDelay.name": lockNameSpan, "SkipDelay.reason": reasonSpan, "SkipDelay.operator": operatorSpan,
 	"Resize.name": lockNameSpan, "Resize.limit": {1, 1 << 31}, "Resize.reason": reasonSpan, "Resize.operator": operatorSpan,
-	"ForceClose.reason": reasonSpan, "ForceClose.operator": operatorSpan,
+	"ForceClose.reason": reasonSpan, "ForceClose.operator": operatorSpan, "ForceClose.identity": addressSpan,
 	"RestoreBackup.lineage": {1, 64}, "RestoreBackup.cluster_id": memberSpan, "RestoreBackup.reason": reasonSpan, "RestoreBackup.operator": operatorSpan,
 	"Backup.cluster_id": memberSpan, "Backup.lineage": lineageSpan, "Backup.token": tokenSpan, "Backup.sha256": hashSpan,
 	"AuditImport.cluster_id": memberSpan,

@@ -108,8 +108,11 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 	return answer(wire.Status_OK, "")
 }
 
-// forceClose ends a session for an operator, with all its holds and waits.
+// forceClose ends a session, or those of an identity, for an operator, with all their holds and waits.
 func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
+	if op.GetIdentity() != "" {
+		return m.forceCloseAll(op)
+	}
 	s, ok := m.editSession(op.GetSessionId())
 	if !ok {
 		return answer(wire.Status_NOT_FOUND, "no such session")
@@ -119,6 +122,16 @@ func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
 	}
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, SessionId: s.id, ClientName: shortened(s.client.GetName())})
 	m.endSession(s, wire.Event_SESSION_CLOSED, ending{what: wire.Event_FORCED, reason: op.Reason})
+	return answer(wire.Status_OK, "")
+}
+
+// forceCloseAll ends the sessions of an identity.
+func (m *Machine) forceCloseAll(op *wire.ForceClose) *wire.Result {
+	if !m.callerGrants().OnAllLocks(wire.Verb_OPERATE) {
+		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on all locks", m.caller.GetIdentity()))
+	}
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, Identity: op.Identity})
+	m.closeSessionsOf(map[string]bool{op.Identity: true}, op.Reason)
 	return answer(wire.Status_OK, "")
 }
 

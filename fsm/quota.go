@@ -270,6 +270,9 @@ func (m *Machine) QuotaOf(identity string) (Used, *wire.Quota) {
 	return m.usedBy(identity), m.quotaOf(identity)
 }
 
+// HasSessions reports whether an identity has sessions, including those of leases.
+func (m *Machine) HasSessions(identity string) bool { return m.usedBy(identity).Sessions > 0 }
+
 // NearQuota reports whether an identity uses at least 80 % of one of its quotas.
 func (m *Machine) NearQuota(identity string) bool {
 	used, q := m.QuotaOf(identity)

@@ -27,7 +27,7 @@ func (s *script) accessCommand(a args) *wire.Command {
 	case "policy":
 		_, revision := s.m.Access().Policy()
 		return &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
-			Policy: s.policy(a), ExpectedRevision: s.number(a, "expected", revision), Reason: reason, Operator: "op",
+			Policy: s.policy(a), ExpectedRevision: s.number(a, "expected", revision), Reason: reason, Operator: "op", CloseSessions: a.arg(0) == "close",
 		}}}
 	case "token":
 		return &wire.Command{Op: &wire.Command_CreateToken{CreateToken: &wire.CreateToken{

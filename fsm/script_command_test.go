@@ -93,6 +93,8 @@ func (s *script) operatorCommand(a args) *wire.Command {
 		return &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: a.arg(0), HoldId: s.number(a, "hold", 0), Reason: reason, Operator: "op"}}}
 	case "resize":
 		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: a.arg(0), Limit: s.number(a, "limit", 0), Reason: reason, Operator: "op"}}}
+	case "close-all":
+		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{Identity: a.arg(0), Reason: reason, Operator: "op"}}}
 	case "close":
 		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: &wire.ForceClose{SessionId: s.ids[a.arg(0)], Reason: reason, Operator: "op"}}}
 	case "restore":

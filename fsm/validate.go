@@ -120,7 +120,7 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 	case *wire.Command_Resize:
 		return validResize(op.Resize)
 	case *wire.Command_ForceClose:
-		return validReason(op.ForceClose.GetReason(), op.ForceClose.GetOperator())
+		return validForceClose(op.ForceClose)
 	case *wire.Command_RestoreBackup:
 		return validBackup(op.RestoreBackup)
 	case *wire.Command_RecordAct:
@@ -159,6 +159,16 @@ func validText(what, text string, most int) *wire.Result {
 
 func validForce(op *wire.ForceRelease) *wire.Result {
 	return validReason(op.GetReason(), op.GetOperator())
+}
+
+func validForceClose(op *wire.ForceClose) *wire.Result {
+	if op.GetIdentity() == "" {
+		return validReason(op.GetReason(), op.GetOperator())
+	}
+	if op.SessionId != 0 {
+		return invalid("give session_id or identity, not both")
+	}
+	return cmp.Or(validIdentity(op.Identity), validReason(op.Reason, op.Operator))
 }
 
 func validRevoke(op *wire.Revoke) *wire.Result {

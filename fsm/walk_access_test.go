@@ -30,7 +30,7 @@ func (w *walker) command() *wire.Command {
 func (w *walker) access() *wire.Command {
 	setPolicy := func(p *wire.Policy) *wire.Command {
 		return &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
-			Policy: p, ExpectedRevision: w.about(w.d.PolicyRevision), Reason: w.reason(), Operator: w.who(),
+			Policy: p, ExpectedRevision: w.about(w.d.PolicyRevision), Reason: w.reason(), Operator: w.who(), CloseSessions: w.d.PolicyRevision%8 == 3,
 		}}}
 	}
 	switch {
@@ -395,6 +395,12 @@ var guardedSteps = []rareStep{
 	}},
 	{"sessions closed with a token", 2, func(h *happening) bool {
 		return h.cmd.GetRevokeToken() != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_SESSION_CLOSED })
+	}},
+	{"sessions closed with a policy", 2, func(h *happening) bool {
+		return h.cmd.GetSetPolicy() != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_SESSION_CLOSED })
+	}},
+	{"the sessions of an identity closed", 2, func(h *happening) bool {
+		return h.cmd.GetForceClose().GetIdentity() != "" && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_SESSION_CLOSED })
 	}},
 	{"a restore takes over a policy", 2, func(h *happening) bool {
 		return h.cmd.GetRestoreBackup() != nil && h.answer.Status == wire.Status_OK && h.p.d.PolicyRevision == h.p.d.Revision

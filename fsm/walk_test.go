@@ -232,6 +232,9 @@ func (w *walker) expire() *wire.Command {
 		if w.one(8) {
 			op.SessionId = w.d.Opened + 1
 		}
+		if s := w.d.Session(op.SessionId); s != nil && w.one(20) {
+			op.SessionId, op.Identity = 0, s.Identity
+		}
 		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: op}}
 	}
 	op := &wire.ExpireSession{SessionId: w.session(), Term: w.about(w.d.Term), Generation: 1}

@@ -141,9 +141,12 @@ func (c *Client) Policy(ctx context.Context, opts ...ReadOption) (policy *Policy
 // SetPolicy replaces the policy, or removes it if policy is nil, which allows everything to everybody. It returns
 // client.ErrFailedPrecondition if the policy is not that of the expected revision any more, or if nobody could
 // change the new one, and client.ErrInvalidArgument if the policy is not valid. Other errors are those of
-// ForceRelease.
-func (c *Client) SetPolicy(ctx context.Context, policy *Policy, expectedRevision uint64, by By) error {
-	_, err := c.calls.SetPolicy(ctx, &wire.SetPolicy{Policy: policy.encode(), ExpectedRevision: expectedRevision, Reason: by.Reason, Operator: by.Operator})
+// ForceRelease. With closeSessions, the sessions of identities end at once to which the new policy gives no role, or
+// that lose a binding; otherwise they expire by their TTL.
+func (c *Client) SetPolicy(ctx context.Context, policy *Policy, expectedRevision uint64, closeSessions bool, by By) error {
+	_, err := c.calls.SetPolicy(ctx, &wire.SetPolicy{
+		Policy: policy.encode(), ExpectedRevision: expectedRevision, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator,
+	})
 	return err
 }
 

@@ -86,13 +86,16 @@ func TestPolicyCalls(t *testing.T) {
 	if err != nil || revision != 7 || got == nil || !asked.GetGetPolicy().GetStale() {
 		t.Fatal(got, revision, err)
 	}
-	if err := c.SetPolicy(ctx, got, revision, by); err != nil {
+	if err := c.SetPolicy(ctx, got, revision, true, by); err != nil {
 		t.Fatal(err)
 	}
-	if want := (&wire.SetPolicy{Policy: sent, ExpectedRevision: 7, Reason: "test", Operator: "me"}); !proto.Equal(asked.GetSetPolicy(), want) {
+	if want := (&wire.SetPolicy{Policy: sent, ExpectedRevision: 7, CloseSessions: true, Reason: "test", Operator: "me"}); !proto.Equal(asked.GetSetPolicy(), want) {
 		t.Errorf("%v, want %v", asked.GetSetPolicy(), want)
 	}
-	if err := c.SetPolicy(ctx, nil, 7, by); err != nil || asked.GetSetPolicy().GetPolicy() != nil {
+	if err := c.CloseSessions(ctx, "ci-7", by); err != nil || !proto.Equal(asked.GetForceClose(), &wire.ForceClose{Identity: "ci-7", Reason: "test", Operator: "me"}) {
+		t.Errorf("sessions closed with %v, %v", asked, err)
+	}
+	if err := c.SetPolicy(ctx, nil, 7, false, by); err != nil || asked.GetSetPolicy().GetPolicy() != nil {
 		t.Errorf("removed with %v, %v", asked, err)
 	}
 	answer.Body = &wire.Response_GetPolicy{GetPolicy: &wire.GetPolicyResponse{Revision: 8}}
@@ -109,7 +112,7 @@ func TestPolicyCalls(t *testing.T) {
 	if _, _, err := c.Policy(ctx); !errors.Is(err, client.ErrPermissionDenied) {
 		t.Error(err)
 	}
-	if err := c.SetPolicy(ctx, nil, 7, by); !errors.Is(err, client.ErrPermissionDenied) {
+	if err := c.SetPolicy(ctx, nil, 7, false, by); !errors.Is(err, client.ErrPermissionDenied) {
 		t.Error(err)
 	}
 }

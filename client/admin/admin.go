@@ -146,6 +146,12 @@ func (c *Client) ForceClose(ctx context.Context, sessionID uint64, by By) error 
 	return err
 }
 
+// CloseSessions ends all sessions and leases of an identity, as ForceClose does. It is no error if there are none.
+func (c *Client) CloseSessions(ctx context.Context, identity string, by By) error {
+	_, err := c.calls.ForceClose(ctx, &wire.ForceClose{Identity: identity, Reason: by.Reason, Operator: by.Operator})
+	return err
+}
+
 // AddMember adds a node, which becomes a voter once it has caught up. If the connection breaks in the
 // meantime, the error matches client.ErrUncertain; check Status.
 func (c *Client) AddMember(ctx context.Context, id, peerAddr string, by By) error {

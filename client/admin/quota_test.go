@@ -68,7 +68,7 @@ func TestQuotas(t *testing.T) {
 	if err := setup.SetPolicy(ctx, &admin.Policy{
 		Bindings: []admin.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "team-*", Roles: []string{"user"}}},
 		Quotas:   []admin.Quota{{Identity: "team-*", Claims: 9, Connections: 3}, {Prefix: "orders/", Claims: 5}},
-	}, 0, by); err != nil {
+	}, 0, false, by); err != nil {
 		t.Fatal(err)
 	}
 	own := connect(t, at, tokens["team-a"])

@@ -218,6 +218,18 @@ func TestPolicyRemove(t *testing.T) {
 	}
 }
 
+// TestPolicyClosesSessions checks that --close-sessions is asked of the cluster, even for a policy that is the same.
+func TestPolicyClosesSessions(t *testing.T) {
+	same := policyFile(t, examplePolicy())
+	for _, line := range []string{"remove", "apply testdata/new-policy.yaml", "apply " + same} {
+		f, asked := changing(t, examplePolicy())
+		got := execTest(t, f.dialer, strings.Fields("policy "+line+" --close-sessions --yes --reason r")...)
+		if got.code != 0 || len(*asked) != 1 || !(*asked)[0].GetCloseSessions() {
+			t.Errorf("%s: %+v, asked %v", line, got, *asked)
+		}
+	}
+}
+
 // TestPolicyWarnings checks the consequences that a comparison points out.
 func TestPolicyWarnings(t *testing.T) {
 	reader := &wire.Policy{Bindings: []*wire.Binding{{Identity: "*", Roles: []string{"reader"}}}}

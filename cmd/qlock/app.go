@@ -29,7 +29,7 @@ func verbs(std console, dial dialer) []*cli.Command {
 			sessionsVerb(dial), deadlocksVerb(dial), statusVerb(dial), auditVerb(dial)),
 		under("Intervene", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
 		under("Control access", whoamiVerb(dial), quotaVerb(dial), policyVerb(dial), tokenVerb(dial)),
-		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(), contextVerb(), benchVerb(std, dial)),
+		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(dial), contextVerb(), benchVerb(std, dial)),
 		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
 	)
 }

@@ -86,7 +86,7 @@ var outcomes = []struct {
 	{client.ErrNotHeld, exitNotHeld, ""},
 
 	{client.ErrUnauthenticated, exitDenied, "give a valid token with --auth-token-file, or a certificate with --cert and --key"},
-	{client.ErrPermissionDenied, exitDenied, "see your identity and roles with qlock whoami"},
+	{client.ErrPermissionDenied, exitDenied, "ask whoever administers the cluster for a role"},
 	{client.ErrFailedPrecondition, exitInternal, ""},
 	{client.ErrUnsupported, exitInternal, "upgrade the cluster's nodes first"},
 	{client.ErrStale, exitInternal, ""},

@@ -22,6 +22,7 @@ func TestWhatOperatorsAskFor(t *testing.T) {
 	f.resize = func(req *wire.Resize) (*wire.OperatorResponse, error) { asked = req; return ok, nil }
 	f.forceClose = func(req *wire.ForceClose) (*wire.OperatorResponse, error) { asked = req; return ok, nil }
 	for line, want := range map[string]proto.Message{
+		"session close --identity ci-7":           &wire.ForceClose{Identity: "ci-7", Reason: "fire", Operator: "me"},
 		"session close 77":                        &wire.ForceClose{SessionId: 77, Reason: "fire", Operator: "me"},
 		"force-release shared --token 32":         &wire.ForceRelease{HoldId: 61, Token: 32, Reason: "fire", Operator: "me"},
 		"force-release pool --token 99 --hold 45": &wire.ForceRelease{HoldId: 45, Token: 99, Reason: "fire", Operator: "me"},

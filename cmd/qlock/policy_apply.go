@@ -23,17 +23,23 @@ func consentFlags() []cli.Flag {
 		&cli.BoolFlag{Name: "dry-run", DisableDefaultText: true, Usage: "print what would change, without changing anything"})
 }
 
+// closeSessionsFlag ends sessions together with the access of their identities.
+func closeSessionsFlag(of string) cli.Flag {
+	return &cli.BoolFlag{Name: "close-sessions", DisableDefaultText: true, Usage: "end all sessions of " + of + " at once, with what they hold"}
+}
+
 func applyPolicyVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "apply",
 		Usage:     "replace the policy by that of a file",
 		ArgsUsage: "FILE",
 		Description: "Shows what changes, as policy diff does, and asks for confirmation. Nothing is changed if\n" +
-			"somebody else changes the policy in the meantime.\n\n" +
+			"somebody else changes the policy in the meantime. Sessions of identities that lose access expire\n" +
+			"by their TTL, unless --close-sessions is given.\n\n" +
 			"Exit codes: 0 applied, or the policy is the same already; 1 not confirmed; 64 the file is not\n" +
 			"a valid policy; 66 no such file; 70 the policy was changed meanwhile, or nobody could change\n" +
 			"the new one; 78 not allowed; 69 no serving leader or outcome unknown.",
-		Flags: consentFlags(),
+		Flags: append([]cli.Flag{closeSessionsFlag("identities that have no role in the new policy, or lose a binding,")}, consentFlags()...),
 		Action: func(c *cli.Context) error {
 			path, err := policyPath(c)
 			if err != nil {
@@ -50,7 +56,9 @@ func applyPolicyVerb(dial dialer) *cli.Command {
 			if c.Bool("dry-run") {
 				return comparePolicy(c, dial, next, path)
 			}
-			return changePolicy(c, dial, next, path, &wire.SetPolicy{Policy: next, Reason: reason, Operator: operator})
+			return changePolicy(c, dial, next, path, &wire.SetPolicy{
+				Policy: next, Reason: reason, Operator: operator, CloseSessions: c.Bool("close-sessions"),
+			})
 		},
 	}
 }
@@ -61,7 +69,7 @@ func removePolicyVerb(dial dialer) *cli.Command {
 		Usage: "remove the policy, which allows everything to every client",
 		Description: "Exit codes: 0 removed, or there is none; 1 not confirmed; 70 the policy was changed meanwhile;\n" +
 			"78 not allowed; 69 no serving leader or outcome unknown; 64 usage.",
-		Flags: consentFlags(),
+		Flags: append([]cli.Flag{closeSessionsFlag("the identities that had a binding")}, consentFlags()...),
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("policy remove takes no arguments, as in qlock policy remove --reason \"end of the test\"")
@@ -73,12 +81,13 @@ func removePolicyVerb(dial dialer) *cli.Command {
 			if c.Bool("dry-run") {
 				return comparePolicy(c, dial, nil, "no policy")
 			}
-			return changePolicy(c, dial, nil, "no policy", &wire.SetPolicy{Reason: reason, Operator: operator})
+			return changePolicy(c, dial, nil, "no policy", &wire.SetPolicy{Reason: reason, Operator: operator, CloseSessions: c.Bool("close-sessions")})
 		},
 	}
 }
 
-// changePolicy shows a change of the policy, asks for confirmation and makes it. The time of the person who answers does
+// changePolicy shows a change of the policy, asks for confirmation and makes it. A policy that is the same is set only
+// to close the sessions of identities that have no role in it. The time of the person who answers does
 // not count for any timeout.
 func changePolicy(c *cli.Context, dial dialer, next *wire.Policy, name string, request *wire.SetPolicy) error {
 	var plan *policyPlan
@@ -89,7 +98,7 @@ func changePolicy(c *cli.Context, dial dialer, next *wire.Policy, name string, r
 	if err != nil {
 		return err
 	}
-	if plan.Diff == "" {
+	if plan.Diff == "" && !request.CloseSessions {
 		return show(c, fields{plan}, plan.write)
 	}
 	about := newPage(c.App.ErrWriter, false)

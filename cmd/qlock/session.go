@@ -24,14 +24,19 @@ func sessionVerb(dial dialer) *cli.Command {
 func sessionCloseVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "close",
-		Usage:     "end a session with all its holds and waits",
-		ArgsUsage: "SESSION",
+		Usage:     "end a session, or those of an identity, with all their holds and waits",
+		ArgsUsage: "[SESSION]",
 		Description: "SESSION is the number that qlock sessions shows. The next waiters are granted its locks\n" +
 			"immediately, unless its holds have a lock-delay. Its client is notified but may continue\n" +
 			"for a while: only fencing tokens protect the resource.\n\n" +
 			"Exit codes: 0 done, 66 there is no such session, 69 no serving leader, 64 usage.",
-		Flags: reasonFlags(),
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "identity", Usage: "end all sessions of the identity `NAME`, instead of SESSION; it is no error if there is none"},
+		}, reasonFlags()...),
 		Action: func(c *cli.Context) error {
+			if c.IsSet("identity") {
+				return closeSessionsOf(c, dial)
+			}
 			id, err := sessionID(c)
 			if err != nil {
 				return err
@@ -51,12 +56,31 @@ func sessionCloseVerb(dial dialer) *cli.Command {
 	}
 }
 
+// closeSessionsOf ends the sessions of the identity that --identity names.
+func closeSessionsOf(c *cli.Context, dial dialer) error {
+	name := c.String("identity")
+	if len(arguments(c)) > 0 || name == "" {
+		return usagef("session close takes a session's number or --identity NAME, not both, as in qlock session close --identity ci-7 --reason \"laptop was stolen\"")
+	}
+	if err := checkText("the identity", name); err != nil {
+		return err
+	}
+	reason, operator, err := reasonOf(c)
+	if err != nil {
+		return err
+	}
+	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
+		answer, err := svc.ForceClose(ctx, &wire.ForceClose{Identity: name, Reason: reason, Operator: operator})
+		return done(c, one{answer}, err, "closed the sessions of %s", printable(name))
+	})
+}
+
 // sessionID returns the argument of session close.
 func sessionID(c *cli.Context) (uint64, error) {
 	const example = "as in qlock session close 4611686018427387921 --reason \"host is off\""
 	args := arguments(c)
 	if len(args) != 1 {
-		return 0, usagef("session close takes one session's number, %s", example)
+		return 0, usagef("session close takes one session's number, or --identity, %s", example)
 	}
 	id, err := strconv.ParseUint(args[0], 10, 64)
 	if err != nil || id == 0 {

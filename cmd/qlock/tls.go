@@ -16,7 +16,7 @@ import (
 )
 
 // tlsVerb manages certificates.
-func tlsVerb() *cli.Command {
+func tlsVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "tls",
 		Usage: "create, renew and revoke the certificates of a cluster",
@@ -24,7 +24,7 @@ func tlsVerb() *cli.Command {
 			issueVerb("init", "make an authority and certificates of nodes and clients", pki.Init),
 			issueVerb("add", "make certificates of more nodes and clients from the same authority", pki.Extend),
 			tlsRenewVerb(),
-			tlsRevokeVerb(),
+			tlsRevokeVerb(dial),
 			tlsShowVerb(),
 		},
 	}

@@ -11,7 +11,11 @@ import (
 	"strings"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/transport/pki"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 func TestTLSInitNamesTheFlagsForTheFiles(t *testing.T) {
@@ -134,6 +138,43 @@ func TestTLSLife(t *testing.T) {
 	t.Chdir(dir)
 	if here := data("certificates", "show"); len(here) != len(first) {
 		t.Errorf("without a directory: %v", here)
+	}
+}
+
+// TestTLSRevokeClosesSessions checks whose sessions are closed, again if the certificate is revoked already, and what is
+// reported if that fails or the identity is not known.
+func TestTLSRevokeClosesSessions(t *testing.T) {
+	dir, f := certs(t), answering(t)
+	var asked []*wire.ForceClose
+	var fails error
+	f.forceClose = func(req *wire.ForceClose) (*wire.OperatorResponse, error) {
+		asked = append(asked, req)
+		return &wire.OperatorResponse{Status: wire.Status_OK}, fails
+	}
+	revoke := func(words string) execution {
+		asked = nil
+		return execTest(t, f.dialer, append(strings.Fields("tls revoke --dir "+dir), strings.Fields(words)...)...)
+	}
+	if got := revoke("ops n1 --close-sessions"); got.code != exitUsage || !strings.Contains(got.err, "--reason") || len(asked) != 0 {
+		t.Errorf("without a reason: %+v", got)
+	}
+	want := &wire.ForceClose{Identity: "ops", Reason: "stolen", Operator: "me"}
+	for _, says := range []string{"with 3 certificates", "nothing new is revoked"} {
+		got := revoke("ops n1 --close-sessions --reason stolen --operator me")
+		if got.code != 0 || len(asked) != 1 || !proto.Equal(asked[0], want) || !strings.Contains(got.out, says) || !strings.HasSuffix(got.out, "\nThe sessions of ops are closed.\n") {
+			t.Errorf("%+v, asked %v", got, asked)
+		}
+	}
+	if got := revoke("ops"); got.code != 0 || len(asked) != 0 || !strings.Contains(got.out, "repeat this with --close-sessions") {
+		t.Errorf("%+v, asked %v", got, asked)
+	}
+	if got := revoke("--serial 7f --close-sessions --reason r"); got.code != exitNoSuch || len(asked) != 0 || !strings.Contains(got.err, "qlock session close --identity NAME") {
+		t.Errorf("%+v, asked %v", got, asked)
+	}
+	fails = client.ErrPermissionDenied
+	got := revoke("ops --close-sessions --reason r")
+	if got.code != exitDenied || !strings.Contains(got.err, "the sessions of ops: ") || !strings.Contains(got.out, "repeat this with --close-sessions") {
+		t.Errorf("%+v, asked %v", got, asked)
 	}
 }
 

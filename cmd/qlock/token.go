@@ -138,7 +138,7 @@ func revokeTokenVerb(dial dialer) *cli.Command {
 			"Exit codes: 0 revoked, 66 there is no such token, 78 not allowed, 69 no serving leader,\n" +
 			"70 nobody could change the policy without it, 64 usage.",
 		Flags: append([]cli.Flag{
-			&cli.BoolFlag{Name: "close-sessions", DisableDefaultText: true, Usage: "end all sessions of the token's identity at once, with what they hold"},
+			closeSessionsFlag("the token's identity"),
 		}, reasonFlags()...),
 		Action: func(c *cli.Context) error { return revokeToken(c, dial) },
 	}

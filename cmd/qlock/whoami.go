@@ -19,7 +19,7 @@ func whoamiVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:        "whoami",
 		Usage:       "show the identity of this client, as the cluster has verified it, and its roles",
-		Description: "Exit codes: 0 shown, 78 the credential is refused or has no role, 69 no serving leader, 64 usage.",
+		Description: "Exit codes: 0 shown, 78 the credential is refused, or its identity has neither a role nor a session, 69 no serving leader, 64 usage.",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("whoami takes no arguments")

@@ -230,6 +230,26 @@ func (c *Policy) RolesOf(identity string) []string {
 	return slices.Compact(names)
 }
 
+// Unbinds reports whether a binding that gives roles to the identity is not in the next policy, whatever the roles.
+func (c *Policy) Unbinds(next *Policy, identity string) bool {
+	if c == nil {
+		return false
+	}
+	if _, bound := c.exact[identity]; bound && !next.binds(identity) {
+		return true
+	}
+	return slices.ContainsFunc(c.patterns, func(b *wire.Binding) bool { return matches(b.Identity, identity) && !next.binds(b.Identity) })
+}
+
+// binds reports whether a binding is that of exactly this identity or pattern.
+func (c *Policy) binds(identity string) bool {
+	if c == nil {
+		return false
+	}
+	_, exact := c.exact[identity]
+	return exact || slices.ContainsFunc(c.patterns, func(b *wire.Binding) bool { return b.Identity == identity })
+}
+
 // Keepers returns the identities that may change the policy because a binding names them, sorted. Patterns do not
 // count, because nobody may match them.
 func (c *Policy) Keepers() (names []string) {

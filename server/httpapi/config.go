@@ -51,6 +51,8 @@ type Replica interface {
 	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
 	// View runs f on the applied state. f must be short and read-only.
 	View(f func(*fsm.Machine))
+	// CatchUp waits until a follower is no longer behind: see access.Source.
+	CatchUp() bool
 	// Fork returns a copy of the applied state, for longer reads.
 	Fork() *fsm.Machine
 	// Leader returns the leader known to the node, empty if none.

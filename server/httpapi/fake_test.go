@@ -312,6 +312,8 @@ func (f *fake) OnForward(accept func(net.Conn)) (cancel func()) {
 	return func() { set(nil) }
 }
 
+func (f *fake) CatchUp() bool { return false }
+
 func (f *fake) Access() *fsm.Access {
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()

@@ -26,7 +26,7 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	defer s.handlers.Done()
 	route, known := s.routes[routeOf(r.URL.Path)]
 	s.connections.Request(r)
-	caller, unknown := s.identify(r, known && !route.open)
+	caller, unknown := s.identify(r, route, known && !route.open)
 	full := caller != nil && !s.connections.Establish(r)
 	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Memory(r.Context()))
 	defer s.metrics.Count(route.name, a, time.Now())
@@ -58,11 +58,18 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 }
 
 // identify returns who sent a request that needs a caller; nil if it needs none.
-func (s *Server) identify(r *http.Request, needed bool) (*access.Caller, error) {
+func (s *Server) identify(r *http.Request, route route, needed bool) (*access.Caller, error) {
 	if !needed {
 		return nil, nil
 	}
-	return s.callers.Identify(r)
+	caller, err := s.callers.Identify(r)
+	if err != nil || !route.role {
+		return caller, err
+	}
+	if err := caller.RequireRole(); err != nil {
+		return nil, err
+	}
+	return caller, nil
 }
 
 // serveCaller serves a request of a verified caller.

@@ -157,3 +157,31 @@ func TestSessionsBelongToTheirIdentity(t *testing.T) {
 		p.as(r.Tokens["admin"], "SessionService/Heartbeat", heartbeat).refused(http.StatusForbidden, wire.Status_PERMISSION_DENIED)
 	}
 }
+
+// TestWithoutARole verifies that an identity whose role was taken away can still give up what it has, and sees nothing
+// that requires a role, messages or not.
+func TestWithoutARole(t *testing.T) {
+	leader, _, c, r := governed(t)
+	const secret = `"secret":"MDEyMzQ1Njc4OWFiY2RlZg=="`
+	session := leader.as(r.Tokens["user"], "SessionService/Open", "{"+secret+"}").ok()["sessionId"]
+	policy := rights.Policy()
+	policy.Bindings = slices.DeleteFunc(policy.Bindings, func(b *wire.Binding) bool { return b.Identity == "user" })
+	_, revision := c.machine.Access().Policy()
+	c.change(&wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, ExpectedRevision: revision, Reason: "test"}}})
+	leader.as(r.Tokens["user"], "LockService/List", "{}").refused(http.StatusForbidden, wire.Status_PERMISSION_DENIED)
+	for path, route := range leader.server.routes {
+		if route.method != http.MethodGet || route.open {
+			continue
+		}
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+leader.addr+path, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Authorization", "Bearer "+r.Tokens["user"])
+		if got := leader.response(req); got.status != http.StatusForbidden {
+			t.Errorf("%s: %d", path, got.status)
+		}
+	}
+	leader.as(r.Tokens["user"], "AccessService/WhoAmI", "{}").ok()
+	leader.as(r.Tokens["user"], "SessionService/Close", fmt.Sprintf(`{"session":{"sessionId":%q,%s}}`, session, secret)).ok()
+}

@@ -25,6 +25,8 @@ type route struct {
 	handler http.Handler
 	// open is set for health, which needs no client certificate.
 	open bool
+	// role is set if the caller needs a role, although no message says so.
+	role bool
 	// operators is set for the services that operators use, whose callers may take the places reserved for operators.
 	operators bool
 	// streams is set if the request may have more than one message.
@@ -119,14 +121,14 @@ func (s *Server) newRoutes() map[string]route {
 	routes[health.AlivePath] = route{name: health.AlivePath, method: http.MethodGet, handler: http.HandlerFunc(s.health.ServeAlive), open: true, streams: true}
 	routes[health.ReadyPath] = route{name: health.ReadyPath, method: http.MethodGet, handler: http.HandlerFunc(s.health.ServeReady), open: true, streams: true}
 	metrics := promhttp.HandlerFor(s.cfg.Registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
-	routes["/metrics"] = route{name: "/metrics", method: http.MethodGet, handler: metrics, streams: true}
+	routes["/metrics"] = route{name: "/metrics", method: http.MethodGet, handler: metrics, role: true, streams: true}
 
-	routes[openAPIPath] = route{name: openAPIPath, method: http.MethodGet, handler: http.HandlerFunc(serveOpenAPI), streams: true}
+	routes[openAPIPath] = route{name: openAPIPath, method: http.MethodGet, handler: http.HandlerFunc(serveOpenAPI), role: true, streams: true}
 
 	reflector := grpcreflect.NewStaticReflector(append(slices.Clone(services), grpchealth.HealthV1ServiceName)...)
 	reflection := http.NewServeMux()
 	reflection.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes)))
 	reflection.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes)))
-	routes[reflectionPrefix] = route{name: reflectionPrefix, method: http.MethodPost, handler: reflection, streams: true}
+	routes[reflectionPrefix] = route{name: reflectionPrefix, method: http.MethodPost, handler: reflection, role: true, streams: true}
 	return routes
 }

@@ -48,6 +48,7 @@ type Replica struct {
 	*command.Processor
 	eventLog *eventlog.Log
 	catchUp  *catchup.Tracker
+	rounds   *catchup.Rounds
 	watcher  *watch.Watcher
 	leaders  *cluster.LeaderChanges
 	checker  *consistency.Checker
@@ -115,6 +116,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
 	r.Processor = r.newProcessor()
 	r.watcher = &watch.Watcher{EventLog: r.eventLog, CatchUp: r.catchUp, Prove: r.Prove, Stops: r.ctx.Done(), Ends: r.metrics.WatchEnds}
+	r.rounds = catchup.NewRounds(r.leaderApplied, catchUpPause)
 	if err := r.openDisk(); err != nil {
 		_ = cfg.PeerListener.Close()
 		return nil, err
@@ -126,6 +128,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.pipeline.Go(r.Complete)
 	r.running.Go(r.Deadlines.Run)
 	r.running.Go(func() { r.leaders.Run(r.ctx) })
+	r.running.Go(func() { r.rounds.Run(r.ctx) })
 	if err := r.start(ctx); err != nil {
 		r.abandon()
 		return nil, err

@@ -44,8 +44,10 @@ func (p *prompt) Remaining(uint64) (time.Duration, bool)          { return 9 * t
 func (p *prompt) Leader() *wire.LeaderHint                        { return nil }
 func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func()) { return func() {} }
 func (p *prompt) Bind(uint64, notify.Sink)                        {}
-func (p *prompt) Access() *fsm.Access                             { return &fsm.Access{} }
-func (p *prompt) Unbind(uint64, notify.Sink)                      {}
+func (p *prompt) CatchUp() bool                                   { return false }
+
+func (p *prompt) Access() *fsm.Access        { return &fsm.Access{} }
+func (p *prompt) Unbind(uint64, notify.Sink) {}
 
 // repeated is a connection that delivers the same bytes left times and discards what is written to it.
 type repeated struct {

@@ -247,6 +247,8 @@ func (f *fake) View(look func(*fsm.Machine)) {
 	look(f.machine)
 }
 
+func (f *fake) CatchUp() bool { return false }
+
 func (f *fake) Access() *fsm.Access {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -120,7 +120,7 @@ func (c *cluster) setPolicy(quotas ...admin.Quota) {
 	policy := &admin.Policy{Quotas: quotas, Bindings: []admin.Binding{
 		{Identity: honestIdentity, Roles: []string{"admin"}}, {Identity: attackingIdentity, Roles: []string{"user"}},
 	}}
-	if err := operator.SetPolicy(ctx, policy, revision, admin.By{Reason: "tests"}); err != nil {
+	if err := operator.SetPolicy(ctx, policy, revision, false, admin.By{Reason: "tests"}); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, n := range c.nodes { // wait until all of them have applied it

@@ -176,8 +176,10 @@ func (d *Model) setPolicy(op *wire.SetPolicy) *wire.Result {
 	if op.ExpectedRevision != d.PolicyRevision || !governable(op.Policy, d.Tokens) {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
+	before := d.Policy
 	d.Policy, d.PolicyRevision = op.Policy, d.Revision
 	d.record(wire.AuditRecord_SET_POLICY, op.Operator, op.Reason, &wire.AuditRecord{})
+	d.closeAll(op.Reason, func(who string) bool { return op.CloseSessions && deprived(before, op.Policy, who) })
 	return says(wire.Status_OK)
 }
 
@@ -219,13 +221,33 @@ func (d *Model) revokeToken(op *wire.RevokeToken) *wire.Result {
 	}
 	d.Tokens = rest
 	d.record(wire.AuditRecord_REVOKE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: op.TokenId, Identity: name})
+	d.closeAll(op.Reason, func(identity string) bool { return op.CloseSessions && identity == name })
+	return says(wire.Status_OK)
+}
+
+// closeAll ends the sessions of the identities that fit.
+func (d *Model) closeAll(reason string, fits func(identity string) bool) {
 	for _, s := range slices.Clone(d.Live) {
-		if op.CloseSessions && s.Identity == name {
-			d.finish(s, wire.Event_SESSION_CLOSED, op.Reason)
+		if fits(s.Identity) {
+			d.finish(s, wire.Event_SESSION_CLOSED, reason)
 		}
 	}
 	d.grantReady()
-	return says(wire.Status_OK)
+}
+
+// deprived reports whether a policy gives an identity nothing, or lacks a binding that was the identity's before.
+func deprived(before, after *wire.Policy, who string) bool {
+	kept := map[string]bool{}
+	for _, b := range after.GetBindings() {
+		kept[b.Identity] = true
+	}
+	gone := func(b *wire.Binding) bool { return who != "" && alike(b.Identity, who) && !kept[b.Identity] }
+	gives := func(role *wire.Role) bool { return len(role.Locks)+len(role.Cluster) > 0 }
+	return slices.ContainsFunc(before.GetBindings(), gone) || after != nil && !slices.ContainsFunc(rolesOf(after, who), gives)
+}
+
+func validClose(op *wire.ForceClose) bool {
+	return op.GetIdentity() == "" || op.SessionId == 0 && validIdentity(op.Identity)
 }
 
 // takeOver takes over the policy and the tokens of a backup if there is no policy.

@@ -137,6 +137,9 @@ func (d *Model) reopenOne(c *Claim, name string) {
 }
 
 func (d *Model) forceClose(op *wire.ForceClose) *wire.Result {
+	if op.Identity != "" {
+		return d.forceCloseAll(op)
+	}
 	s := d.Session(op.GetSessionId())
 	if s == nil {
 		return says(wire.Status_NOT_FOUND)
@@ -146,6 +149,15 @@ func (d *Model) forceClose(op *wire.ForceClose) *wire.Result {
 	}
 	d.record(wire.AuditRecord_FORCE_CLOSE, op.Operator, op.Reason, &wire.AuditRecord{SessionId: s.ID, ClientName: inBrief(s.Client.GetName())})
 	d.end(s, wire.Event_SESSION_CLOSED, op.Reason)
+	return says(wire.Status_OK)
+}
+
+func (d *Model) forceCloseAll(op *wire.ForceClose) *wire.Result {
+	if !d.mayAll(d.who(), wire.Verb_OPERATE) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
+	d.record(wire.AuditRecord_FORCE_CLOSE, op.Operator, op.Reason, &wire.AuditRecord{Identity: op.Identity})
+	d.closeAll(op.Reason, func(identity string) bool { return identity == op.Identity })
 	return says(wire.Status_OK)
 }
 

@@ -91,7 +91,7 @@ func governed(cmd *wire.Command) bool {
 		limit := op.Resize.GetLimit()
 		return limit > 0 && limit <= 1<<31 && validName(op.Resize.GetName()) && wellPut(op.Resize.GetReason(), op.Resize.GetOperator())
 	case *wire.Command_ForceClose:
-		return wellPut(op.ForceClose.GetReason(), op.ForceClose.GetOperator())
+		return validClose(op.ForceClose) && wellPut(op.ForceClose.GetReason(), op.ForceClose.GetOperator())
 	case *wire.Command_RestoreBackup:
 		r := op.RestoreBackup
 		return r.GetLineage() != "" && readable(r.GetLineage(), 64) && readable(r.GetClusterId(), 512) && validBackup(r.GetBackup()) &&

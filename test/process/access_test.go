@@ -47,7 +47,7 @@ type withdrawal struct {
 	closes bool
 	// codes are the possible answers to an acquire that was waiting.
 	codes []connect.Code
-	// refusal is what qlock says afterwards.
+	// refusal is what qlock says afterwards; empty for an identity that has sessions, but no role.
 	refusal string
 	// withdraw returns when it was acknowledged, by node.
 	withdraw func(_ *scene, tenants []*tenant) map[string]time.Time
@@ -57,25 +57,27 @@ var unauthenticated = []connect.Code{connect.CodeUnauthenticated}
 
 var withdrawals = []withdrawal{
 	{name: "tess", token: true, codes: unauthenticated, refusal: "revoked", withdraw: (*scene).revokeToken},
-	{name: "bea", codes: []connect.Code{connect.CodePermissionDenied}, refusal: `gives "bea" none`, withdraw: (*scene).unbind},
+	{name: "bea", codes: []connect.Code{connect.CodePermissionDenied}, withdraw: (*scene).unbind},
 	{name: "carl", codes: unauthenticated, refusal: "revoked", withdraw: (*scene).revokeCertificate},
 	{name: "tom", token: true, closes: true, codes: []connect.Code{connect.CodeNotFound, connect.CodeUnauthenticated}, refusal: "revoked", withdraw: (*scene).revokeTokenAndClose},
+	{name: "bill", closes: true, codes: []connect.Code{connect.CodeNotFound, connect.CodePermissionDenied}, refusal: `gives "bill" none`, withdraw: (*scene).unbindAndClose},
+	{name: "cleo", closes: true, codes: []connect.Code{connect.CodeNotFound, connect.CodeUnauthenticated}, refusal: "revoked", withdraw: (*scene).revokeCertificateAndClose},
 }
 
 // identities are those of the tenants.
-var identities = []string{"ivy", "tess", "bea", "carl", "tom"}
+var identities = []string{"ivy", "tess", "bea", "carl", "tom", "bill", "cleo"}
 
 // TestWithdrawalEndsConnections withdraws a token, a binding and a certificate from tenants of every node. Their
-// connections, watches and waiting requests end within a second, and no node accepts them again. Their locks stay until
-// the TTL, unless --close-sessions ends the sessions. Another identity on the same nodes is not disturbed. The bound of a
+// connections, watches and waiting requests end within a second, and no node accepts them again, except to give up what
+// they have without a role. Their locks stay until the TTL, or while a client without a role sends heartbeats, unless --close-sessions ends the sessions, which no node shows any more. Another identity on the same nodes is not disturbed. The bound of a
 // second holds on a quiet machine:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestWithdrawalEndsConnections$' -v
 func TestWithdrawalEndsConnections(t *testing.T) {
 	beside(t)
-	c := process.StartWith(t, programs, process.Options{Nodes: 3, Secure: []string{"op", "ivy", "bea", "carl"}})
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Secure: []string{"op", "ivy", "bea", "carl", "bill", "cleo"}})
 	s := &scene{t: t, c: c, policy: filepath.Join(t.TempDir(), "policy.yaml"), first: map[*line]bool{}}
-	s.bind(identities...)
+	s.bind(identities)
 	c.AwaitCaughtUp()
 	s.owner = open(t, c.NewClient(), tenantTTL)
 	for _, id := range c.IDs() {
@@ -89,6 +91,7 @@ func TestWithdrawalEndsConnections(t *testing.T) {
 	for _, w := range withdrawals {
 		s.play(w)
 	}
+	s.qlock("session", "close", "--identity", "bea", "--reason", "test")
 	c.Await("the end of the sessions", process.WaitTimeout+tenantTTL, func(ctx context.Context) error {
 		for _, w := range withdrawals {
 			if locks := s.heldBy(ctx, w.name); len(locks) > 0 {
@@ -173,13 +176,31 @@ func (s *scene) standing(w withdrawal) {
 	want := len(s.c.IDs())
 	if w.closes {
 		want = 0
+		s.gone(w)
 	}
 	if held := s.heldBy(s.t.Context(), w.name); len(held) != want {
 		s.t.Errorf("%s holds %v, want %d locks", w.name, held, want)
 	}
 }
 
-// refused checks that every node refuses new connections, and says why.
+// gone waits until no node shows a session of the tenants.
+func (s *scene) gone(w withdrawal) {
+	s.t.Helper()
+	for _, id := range s.c.IDs() {
+		node := wirecall.Of(s.c.NewClient(id))
+		s.c.Await("the end of the sessions at "+id, process.WaitTimeout, func(ctx context.Context) error {
+			found, err := node.ListSessions(ctx, &wire.ListSessionsRequest{Stale: true})
+			for _, one := range found.GetSessions() {
+				if one.GetIdentity() == w.name {
+					err = fmt.Errorf("%s has session %d", w.name, one.GetSessionId())
+				}
+			}
+			return err
+		})
+	}
+}
+
+// refused checks that every node refuses new connections, and says why, or that the identity has no role any more.
 func (s *scene) refused(w withdrawal, with credential) {
 	s.t.Helper()
 	args := []string{"whoami"}
@@ -191,7 +212,14 @@ func (s *scene) refused(w withdrawal, with credential) {
 		args = []string{"--auth-token-file", path, "whoami"}
 	}
 	for _, id := range s.c.IDs() {
-		if out, err := s.c.Qlock(s.t.Context(), with.certificate, []string{id}, args...); err == nil || !strings.Contains(err.Error(), w.refusal) {
+		out, err := s.c.Qlock(s.t.Context(), with.certificate, []string{id}, args...)
+		if w.refusal == "" {
+			if err != nil || !strings.Contains(out, "roles: -\n") {
+				s.t.Errorf("%s at %s: qlock whoami says %q, %v; want no roles", w.name, id, out, err)
+			}
+			continue
+		}
+		if err == nil || !strings.Contains(err.Error(), w.refusal) {
 			s.t.Errorf("%s at %s: qlock whoami says %q, %v; want %q", w.name, id, out, err, w.refusal)
 		}
 	}
@@ -265,7 +293,7 @@ func (s *scene) qlock(args ...string) string {
 }
 
 // bind applies a policy in which these identities may use all locks.
-func (s *scene) bind(names ...string) {
+func (s *scene) bind(names []string, flags ...string) {
 	s.t.Helper()
 	text := "bindings:\n  - identity: op\n    roles: [admin]\n"
 	for _, name := range names {
@@ -274,7 +302,7 @@ func (s *scene) bind(names ...string) {
 	if err := os.WriteFile(s.policy, []byte(text), 0o600); err != nil {
 		s.t.Fatal(err)
 	}
-	s.qlock("policy", "apply", s.policy, "--yes", "--reason", "test")
+	s.qlock(append([]string{"policy", "apply", s.policy, "--yes", "--reason", "test"}, flags...)...)
 }
 
 func (s *scene) createToken(name string) string {
@@ -309,9 +337,16 @@ func (s *scene) revoke(tenants []*tenant, flags ...string) map[string]time.Time 
 	return s.now()
 }
 
-func (s *scene) unbind(tenants []*tenant) map[string]time.Time {
+func (s *scene) unbind(tenants []*tenant) map[string]time.Time { return s.rebind(tenants) }
+
+func (s *scene) unbindAndClose(tenants []*tenant) map[string]time.Time {
+	return s.rebind(tenants, "--close-sessions")
+}
+
+// rebind applies the policy without the tenants.
+func (s *scene) rebind(tenants []*tenant, flags ...string) map[string]time.Time {
 	s.t.Helper()
-	s.bind(slices.DeleteFunc(slices.Clone(identities), func(name string) bool { return name == tenants[0].name })...)
+	s.bind(slices.DeleteFunc(slices.Clone(identities), func(name string) bool { return name == tenants[0].name }), flags...)
 	return s.now()
 }
 
@@ -327,5 +362,13 @@ func (s *scene) revokeCertificate(tenants []*tenant) map[string]time.Time {
 		}
 		at[v.node] = s.c.CopyCRL(v.node)
 	}
+	return at
+}
+
+// revokeCertificateAndClose closes the sessions when all nodes have the list.
+func (s *scene) revokeCertificateAndClose(tenants []*tenant) map[string]time.Time {
+	s.t.Helper()
+	at := s.revokeCertificate(tenants)
+	s.qlock("tls", "revoke", tenants[0].name, "--dir", s.c.Certificates(), "--close-sessions", "--reason", "test")
 	return at
 }

@@ -146,11 +146,12 @@ func (c *Cluster) layOut(id string) *node {
 // Client returns the test's own client, for reading and changing the cluster.
 func (c *Cluster) Client() *client.Client { return c.client }
 
-// NewClient returns another client, which is closed when the test ends, at the latest.
-func (c *Cluster) NewClient() *client.Client {
+// NewClient returns another client, which is closed when the test ends, at the latest. at are the nodes that it
+// connects to first; none means all.
+func (c *Cluster) NewClient(at ...string) *client.Client {
 	c.t.Helper()
 	cl, err := client.New(client.Config{
-		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: WaitTimeout, Dial: c.Dialer(), TLS: c.operator(),
+		Endpoints: c.endpointsOf(at), Agent: "process-test", RequestTimeout: WaitTimeout, Dial: c.Dialer(), TLS: c.operator(),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -177,6 +178,17 @@ func (c *Cluster) Endpoints() []string {
 	var addrs []string
 	for _, n := range c.nodes {
 		addrs = append(addrs, n.client)
+	}
+	return addrs
+}
+
+// endpointsOf returns the client addresses of these nodes; none means all.
+func (c *Cluster) endpointsOf(ids []string) (addrs []string) {
+	if len(ids) == 0 {
+		return c.Endpoints()
+	}
+	for _, id := range ids {
+		addrs = append(addrs, c.Endpoint(id))
 	}
 	return addrs
 }

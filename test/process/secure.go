@@ -108,13 +108,7 @@ func (c *Cluster) operator() *tls.Config {
 // at are the nodes that it connects to first; none means all.
 func (c *Cluster) Qlock(ctx context.Context, name string, at []string, args ...string) (string, error) {
 	c.t.Helper()
-	endpoints := c.Endpoints()
-	if len(at) > 0 {
-		endpoints = nil
-	}
-	for _, id := range at {
-		endpoints = append(endpoints, c.Endpoint(id))
-	}
+	endpoints := c.endpointsOf(at)
 	files := c.filesOf(name)
 	flags := []string{"--endpoints", strings.Join(endpoints, ","), "--cacert", files.CA}
 	if name != "" {

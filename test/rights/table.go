@@ -176,5 +176,8 @@ func (c *Cluster) Apply(t testing.TB, cmd *wire.Command) *wire.Result {
 // Access implements access.Source, like View.
 func (c *Cluster) Access() *fsm.Access { return c.Machine.Access() }
 
+// CatchUp implements access.Source. The cluster has no followers.
+func (c *Cluster) CatchUp() bool { return false }
+
 // View implements access.Source.
 func (c *Cluster) View(f func(*fsm.Machine)) { f(c.Machine) }

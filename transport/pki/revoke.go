@@ -32,7 +32,9 @@ type CRL struct {
 	Next time.Time
 	// Entries is the number of revoked certificates.
 	Entries int
-	// Added are the certificates that this list revokes and the previous one did not.
+	// Named are the certificates that were to be revoked. Of one that is known by its serial number only, Cert is nil.
+	Named []Certificate
+	// Added are those of them that the previous list did not revoke.
 	Added []Certificate
 }
 
@@ -57,7 +59,7 @@ func Revoke(dir string, names, serials []string, opts ...Option) (*CRL, error) {
 		return nil, err
 	}
 	entries, number := d.entries()
-	crl := &CRL{Path: CRLPath(dir), Number: number}
+	crl := &CRL{Path: CRLPath(dir), Number: number, Named: named}
 	known := map[string]bool{}
 	for _, entry := range entries {
 		known[entry.SerialNumber.String()] = true

@@ -1306,8 +1306,10 @@ type SetPolicy struct {
 	// The revision that GetPolicyResponse reported. The change is refused if the policy has changed since.
 	ExpectedRevision uint64 `protobuf:"varint,2,opt,name=expected_revision,json=expectedRevision,proto3" json:"expected_revision,omitempty"`
 	// As in every operator request.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// Also close the sessions of the identities to which the new policy gives no role, or that lose a binding.
+	CloseSessions bool `protobuf:"varint,5,opt,name=close_sessions,json=closeSessions,proto3" json:"close_sessions,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1368,6 +1370,13 @@ func (x *SetPolicy) GetOperator() string {
 		return x.Operator
 	}
 	return ""
+}
+
+func (x *SetPolicy) GetCloseSessions() bool {
+	if x != nil {
+		return x.CloseSessions
+	}
+	return false
 }
 
 // TestPolicyRequest asks what an identity may do, and why.
@@ -1900,12 +1909,13 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"^\n" +
 	"\x11GetPolicyResponse\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa1\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xc8\x01\n" +
 	"\tSetPolicy\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\x04R\x10expectedRevision\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\r\"\xb7\x01\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\x12%\n" +
+	"\x0eclose_sessions\x18\x05 \x01(\bR\rcloseSessions:\x04\x88\xb5\x18\r\"\xb7\x01\n" +
 	"\x11TestPolicyRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12'\n" +
 	"\x04verb\x18\x02 \x01(\x0e2\x13.quorumlock.v1.VerbR\x04verb\x12\x12\n" +

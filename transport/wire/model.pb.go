@@ -1294,7 +1294,7 @@ type AuditRecord struct {
 	Imported *AuditImport `protobuf:"bytes,16,opt,name=imported,proto3" json:"imported,omitempty"`
 	// The verified caller.
 	Caller *Caller `protobuf:"bytes,17,opt,name=caller,proto3" json:"caller,omitempty"`
-	// CREATE_TOKEN, REVOKE_TOKEN: the token's id and identity.
+	// CREATE_TOKEN, REVOKE_TOKEN: the token's id and identity. FORCE_CLOSE: the identity whose sessions were closed.
 	TokenId       string `protobuf:"bytes,18,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
 	Identity      string `protobuf:"bytes,19,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -791,10 +791,13 @@ func (x *Resize) GetOperator() string {
 // ForceClose ends a session on behalf of an operator: its holds are forced to end, and its
 // waits are cancelled.
 type ForceClose struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	SessionId     uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
-	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string                 `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	state     protoimpl.MessageState `protogen:"open.v1"`
+	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Reason    string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator  string                 `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	// All sessions and leases of an identity, instead of session_id. It requires OPERATE of all locks, and is not
+	// refused if there are none.
+	Identity      string `protobuf:"bytes,4,opt,name=identity,proto3" json:"identity,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -846,6 +849,13 @@ func (x *ForceClose) GetReason() string {
 func (x *ForceClose) GetOperator() string {
 	if x != nil {
 		return x.Operator
+	}
+	return ""
+}
+
+func (x *ForceClose) GetIdentity() string {
+	if x != nil {
+		return x.Identity
 	}
 	return ""
 }
@@ -1443,13 +1453,14 @@ const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"e\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"\x81\x01\n" +
 	"\n" +
 	"ForceClose\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x03 \x01(\tR\boperator:\x04\x88\xb5\x18\b\">\n" +
+	"\boperator\x18\x03 \x01(\tR\boperator\x12\x1a\n" +
+	"\bidentity\x18\x04 \x01(\tR\bidentity:\x04\x88\xb5\x18\b\">\n" +
 	"\aRelease\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"/\n" +

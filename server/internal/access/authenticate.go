@@ -17,9 +17,12 @@ import (
 var (
 	// ErrUnauthenticated is returned for a caller whose certificate or token is not valid.
 	ErrUnauthenticated = errors.New("not authenticated")
-	// ErrNoRole is returned for an identity to which the policy gives no role.
+	// ErrNoRole is returned for an identity to which the policy gives no role, and that has no sessions.
 	ErrNoRole = errors.New("no role")
 )
+
+// errUnknownToken is the error for a token that the state does not have.
+var errUnknownToken = errors.New("the token is unknown: it was revoked, or never created in this cluster")
 
 // Presented is what a caller presented, apart from what it says about itself.
 type Presented struct {
@@ -40,14 +43,25 @@ type Presented struct {
 // tokenCredential begins the credential of a caller with a token.
 const tokenCredential = "token "
 
-// Authenticate verifies a caller and returns it. cluster is the cluster that certificates must name, empty if any. It returns
-// ErrUnauthenticated or ErrNoRole.
+// Authenticate verifies a caller and returns it. cluster is the cluster that certificates must name, empty if any. It
+// returns ErrUnauthenticated or ErrNoRole. An identity without a role is accepted while it has sessions or leases, so
+// that it can give up what it has. A follower catches up before it refuses what the replicated state does not have.
 func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
+	origin, c, err := authenticate(source, cluster, p)
+	if (errors.Is(err, errUnknownToken) || errors.Is(err, ErrNoRole)) && source.CatchUp() {
+		origin, c, err = authenticate(source, cluster, p)
+	}
+	if err != nil {
+		p.Denials.Refused(origin, err)
+		return nil, err
+	}
+	return c, nil
+}
+
+func authenticate(source Source, cluster string, p Presented) (*wire.Caller, *Caller, error) {
 	origin, err := verify(source.Access(), cluster, p)
 	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrUnauthenticated, err)
-		p.Denials.Refused(&wire.Caller{Address: p.Address}, err)
-		return nil, err
+		return &wire.Caller{Address: p.Address}, nil, fmt.Errorf("%w: %w", ErrUnauthenticated, err)
 	}
 	c := newCaller(origin, source)
 	c.denials = p.Denials
@@ -56,12 +70,35 @@ func Authenticate(source Source, cluster string, p Presented) (*Caller, error) {
 	}
 	access := source.Access()
 	c.checked.Store(&known{access, access.Rights().Grants(c.Identity())})
-	if !c.checked.Load().grants.Any() {
-		err := fmt.Errorf("%w: the policy gives %q none: ask for one whoever administers the cluster", ErrNoRole, c.Identity())
-		p.Denials.Refused(origin, err)
-		return nil, err
+	return origin, c, c.belongs()
+}
+
+// belongs returns ErrNoRole for an identity that has neither a role nor a session.
+func (c *Caller) belongs() error {
+	if c.Grants().Any() || c.hasSessions() {
+		return nil
 	}
-	return c, nil
+	return c.noRole()
+}
+
+// RequireRole returns ErrNoRole unless the caller has a role. A port calls it for what has no message to check.
+func (c *Caller) RequireRole() error {
+	if c.Grants().Any() || c.source.CatchUp() && c.Grants().Any() {
+		return nil
+	}
+	err := c.noRole()
+	c.denials.Refused(c.origin, err)
+	return err
+}
+
+func (c *Caller) noRole() error {
+	return fmt.Errorf("%w: the policy gives %q none", ErrNoRole, c.Identity())
+}
+
+// hasSessions reports whether the identity has open sessions or leases.
+func (c *Caller) hasSessions() (has bool) {
+	c.source.View(func(m *fsm.Machine) { has = m.HasSessions(c.Identity()) })
+	return has
 }
 
 func verify(access *fsm.Access, cluster string, p Presented) (*wire.Caller, error) {
@@ -91,7 +128,7 @@ func verifyToken(access *fsm.Access, p Presented) (*wire.Caller, error) {
 	}
 	token := access.Token(sum)
 	if token == nil {
-		return nil, errors.New("the token is unknown: it was revoked, or never created in this cluster")
+		return nil, errUnknownToken
 	}
 	if err := ended(token, time.Now()); err != nil {
 		return nil, err
@@ -107,9 +144,9 @@ func ended(token *wire.TokenInfo, now time.Time) error {
 }
 
 // Recheck returns an error if the caller may not stay connected: ErrUnauthenticated if its token was revoked or has
-// ended, or its certificate has expired, ErrNoRole if it has lost rights since the last call or since it was authenticated. A caller that has other
-// rights left may connect again. The first policy takes rights from everybody and ends only the connections of callers
-// without any role.
+// ended, or its certificate has expired, ErrNoRole if it has lost rights since the last call or since it was
+// authenticated. A caller that has other rights, or sessions, left may connect again. The first policy takes rights
+// from everybody and ends only the connections of callers without any role.
 func (c *Caller) Recheck(now time.Time) error {
 	access := c.source.Access()
 	if !c.until.IsZero() && now.After(c.until) {
@@ -126,7 +163,7 @@ func (c *Caller) Recheck(now time.Time) error {
 	}
 	before := c.checked.Load()
 	if before.access == access || c.node {
-		return nil
+		return c.recheckSessions()
 	}
 	after := access.Rights().Grants(c.Identity())
 	c.checked.Store(&known{access, after})
@@ -134,6 +171,16 @@ func (c *Caller) Recheck(now time.Time) error {
 		return nil
 	}
 	return fmt.Errorf("%w: the policy has taken rights away from %q", ErrNoRole, c.Identity())
+}
+
+// recheckSessions returns ErrNoRole if a caller without a role had no session at this call and at the one before. The
+// answer that its last session was closed may be on its way at the first.
+func (c *Caller) recheckSessions() error {
+	err := c.belongs()
+	if before := c.alone.Swap(err != nil); before {
+		return err
+	}
+	return nil
 }
 
 // IsLoopback reports whether an address, host:port, is one of this machine's own.

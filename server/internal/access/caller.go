@@ -17,6 +17,9 @@ type Source interface {
 	Access() *fsm.Access
 	// View calls f with the state, which does not change during the call.
 	View(f func(*fsm.Machine))
+	// CatchUp waits until a follower has applied what the leader had applied at the call, for a bounded time. It reports
+	// whether it has waited: a leader need not.
+	CatchUp() bool
 }
 
 // Caller is a verified caller. It is safe for concurrent use.
@@ -31,6 +34,8 @@ type Caller struct {
 	until time.Time
 	// known are the present rights, checked those at the last Recheck.
 	known, checked atomic.Pointer[known]
+	// alone is set if the caller had neither a role nor a session at the last Recheck.
+	alone atomic.Bool
 }
 
 // known are the rights of the caller under one version of the policy.

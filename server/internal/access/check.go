@@ -18,8 +18,17 @@ func RightOf(request proto.Message) wire.Right {
 
 // Check refuses a request that the caller may not send, with PERMISSION_DENIED. request is the message of the schema:
 // the body of a framed request, or the input of a procedure. A retry of a request that was executed is not refused: it
-// gets its first outcome.
+// gets its first outcome. A follower catches up before it refuses.
 func (c *Caller) Check(request proto.Message) *wire.Result {
+	refused := c.checkNow(request)
+	if refused != nil && c.source.CatchUp() {
+		return c.checkNow(request)
+	}
+	return refused
+}
+
+// checkNow is Check for the state that this node has applied.
+func (c *Caller) checkNow(request proto.Message) *wire.Result {
 	g := c.Grants()
 	if g == nil {
 		return nil
@@ -185,6 +194,9 @@ func (c *Caller) mayOperate(g *rights.Grants, request proto.Message) *wire.Resul
 	case *wire.Resize:
 		return c.mayOperateOn(g, op.GetName())
 	case *wire.ForceClose:
+		if op.GetIdentity() != "" {
+			return c.require(g.OnAllLocks(wire.Verb_OPERATE), "a role with OPERATE on all locks, which the sessions of an identity require")
+		}
 		return c.mayClose(g, op.GetSessionId())
 	}
 	return c.onHold(g, wire.Verb_OPERATE, request)

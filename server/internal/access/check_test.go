@@ -101,6 +101,7 @@ func TestEveryLockOfARequest(t *testing.T) {
 		"force":                            &wire.ForceRelease{HoldId: held.GetHoldId()},
 		"close":                            &wire.ForceClose{SessionId: session},
 		"close of a session without locks": &wire.ForceClose{SessionId: 1 << 40},
+		"close of an identity":             &wire.ForceClose{Identity: "other"},
 	} {
 		if res := caller.Check(request); res.GetStatus() != wire.Status_PERMISSION_DENIED {
 			t.Errorf("%s: %v", name, res)

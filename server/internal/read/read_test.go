@@ -29,6 +29,8 @@ type source struct {
 
 func (s *source) Fork() *fsm.Machine { return s.machine.Fork() }
 
+func (s *source) CatchUp() bool { return false }
+
 func (s *source) Access() *fsm.Access { return s.machine.Access() }
 
 func (s *source) View(f func(*fsm.Machine)) { f(s.machine) }
