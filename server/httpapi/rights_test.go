@@ -178,3 +178,14 @@ func TestRevokedCallersAreDismissed(t *testing.T) {
 	soon(t, watching)
 	leader.as(r.Tokens["admin"], "LockService/List", "{}").ok()
 }
+
+// TestMalformedRequestsAreNoDenials sends a long name to which the caller has no right.
+func TestMalformedRequestsAreNoDenials(t *testing.T) {
+	leader, _, _, r := governed(t)
+	for _, procedure := range []string{"LockService/Get", "LockService/VerifyToken", "LockService/Watch"} {
+		got := leader.as(r.Tokens["other"], procedure, `{"name":"`+strings.Repeat("/", 50_000)+`"}`)
+		if got.status != http.StatusBadRequest || len(got.body) > 500 {
+			t.Errorf("%s: %d, %.100s", procedure, got.status, got.body)
+		}
+	}
+}

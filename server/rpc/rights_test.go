@@ -3,6 +3,7 @@ package rpc
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -180,6 +181,20 @@ func TestWatchesHideOtherLocks(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s sees %q, want %q", role, got, want)
+		}
+	}
+}
+
+// TestMalformedRequestsAreNoDenials sends a long name to which the caller has no right.
+func TestMalformedRequestsAreNoDenials(t *testing.T) {
+	p, c := governed(t, nil)
+	client := as(t, p, c.Tokens["other"])
+	for _, req := range []*wire.Request{
+		{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{Name: strings.Repeat("\x01", 500_000)}}},
+		{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: strings.Repeat("/", 500_000)}}}}},
+	} {
+		if res := client.call(req).GetResult(); res.GetStatus() != wire.Status_INVALID_ARGUMENT || len(res.GetMessage()) > 200 {
+			t.Errorf("%v, %d bytes", res.GetStatus(), len(res.GetMessage()))
 		}
 	}
 }

@@ -31,8 +31,13 @@ func (d Denials) Refused(caller *wire.Caller, err error) {
 	d.report(Denial{Caller: caller, Status: status, Message: err.Error()})
 }
 
+// maxMessageBytes bounds the message of a denial, which the node's log and its audit file get. A message may quote a
+// lock name and an identity.
+const maxMessageBytes = 2 << 10
+
 func (d Denials) report(denial Denial) {
 	if d != nil {
+		denial.Message = wire.CleanText(denial.Message, maxMessageBytes)
 		d(denial)
 	}
 }

@@ -140,19 +140,22 @@ func parse(line []byte) (at position, ok bool) {
 	return at, true
 }
 
-// lastLine returns the position after the last intact line, and how many bytes follow it: a line that was cut when the
-// node was killed. ours is false if these bytes are not the beginning of a line of this package.
-func lastLine(tail []byte) (at position, torn int, ours bool) {
-	end := bytes.LastIndexByte(tail, '\n') + 1
-	rest := tail[end:]
+// tornLine returns how many bytes follow the last complete line: a line that was cut when the node was killed. ours is
+// false if these bytes are not the beginning of a line of this package.
+func tornLine(tail []byte) (torn int, ours bool) {
+	rest := tail[bytes.LastIndexByte(tail, '\n')+1:]
 	begin := []byte(`{"kind":"`)
-	ours = bytes.HasPrefix(rest, begin) || bytes.HasPrefix(begin, rest)
-	for lines := tail[:end]; len(lines) > 0; {
+	return len(rest), bytes.HasPrefix(rest, begin) || bytes.HasPrefix(begin, rest)
+}
+
+// lastLine returns the position after the last line that is one of this package, and false if none is.
+func lastLine(lines []byte) (at position, ok bool) {
+	for len(lines) > 0 {
 		start := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1
 		if at, ok := parse(lines[start:]); ok {
-			return at, len(rest), ours
+			return at, true
 		}
 		lines = lines[:start]
 	}
-	return position{}, len(rest), ours
+	return position{}, false
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/access"
@@ -18,8 +19,13 @@ import (
 // ErrFile is returned if the file cannot be opened at the start.
 var ErrFile = errors.New("cannot open the audit log")
 
-// maxQueued bounds the lines that wait for the disk.
-const maxQueued = 4096
+const (
+	// maxQueued bounds the lines that wait for the disk, maxQueuedBytes their total size.
+	maxQueued      = 4096
+	maxQueuedBytes = 4 << 20
+	// lineBytes is the size of a line besides its record or its denial, in bytes, more or less.
+	lineBytes = 256
+)
 
 // Config configures a Log.
 type Config struct {
@@ -47,6 +53,7 @@ type Log struct {
 
 	mu      sync.Mutex // guards the fields below
 	queue   []queued
+	size    int    // of the queue, in bytes
 	dropped uint64 // lines since the last one in queue
 
 	wake, reopen chan struct{} // each has a capacity of one
@@ -61,6 +68,15 @@ type queued struct {
 	record  *wire.AuditRecord
 	denied  *denied
 	wall    time.Time
+}
+
+// bytes returns about how much memory the line takes.
+func (q queued) bytes() int {
+	size := lineBytes + proto.Size(q.record)
+	if d := q.denied; d != nil {
+		size += len(d.Caller) + len(d.Request) + len(d.Message)
+	}
+	return size
 }
 
 // Open opens the file, if there is one, and starts to write to it. It returns ErrFile.
@@ -138,13 +154,17 @@ func (l *Log) Deny(d access.Denial) {
 
 func (l *Log) enqueue(lines ...queued) {
 	l.mu.Lock()
-	fit := min(len(lines), maxQueued-len(l.queue))
-	if l.dropped > 0 {
-		fit = 0 // what follows would come before the line that reports the dropped ones
+	var missed uint64
+	for _, line := range lines {
+		size := line.bytes()
+		// What follows a dropped line would come before the line that reports it.
+		if l.dropped > 0 || len(l.queue) >= maxQueued || l.size+size > maxQueuedBytes {
+			l.dropped++
+			missed++
+			continue
+		}
+		l.queue, l.size = append(l.queue, line), l.size+size
 	}
-	l.queue = append(l.queue, lines[:fit]...)
-	missed := uint64(len(lines) - fit)
-	l.dropped += missed
 	l.mu.Unlock()
 	l.metrics.dropped.Add(float64(missed))
 	signal(l.wake)
@@ -155,7 +175,7 @@ func (l *Log) take() (lines []queued, dropped uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lines, dropped = l.queue, l.dropped
-	l.queue, l.dropped = nil, 0
+	l.queue, l.size, l.dropped = nil, 0, 0
 	return lines, dropped
 }
 

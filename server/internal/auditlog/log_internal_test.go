@@ -472,17 +472,3 @@ func TestNoFile(t *testing.T) {
 		t.Errorf("%v denials", n)
 	}
 }
-
-// FuzzLastLine verifies that a line that is appended to anything is found.
-func FuzzLastLine(f *testing.F) {
-	f.Add([]byte("{}\n{\"kind\""), uint64(3))
-	f.Add([]byte("\n"), uint64(0))
-	f.Fuzz(func(t *testing.T, before []byte, id uint64) {
-		lastLine(before)
-		at := noteLine(note{head: head{Kind: kindOpened, ClusterID: "c1"}, AfterID: id, AfterRevision: 2})
-		got, torn, ours := lastLine(append(append(before, '\n'), at...))
-		if want := (position{"c1", id, 2}); got != want || torn != 0 || !ours {
-			t.Errorf("%v, %d torn, want %v", got, torn, want)
-		}
-	})
-}
