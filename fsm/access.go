@@ -125,7 +125,7 @@ func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
 		return refusal
 	}
 	m.countBelow()
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_SET_POLICY, Operator: op.Operator, Reason: op.Reason})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_SET_POLICY, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket})
 	return answer(wire.Status_OK, "")
 }
 
@@ -158,7 +158,7 @@ func (m *Machine) createToken(op *wire.CreateToken) *wire.Result {
 	if refusal := m.change(next); refusal != nil {
 		return refusal
 	}
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_CREATE_TOKEN, Operator: op.Operator, Reason: op.Reason, TokenId: id, Identity: op.Name})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_CREATE_TOKEN, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, TokenId: id, Identity: op.Name})
 	return answer(wire.Status_OK, "")
 }
 
@@ -172,7 +172,7 @@ func validToken(op *wire.CreateToken) *wire.Result {
 	if strings.ContainsAny(op.Name, ":*") {
 		return invalid("the name %q must not contain ':' or '*'", op.Name)
 	}
-	return cmp.Or(validIdentity(op.Name), validReason(op.Reason, op.Operator))
+	return cmp.Or(validIdentity(op.Name), validReason(op))
 }
 
 func validIdentity(identity string) *wire.Result {
@@ -194,7 +194,7 @@ func (m *Machine) revokeToken(op *wire.RevokeToken) *wire.Result {
 	if refusal := m.change(next); refusal != nil {
 		return refusal
 	}
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_REVOKE_TOKEN, Operator: op.Operator, Reason: op.Reason, TokenId: revoked.Id, Identity: revoked.Name})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_REVOKE_TOKEN, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, TokenId: revoked.Id, Identity: revoked.Name})
 	if op.CloseSessions {
 		m.closeSessionsOf(revoked.Name, op.Reason)
 	}

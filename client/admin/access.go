@@ -143,7 +143,7 @@ func (c *Client) Policy(ctx context.Context, opts ...ReadOption) (policy *Policy
 // change the new one, and client.ErrInvalidArgument if the policy is not valid. Other errors are those of
 // ForceRelease.
 func (c *Client) SetPolicy(ctx context.Context, policy *Policy, expectedRevision uint64, by By) error {
-	_, err := c.calls.SetPolicy(ctx, &wire.SetPolicy{Policy: policy.encode(), ExpectedRevision: expectedRevision, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.SetPolicy(ctx, &wire.SetPolicy{Policy: policy.encode(), ExpectedRevision: expectedRevision, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
@@ -175,7 +175,7 @@ func (c *Client) CreateToken(ctx context.Context, name string, ttl time.Duration
 	}
 	token = identity.NewToken()
 	answer, err := c.calls.CreateToken(ctx, &wire.CreateTokenRequest{
-		Name: name, AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: by.Reason, Operator: by.Operator,
+		Name: name, AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket,
 	})
 	if err != nil {
 		return "", Token{}, err
@@ -194,7 +194,7 @@ func (c *Client) Tokens(ctx context.Context, opts ...ReadOption) ([]Token, error
 // no such token, and client.ErrFailedPrecondition if nobody could change the policy without it. Other errors are
 // those of ForceRelease.
 func (c *Client) RevokeToken(ctx context.Context, id string, closeSessions bool, by By) error {
-	_, err := c.calls.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 

@@ -39,7 +39,7 @@ func applyPolicyVerb(dial dialer) *cli.Command {
 			if err != nil {
 				return err
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil && !c.Bool("dry-run") {
 				return err
 			}
@@ -50,7 +50,7 @@ func applyPolicyVerb(dial dialer) *cli.Command {
 			if c.Bool("dry-run") {
 				return comparePolicy(c, dial, next, path)
 			}
-			return changePolicy(c, dial, next, path, &wire.SetPolicy{Policy: next, Reason: reason, Operator: operator})
+			return changePolicy(c, dial, next, path, &wire.SetPolicy{Policy: next, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 		},
 	}
 }
@@ -66,14 +66,14 @@ func removePolicyVerb(dial dialer) *cli.Command {
 			if len(arguments(c)) > 0 {
 				return usagef("policy remove takes no arguments, as in qlock policy remove --reason \"end of the test\"")
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil && !c.Bool("dry-run") {
 				return err
 			}
 			if c.Bool("dry-run") {
 				return comparePolicy(c, dial, nil, "no policy")
 			}
-			return changePolicy(c, dial, nil, "no policy", &wire.SetPolicy{Reason: reason, Operator: operator})
+			return changePolicy(c, dial, nil, "no policy", &wire.SetPolicy{Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 		},
 	}
 }

@@ -20,7 +20,7 @@ import (
 // audit log before the first byte is written. Leader only, since only the leader can prove that nothing
 // granted before the call is missing.
 func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, w io.Writer) error {
-	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
+	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket()}
 	if err := validAct(act); err != nil {
 		return err
 	}
@@ -44,7 +44,7 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 // called with what is known about the backup before the first byte is written. The act cannot be recorded in
 // the audit log; this node logs it instead.
 func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
-	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
+	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket()}
 	if err := validAct(act); err != nil {
 		return err
 	}
@@ -85,6 +85,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		Lineage:     storage.NewID(),
 		Operator:    req.GetOperator(),
 		Reason:      req.GetReason(),
+		Ticket:      req.GetTicket(),
 		Backup:      req.GetBackup(),
 		ClockUnixMs: unixMs(now),
 		ClusterId:   req.GetClusterId(),
@@ -116,7 +117,7 @@ func MaxTokenFloor(now time.Time) uint64 { return fsm.ClockToken(unixMs(now)) + 
 
 // validAct returns an error if the audit log could not record the act.
 func validAct(act *wire.RecordAct) error {
-	if err := wire.ValidReason(act.Reason, act.Operator); err != nil {
+	if err := wire.ValidReason(act); err != nil {
 		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	return nil

@@ -177,7 +177,7 @@ func (d *Model) setPolicy(op *wire.SetPolicy) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Policy, d.PolicyRevision = op.Policy, d.Revision
-	d.record(wire.AuditRecord_SET_POLICY, op.Operator, op.Reason, &wire.AuditRecord{})
+	d.record(wire.AuditRecord_SET_POLICY, op, &wire.AuditRecord{})
 	return says(wire.Status_OK)
 }
 
@@ -204,7 +204,7 @@ func (d *Model) createToken(op *wire.CreateToken) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Tokens = tokens
-	d.record(wire.AuditRecord_CREATE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: id, Identity: op.Name})
+	d.record(wire.AuditRecord_CREATE_TOKEN, op, &wire.AuditRecord{TokenId: id, Identity: op.Name})
 	return says(wire.Status_OK)
 }
 
@@ -218,7 +218,7 @@ func (d *Model) revokeToken(op *wire.RevokeToken) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Tokens = rest
-	d.record(wire.AuditRecord_REVOKE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: op.TokenId, Identity: name})
+	d.record(wire.AuditRecord_REVOKE_TOKEN, op, &wire.AuditRecord{TokenId: op.TokenId, Identity: name})
 	for _, s := range slices.Clone(d.Live) {
 		if op.CloseSessions && s.Identity == name {
 			d.finish(s, wire.Event_SESSION_CLOSED, op.Reason)

@@ -1295,8 +1295,10 @@ type SetPolicy struct {
 	// The revision that GetPolicyResponse reported. The change is refused if the policy has changed since.
 	ExpectedRevision uint64 `protobuf:"varint,2,opt,name=expected_revision,json=expectedRevision,proto3" json:"expected_revision,omitempty"`
 	// As in every operator request.
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket that it claims; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1355,6 +1357,13 @@ func (x *SetPolicy) GetReason() string {
 func (x *SetPolicy) GetOperator() string {
 	if x != nil {
 		return x.Operator
+	}
+	return ""
+}
+
+func (x *SetPolicy) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -1499,9 +1508,11 @@ type CreateTokenRequest struct {
 	// "ql_" and 43 characters of base64url: 32 random bytes.
 	AuthToken string `protobuf:"bytes,2,opt,name=auth_token,json=authToken,proto3" json:"auth_token,omitempty"`
 	// How long it is valid; 0 means without an end.
-	TtlMs         uint64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	TtlMs    uint64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket that it claims; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1567,6 +1578,13 @@ func (x *CreateTokenRequest) GetReason() string {
 func (x *CreateTokenRequest) GetOperator() string {
 	if x != nil {
 		return x.Operator
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -1721,6 +1739,8 @@ type RevokeToken struct {
 	CloseSessions bool   `protobuf:"varint,2,opt,name=close_sessions,json=closeSessions,proto3" json:"close_sessions,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket that it claims; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1779,6 +1799,13 @@ func (x *RevokeToken) GetReason() string {
 func (x *RevokeToken) GetOperator() string {
 	if x != nil {
 		return x.Operator
+	}
+	return ""
+}
+
+func (x *RevokeToken) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -1888,12 +1915,13 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"^\n" +
 	"\x11GetPolicyResponse\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa1\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xb9\x01\n" +
 	"\tSetPolicy\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\x04R\x10expectedRevision\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\r\"\xb7\x01\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r\"\xb7\x01\n" +
 	"\x11TestPolicyRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12'\n" +
 	"\x04verb\x18\x02 \x01(\x0e2\x13.quorumlock.v1.VerbR\x04verb\x12\x12\n" +
@@ -1902,26 +1930,28 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x05 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"F\n" +
 	"\x12TestPolicyResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x98\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb0\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"auth_token\x18\x02 \x01(\tR\tauthToken\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x04R\x05ttlMs\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x05 \x01(\tR\boperator:\x04\x88\xb5\x18\r\"E\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r\"E\n" +
 	"\x13CreateTokenResponse\x12.\n" +
 	"\x05token\x18\x01 \x01(\v2\x18.quorumlock.v1.TokenInfoR\x05token\"/\n" +
 	"\x11ListTokensRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"b\n" +
 	"\x12ListTokensResponse\x120\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x18.quorumlock.v1.TokenInfoR\x06tokens\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x89\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa1\x01\n" +
 	"\vRevokeToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12%\n" +
 	"\x0eclose_sessions\x18\x02 \x01(\bR\rcloseSessions\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\r*z\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r*z\n" +
 	"\x04Verb\x12\x14\n" +
 	"\x10VERB_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04READ\x10\x01\x12\b\n" +
