@@ -34,6 +34,7 @@ var brokenParts = []struct {
 	{family, recountAllHolders, brokenHolders},
 	{twoLocks, (*checking).checkAudit, brokenAudits},
 	{guarded, (*checking).checkAccess, brokenAccess},
+	{guardedByQuotas, (*checking).checkAccess, brokenQuotas},
 	{family, (*checking).checkOwners, brokenOwners},
 	{twoLocks, (*checking).checkQueue, brokenQueues},
 	{twoLocks, (*checking).checkHolders, brokenHolderRows},

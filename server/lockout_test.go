@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
@@ -220,10 +221,51 @@ func TestLockOutIsHealedByANewAuthority(t *testing.T) {
 	}
 	policy := &wire.Policy{Bindings: []*wire.Binding{{Identity: "ann", Roles: []string{"admin"}}}}
 	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, Reason: "r"}}})
+	if res := node.Replica().CheckChange(&wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy}}}); res != nil {
+		t.Errorf("the policy, from a caller without a certificate: %v", res)
+	}
 	if _, err := as(next); err == nil {
 		t.Error("the node accepts a certificate of an authority that it does not have")
 	}
 	trust(old, next)
 	eventually(t, "the new authority", func() bool { c, err = as(next); return err == nil })
 	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_GetPolicy{GetPolicy: &wire.GetPolicyRequest{}}})
+}
+
+// TestLockOutIsRefused asks a node that accepts no client certificates, on both ports, for changes after which nobody
+// could prove an identity that may change the policy.
+func TestLockOutIsRefused(t *testing.T) {
+	node := open(t, quick(t))
+	serving(t, node)
+	const says = "this node accepts no client certificates"
+	c := dial(t, node)
+	policy := &wire.Policy{Bindings: []*wire.Binding{{Identity: "ann", Roles: []string{"admin"}}}}
+	set := &wire.Request{Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, Reason: "r"}}}
+	if res := c.expect(wire.Status_FAILED_PRECONDITION, set).GetResult(); !strings.Contains(res.GetMessage(), says) {
+		t.Errorf("a policy without a token: %v", res)
+	}
+	body := `{"reason":"r","policy":{"bindings":[{"identity":"ann","roles":["admin"]}]}}`
+	if code := post(t, node, "", "AccessService/SetPolicy", body); code != http.StatusBadRequest {
+		t.Errorf("a policy without a token over HTTP: %d", code)
+	}
+	token := keptBy(t, node, "ann")
+	c, err := dialAs(t, node, token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, err := identity.HashToken(token)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := identity.TokenID(sum)
+	revoke := &wire.Request{Body: &wire.Request_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: id, Reason: "r"}}}
+	if res := c.expect(wire.Status_FAILED_PRECONDITION, revoke).GetResult(); !strings.Contains(res.GetMessage(), says) {
+		t.Errorf("the last token: %v", res)
+	}
+	if code := post(t, node, token, "AccessService/RevokeToken", `{"reason":"r","tokenId":"`+id+`"}`); code != http.StatusBadRequest {
+		t.Errorf("the last token over HTTP: %d", code)
+	}
+	another := &wire.CreateTokenRequest{Name: "ann", AuthToken: identity.NewToken(), Reason: "r"}
+	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_CreateToken{CreateToken: another}})
+	c.expect(wire.Status_OK, revoke)
 }

@@ -175,6 +175,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		SnapshotThreshold:  n.cfg.SnapshotThreshold,
 		TrailingLogs:       n.cfg.TrailingLogs,
 		SnapshotInterval:   n.cfg.SnapshotInterval,
+		ClientCertificates: n.cfg.TLS.CA != "",
 		CertificateExpiry:  n.certs.expires,
 	}
 	if n.cfg.PeerTLS.Cert != "" {

@@ -121,6 +121,8 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	check(convert[Identity](who), who)
 	check(convert[Policy](policy), policy)
 	check(convert[Token](token), token)
+	quota := filled(&wire.QuotaStatus{})
+	check(convert[QuotaStatus](quota), quota)
 }
 
 // TestPolicyIsEncoded checks that a policy that was converted is encoded as it was.
@@ -177,5 +179,18 @@ func TestVerbsAreThoseOfTheSchema(t *testing.T) {
 	}
 	if len(ours) != len(wire.Verb_name)-1 {
 		t.Errorf("%d verbs, and %d in the schema", len(ours), len(wire.Verb_name)-1)
+	}
+}
+
+// TestQuotaKindsAreThoseOfTheSchema checks the numbers and names of the kinds of quotas.
+func TestQuotaKindsAreThoseOfTheSchema(t *testing.T) {
+	ours := []QuotaKind{QuotaSessions, QuotaClaims, QuotaBytes, QuotaWatches, QuotaConnections, QuotaRequestsPerSecond}
+	for i, name := range []string{"SESSIONS", "CLAIMS", "BYTES", "WATCHES", "CONNECTIONS", "REQUESTS_PER_SECOND"} {
+		if ours[i].String() != name || int32(ours[i]) != wire.QuotaUse_Kind_value[name] {
+			t.Errorf("%s is %d, %v", name, ours[i], ours[i])
+		}
+	}
+	if len(ours) != len(wire.QuotaUse_Kind_name)-1 {
+		t.Errorf("%d kinds, and %d in the schema", len(ours), len(wire.QuotaUse_Kind_name)-1)
 	}
 }

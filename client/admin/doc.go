@@ -8,7 +8,8 @@
 //	}
 //
 // [Client.Policy] and [Client.SetPolicy] say who may do what, [Client.CreateToken] makes tokens for clients without a
-// certificate, and [Client.WhoAmI] returns the identity that the cluster has verified.
+// certificate, and [Client.WhoAmI] returns the identity that the cluster has verified. [Client.Quota] returns how much
+// of its quota an identity uses.
 //
 // Reads are linearizable unless [Stale] is given. Every action has a reason and the name of an operator, which
 // the audit log keeps. Errors are those of package client.

@@ -230,6 +230,9 @@ func (c *Policy) RolesOf(identity string) []string {
 // Keepers returns the identities that may change the policy because a binding names them, sorted. Patterns do not
 // count, because nobody may match them.
 func (c *Policy) Keepers() (names []string) {
+	if c == nil {
+		return nil
+	}
 	for identity, roles := range c.exact {
 		if slices.ContainsFunc(roles, func(role string) bool { return slices.Contains(c.roles[role].Cluster, wire.Verb_POLICY) }) {
 			names = append(names, identity)

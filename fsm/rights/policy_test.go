@@ -236,4 +236,7 @@ func TestKeepers(t *testing.T) {
 	if got := fmt.Sprint(p.Keepers()); got != "[ann zoe]" {
 		t.Errorf("keepers %s", got)
 	}
+	if got := (*Policy)(nil).Keepers(); got != nil {
+		t.Errorf("keepers without a policy: %s", got)
+	}
 }

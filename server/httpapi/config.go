@@ -61,8 +61,8 @@ type Replica interface {
 	OnForward(accept func(net.Conn)) (cancel func())
 	// Access returns who may do what.
 	Access() *fsm.Access
-	// CheckPolicy refuses a policy that this cluster cannot have.
-	CheckPolicy(*wire.Policy) *wire.Result
+	// CheckChange refuses a change of the policy or the tokens that this cluster cannot have.
+	CheckChange(*wire.Command) *wire.Result
 	// Serving reports whether this node leads and may answer.
 	Serving() bool
 	// CaughtUp reports whether this node has applied all that was committed when it started.

@@ -318,7 +318,7 @@ func (f *fake) Access() *fsm.Access {
 	return f.cluster.machine.Access()
 }
 
-func (f *fake) CheckPolicy(*wire.Policy) *wire.Result { return nil }
+func (f *fake) CheckChange(*wire.Command) *wire.Result { return nil }
 
 func (f *fake) CaughtUp() bool { return true }
 

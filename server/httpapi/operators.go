@@ -110,9 +110,6 @@ func (s accessService) GetPolicy(ctx context.Context, req *connect.Request[wire.
 
 // SetPolicy replaces the policy.
 func (s accessService) SetPolicy(ctx context.Context, req *connect.Request[wire.SetPolicy]) (*connect.Response[wire.OperatorResponse], error) {
-	if refused := s.replica.CheckPolicy(req.Msg.GetPolicy()); refused != nil {
-		return nil, s.refusal(refused, false)
-	}
 	return s.changeAccess(ctx, req.Msg, false)
 }
 
@@ -167,6 +164,9 @@ func (s accessService) RevokeToken(ctx context.Context, req *connect.Request[wir
 
 func (s *Server) changeAccess(ctx context.Context, request proto.Message, repeatable bool) (*connect.Response[wire.OperatorResponse], error) {
 	cmd, refused := access.Of(ctx).Command(request)
+	if refused == nil {
+		refused = s.replica.CheckChange(cmd)
+	}
 	if refused != nil {
 		return nil, s.refusal(refused, false)
 	}

@@ -10,9 +10,18 @@ import (
 // Access returns who may do what, as applied on this node. It is immutable, and another one after each change.
 func (r *Replica) Access() *fsm.Access { return r.machine.Access() }
 
-// CheckPolicy refuses a policy in a cluster whose nodes do not authenticate each other: anybody who reaches a peer
+// CheckChange refuses a change of the policy or the tokens that this cluster cannot have. It depends on how the nodes
+// are configured, which the state machine does not know.
+func (r *Replica) CheckChange(cmd *wire.Command) *wire.Result {
+	if refusal := r.checkPolicy(cmd.GetSetPolicy().GetPolicy()); refusal != nil || r.cfg.ClientCertificates {
+		return refusal
+	}
+	return access.CheckKeepers(r.Access(), cmd)
+}
+
+// checkPolicy refuses a policy in a cluster whose nodes do not authenticate each other: anybody who reaches a peer
 // port could act there as any identity. Clusters on loopback are exempt.
-func (r *Replica) CheckPolicy(policy *wire.Policy) *wire.Result {
+func (r *Replica) checkPolicy(policy *wire.Policy) *wire.Result {
 	if policy == nil || r.cfg.PeerTLS != nil {
 		return nil
 	}

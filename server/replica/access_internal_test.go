@@ -14,11 +14,14 @@ import (
 func TestPolicyNeedsTLSBetweenNodes(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		r := serving(t, lone(t, inMemory(), func(err error) { t.Error(err) }))
-		policy := &wire.Policy{Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}}}
-		if res := r.CheckPolicy(policy); res.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(res.GetMessage(), "--peer-tls-cert") {
+		policy := &wire.Policy{Bindings: []*wire.Binding{{Identity: "anonymous", Roles: []string{"admin"}}}}
+		set := func(policy *wire.Policy) *wire.Command {
+			return &wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, Reason: "test"}}}
+		}
+		if res := r.CheckChange(set(policy)); res.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(res.GetMessage(), "--peer-tls-cert") {
 			t.Errorf("without TLS: %v", res)
 		}
-		if res := r.CheckPolicy(nil); res != nil {
+		if res := r.CheckChange(set(nil)); res != nil {
 			t.Errorf("no policy: %v", res)
 		}
 		_, err := r.Restore(t.Context(), &wire.RestoreRequest{Policy: policy, Reason: "test"})
@@ -26,7 +29,7 @@ func TestPolicyNeedsTLSBetweenNodes(t *testing.T) {
 			t.Errorf("a restore: %v", err)
 		}
 		r.cfg.PeerTLS = &transport.TLSFiles{}
-		if res := r.CheckPolicy(policy); res != nil {
+		if res := r.CheckChange(set(policy)); res != nil {
 			t.Errorf("with TLS: %v", res)
 		}
 		if err := r.Close(t.Context()); err != nil {

@@ -74,7 +74,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		return nil, err
 	}
 	defer done()
-	if refusal := r.CheckPolicy(req.GetPolicy()); refusal != nil {
+	if refusal := r.checkPolicy(req.GetPolicy()); refusal != nil {
 		return nil, status.Err(refusal)
 	}
 	now := time.Now()

@@ -75,6 +75,8 @@ type Config struct {
 	PeerListener net.Listener
 	// PeerTLS secures the peer port; nil means plaintext.
 	PeerTLS *transport.TLSFiles
+	// ClientCertificates is set if clients can prove their identity to this node with a certificate.
+	ClientCertificates bool
 	// CertificateExpiry returns when the first of the node's certificates expires, for its status; zero if it has
 	// none. Default: none.
 	CertificateExpiry func() time.Time

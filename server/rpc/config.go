@@ -29,8 +29,8 @@ type Replica interface {
 	lease.Node
 	access.Source
 
-	// CheckPolicy refuses a policy that this cluster cannot have.
-	CheckPolicy(*wire.Policy) *wire.Result
+	// CheckChange refuses a change of the policy or the tokens that this cluster cannot have.
+	CheckChange(*wire.Command) *wire.Result
 
 	ProposeAll([]command.Proposal)
 	Heartbeat(session uint64, done func(*wire.Result))

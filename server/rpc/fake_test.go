@@ -253,7 +253,7 @@ func (f *fake) Access() *fsm.Access {
 	return f.machine.Access()
 }
 
-func (f *fake) CheckPolicy(*wire.Policy) *wire.Result { return nil }
+func (f *fake) CheckChange(*wire.Command) *wire.Result { return nil }
 
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
 	if present := f.history.Last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {

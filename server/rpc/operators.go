@@ -49,13 +49,14 @@ func (c *conn) changeAccess(req *wire.Request) {
 	var cmd *wire.Command
 	switch body := req.GetBody().(type) {
 	case *wire.Request_SetPolicy:
-		if refused = c.srv.cfg.Replica.CheckPolicy(body.SetPolicy.GetPolicy()); refused == nil {
-			cmd, refused = c.caller.Command(body.SetPolicy)
-		}
+		cmd, refused = c.caller.Command(body.SetPolicy)
 	case *wire.Request_CreateToken:
 		cmd, refused = c.caller.Command(body.CreateToken)
 	case *wire.Request_RevokeToken:
 		cmd, refused = c.caller.Command(body.RevokeToken)
+	}
+	if refused == nil {
+		refused = c.srv.cfg.Replica.CheckChange(cmd)
 	}
 	if refused != nil {
 		c.respond(req, refused)

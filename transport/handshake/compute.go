@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"slices"
+	"time"
 )
 
 // Server returns conn wrapped in TLS, before its handshake: see Secure.
@@ -36,6 +37,7 @@ type gate struct {
 	handshake *Handshake
 	ctx       context.Context // not nil during the handshake
 	holds     bool
+	since     time.Time // when it got the slot
 }
 
 func (g *gate) Read(p []byte) (int, error) {
@@ -50,15 +52,31 @@ func (g *gate) Read(p []byte) (int, error) {
 	if err := g.handshake.acquire(g.ctx); err != nil {
 		return 0, err
 	}
-	g.holds = true
+	g.holds, g.since = true, time.Now()
 	return n, nil
 }
 
 func (g *gate) release() {
 	if g.holds {
 		g.holds = false
-		g.handshake.limiter.release()
+		g.handshake.limiter.rest(time.Since(g.since))
 	}
+}
+
+// longestRest bounds a rest, because a slow computation may have waited for a processor.
+const longestRest = 20 * time.Millisecond
+
+// rest releases a slot after a pause as long as the computation took if others wait for one, so that a flood takes
+// the processors for half of the time at most.
+func (l *Limiter) rest(took time.Duration) {
+	l.mu.Lock()
+	flood := l.turns.Len() > 0
+	l.mu.Unlock()
+	if !flood {
+		l.release()
+		return
+	}
+	time.AfterFunc(min(took, longestRest), l.release)
 }
 
 // NetConn returns the connection below the gate.

@@ -150,3 +150,30 @@ func (m *silenced) Write(p []byte) (int, error) {
 	close(m.said)
 	return n, err
 }
+
+// TestSlotsRestInAFlood verifies that a slot rests as long as it was used while others wait, and not otherwise.
+func TestSlotsRestInAFlood(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := New(Config{Compute: 1})
+		got := make(chan string, 10)
+		inLine(t.Context(), l, "10.0.0.1", got, "first")
+		<-got
+		if l.rest(10 * time.Millisecond); l.idle != 1 {
+			t.Error("a slot rests that nobody waits for")
+		}
+		inLine(t.Context(), l, "10.0.0.1", got, "second")
+		<-got
+		inLine(t.Context(), l, "10.0.0.2", got, "third")
+		for _, took := range []time.Duration{10 * time.Millisecond, time.Hour} {
+			begun := time.Now()
+			l.rest(took)
+			<-got
+			if rested := time.Since(begun); rested != min(took, longestRest) {
+				t.Errorf("after %v the slot rested for %v", took, rested)
+			}
+			inLine(t.Context(), l, "10.0.0.3", got, "next")
+		}
+		l.release()
+		<-got
+	})
+}

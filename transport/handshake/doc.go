@@ -10,7 +10,7 @@
 // TLS costs CPU time before the caller has proved anything. A Limiter allows only a few handshakes to
 // compute at the same time, so that established connections stay fast. Handshakes that wait for a slot
 // are served round-robin by source, and within a source the newest first: in a flood the oldest are about
-// to be closed, and work on them would be lost.
+// to be closed, and work on them would be lost. While others wait, a slot rests as long as it was used.
 //
 // The client port, the HTTP port, the peer port and the health listener each have their own Limiter.
 package handshake

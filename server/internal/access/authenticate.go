@@ -37,7 +37,7 @@ type Presented struct {
 	Denials Denials
 }
 
-// tokenCredential and certificateCredential begin the credential of a caller.
+// tokenCredential begins the credential of a caller with a token.
 const tokenCredential = "token "
 
 // Authenticate verifies a caller and returns it. cluster is the cluster that certificates must name, empty if any. It returns

@@ -92,6 +92,7 @@ func TestWhatDenialsAreLimitedBy(t *testing.T) {
 		{"", "[2001:db8:1:2:3:4:5:6]:8", "2001:db8:1:2::/64", false},
 		{"", "[2001:db8:1:2:ffff::1]:9", "2001:db8:1:2::/64", false},
 		{"", "[fe80::1%eth0]:9", "fe80::/64", false},
+		{"", "n1.example:9", "n1.example", false},
 		{"", "pipe", "pipe", false},
 	} {
 		key, verified := keyOf(&wire.Caller{Identity: c.identity, Address: c.address})

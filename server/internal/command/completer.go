@@ -58,9 +58,9 @@ func (p *Processor) completeApplied(b *groupcommit.Batch, applied *fsm.Applied) 
 	p.answerHeartbeats(b)
 }
 
-// noteFull makes the door check the quotas of an identity, if it has any, from now on.
+// noteFull makes the door check the quotas and the share of an identity from now on, if there is a policy.
 func (p *Processor) noteFull(identity string) {
-	if rights := p.cfg.Machine.Access().Rights(); rights.HasQuotas() || rights.HasPrefixQuotas() {
+	if p.cfg.Machine.Access().Rights() != nil {
 		p.full.add(identity)
 	}
 }

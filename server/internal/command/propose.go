@@ -85,6 +85,9 @@ func (p *Processor) faults(all []Proposal) (faults []*wire.Result) {
 // exhausted refuses a command that would exceed a budget. ahead is what the commands before it may add to the
 // state, in units. It reads the state only if that is nearly full or the session or its identity was refused
 // something before. Applying the command checks the budgets again, exactly.
+//
+// While a policy is in force, the commands before it may be those of other identities, and may exceed their share of
+// the state. They must not cost this one its own, so they do not count.
 func (p *Processor) exhausted(one *Proposal, ahead uint64) (refusal *wire.Result) {
 	full := one.Growth > 0 && p.full.has(one.Identity)
 	if one.Growth == 0 || !one.Exhausted && !full && !p.cfg.Machine.Near(ahead+one.Growth) {
@@ -92,6 +95,9 @@ func (p *Processor) exhausted(one *Proposal, ahead uint64) (refusal *wire.Result
 	}
 	near := false
 	p.cfg.Machine.View(func(m *fsm.Machine) {
+		if m.Access().Rights() != nil {
+			ahead = 0
+		}
 		refusal = m.Exhausted(one.Command, ahead)
 		near = full && m.NearQuota(one.Identity)
 	})

@@ -176,6 +176,31 @@ func TestQuotasAtTheDoor(t *testing.T) {
 	})
 }
 
+// TestQueueOfOthersCostsNoShare verifies that what is queued counts towards the state of a cluster without a policy, and
+// that with one it does not cost another identity its share.
+func TestQueueOfOthersCostsNoShare(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := newLeading(t)
+		ask := func() *wire.Result {
+			cmd := opening("a")
+			cmd.Caller = &wire.Caller{Identity: "ann"}
+			return n.exhausted(&Proposal{Command: cmd, Identity: "ann", Growth: fsm.GrowthUnits(cmd), Size: 100}, 1<<40)
+		}
+		if got := ask(); got.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("without a policy: %v", got)
+		}
+		n.applyNow(t, &wire.Command{Caller: &wire.Caller{Identity: "root"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Reason: "r", Policy: &wire.Policy{
+			Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}, {Identity: "*", Roles: []string{"user"}}},
+		}}}})
+		if got := ask(); got != nil {
+			t.Errorf("with one: %v", got)
+		}
+		if n.noteFull("ann"); !n.full.has("ann") {
+			t.Error("what was refused to an identity is forgotten")
+		}
+	})
+}
+
 func revisionOfPolicy(n *leading) uint64 {
 	_, revision := n.cfg.Machine.Access().Policy()
 	return revision

@@ -20,8 +20,8 @@ type Config struct {
 	Workers int
 	// PerCaller bounds the waiting jobs of one connection, and Total those of all.
 	PerCaller, Total int
-	// Rests makes a worker pause as long as its job took while others wait, so that a flood occupies the
-	// workers' processors for at most half of the time.
+	// Rests makes a worker pause three times as long as its job took while others wait, so that a flood occupies the
+	// workers' processors for at most a quarter of the time.
 	Rests bool
 }
 
@@ -229,18 +229,22 @@ func (q *Queue) work() {
 		q.finished(l)
 		if q.cfg.Rests && q.waiting > 0 {
 			q.mu.Unlock()
-			q.rest(took)
+			q.rest(restFactor * took)
 			q.mu.Lock()
 		}
 	}
 }
 
-// longestRest bounds a rest, because a long job may have waited rather than used the processor.
-const longestRest = 50 * time.Millisecond
+const (
+	// restFactor is how much longer a rest is than the job before it.
+	restFactor = 3
+	// longestRest bounds a rest, because a long job may have waited rather than used the processor.
+	longestRest = 50 * time.Millisecond
+)
 
-// rest pauses as long as the last job took, at most longestRest, or until the queue closes.
-func (q *Queue) rest(took time.Duration) {
-	enough := time.NewTimer(min(took, longestRest))
+// rest pauses for that long, at most longestRest, or until the queue closes.
+func (q *Queue) rest(long time.Duration) {
+	enough := time.NewTimer(min(long, longestRest))
 	defer enough.Stop()
 	select {
 	case <-enough.C:

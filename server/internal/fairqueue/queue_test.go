@@ -304,7 +304,7 @@ func TestWorkersGoOn(t *testing.T) {
 	})
 }
 
-// TestWorkersPause verifies that a worker rests as long as it worked while others wait, and not if a single
+// TestWorkersPause verifies that a worker rests three times as long as it worked while others wait, and not if a single
 // caller submits one job after the other.
 func TestWorkersPause(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -326,12 +326,12 @@ func TestWorkersPause(t *testing.T) {
 		}
 		submit(3)
 		for i := range 3 {
-			if at := <-done; at != time.Duration(2*i)*work {
+			if at := <-done; at != time.Duration(4*i)*work {
 				t.Errorf("job %d began after %v", i, at)
 			}
 		}
 		submit(1)
-		if at := <-done; at != 5*work {
+		if at := <-done; at != 9*work {
 			t.Errorf("a job that came alone began after %v", at)
 		}
 	})

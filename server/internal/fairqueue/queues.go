@@ -5,7 +5,7 @@ import "runtime"
 // Queues holds the queues of one node.
 type Queues struct {
 	// Reads collects and encodes pages. It uses half of the processors, at most four, and under a flood these
-	// only for half of the time.
+	// only for a quarter of the time.
 	Reads *Queue
 	// Status runs requests for the status of all nodes.
 	Status *Queue
