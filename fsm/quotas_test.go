@@ -155,14 +155,14 @@ func TestQuotaKeepsAnEarlierRefusal(t *testing.T) {
 	m := guardedByQuotas(t)
 	s, _ := m.sessions.get(1)
 	m.outOfBudget = true
-	if refusal := m.claimsOverQuota(s, []*wire.LockRequest{{Name: "y"}}); refusal != nil || !m.outOfBudget {
+	if refusal := m.claimsOverQuota(s, []*wire.LockRequest{{Name: "y"}}, 0); refusal != nil || !m.outOfBudget {
 		t.Errorf("refused with %v, remembered: %v", refusal, !m.outOfBudget)
 	}
 	if refusal := m.bytesOverQuota(s, 1); refusal != nil || !m.outOfBudget {
 		t.Errorf("bytes refused with %v, remembered: %v", refusal, !m.outOfBudget)
 	}
 	m.outOfBudget = false
-	if refusal := m.claimsOverQuota(s, nil); refusal != nil || m.outOfBudget {
+	if refusal := m.claimsOverQuota(s, nil, 0); refusal != nil || m.outOfBudget {
 		t.Errorf("refused with %v, not remembered: %v", refusal, m.outOfBudget)
 	}
 }

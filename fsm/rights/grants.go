@@ -101,6 +101,9 @@ func (g *Grants) OnCluster(v wire.Verb) bool { return g == nil || g.cluster.has(
 // Any reports whether the identity may do anything at all.
 func (g *Grants) Any() bool { return g == nil || g.some|g.cluster != 0 }
 
+// Operates reports whether the identity has a right of operators: OPERATE on some lock, or any verb on the cluster.
+func (g *Grants) Operates() bool { return g.OnSomeLock(wire.Verb_OPERATE) || g.cluster != 0 }
+
 // NextReadable returns the first position at or after a position in the order of names at which the identity may read
 // a lock, and false if there is none. It lets a listing skip what the identity may not read.
 func (g *Grants) NextReadable(position string) (string, bool) {

@@ -22,6 +22,9 @@ func TestBuiltInRoles(t *testing.T) {
 				t.Errorf("%s with %v: want %v", role, v, given)
 			}
 		}
+		if operates := slices.Contains(want.locks, operate) || len(want.cluster) > 0; g.Operates() != operates {
+			t.Errorf("%s operates: want %v", role, operates)
+		}
 		for _, v := range clusterVerbs {
 			if given := slices.Contains(want.cluster, v); g.OnCluster(v) != given || g.OnLock("any/lock", v) {
 				t.Errorf("%s with %v: want %v", role, v, given)

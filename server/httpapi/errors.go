@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
 	"net/http"
 	"strings"
+	"time"
 
 	"connectrpc.com/connect"
 
@@ -64,9 +66,26 @@ type problem struct {
 	Procedures []string `json:"procedures,omitempty"`
 }
 
-// respond answers a request that does not reach a handler. gRPC clients read only trailers, so they get the error
-// there.
+// A refused request has drainTime to send the rest of its body, of which drainBytes are read.
+const (
+	drainTime  = time.Second
+	drainBytes = 256 << 10
+)
+
+// drain reads the rest of a request's body. Without that, HTTP/2 resets the stream directly after the answer, and HTTP/1.1
+// closes the connection while the caller still sends. Callers such as curl then drop the answer.
+func drain(w http.ResponseWriter, r *http.Request) {
+	if r.ContentLength == 0 {
+		return
+	}
+	_ = http.NewResponseController(w).SetReadDeadline(time.Now().Add(drainTime))
+	_, _ = io.CopyN(io.Discard, r.Body, drainBytes)
+}
+
+// respond answers a request that does not reach a handler, after the request has arrived. gRPC clients read only
+// trailers, so they get the error there.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request, status int, code connect.Code, p problem) {
+	drain(w, r)
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		_ = s.errors.Write(w, r, connect.NewError(code, errors.New(p.Message)))
 		return

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
@@ -27,11 +28,15 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	s.connections.Request(r)
 	caller, unknown := s.identify(r, known && !route.open)
 	full := caller != nil && !s.connections.Establish(r)
-	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Of(r.Context()).Memory())
+	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Memory(r.Context()))
 	defer s.metrics.Count(route.name, a, time.Now())
 	defer s.recoverPanic(a, r)
 	defer a.Release()
 	defer a.EndTurn()
+	if r.ContentLength != 0 {
+		// Also for a body that no handler reads: net/http would wait for it in the end.
+		a.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
+	}
 	if full {
 		a.Header().Set("Connection", "close")
 		s.connections.Refuse(r)
@@ -39,10 +44,6 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 			Message: "max_connections: too many connections to this node",
 		})
 		return
-	}
-	if r.ContentLength != 0 {
-		// Also for a body that no handler reads: net/http would wait for it in the end.
-		a.SetReadDeadline(time.Now().Add(s.cfg.Limits.BodyTimeout))
 	}
 	switch {
 	case !known:
@@ -77,6 +78,9 @@ func (s *Server) serveCaller(a *response.Writer, r *http.Request, route route, c
 		return
 	}
 	defer end()
+	a.Charge(listener.Memory(ctx))
+	// Whoever has no right of operators could take the places reserved for them by requests that are refused later.
+	route.operators = route.operators && caller.Grants().Operates()
 	s.dispatch(a, r.WithContext(ctx), route)
 }
 
@@ -117,7 +121,7 @@ func (s *Server) unary(a *response.Writer, r *http.Request, route route) {
 	}
 	defer leave()
 	most := max(s.cfg.Limits.MaxBodyBytes, route.maxBody)
-	memory, takes := conn.Memory(), requestBytes+response.BodyFactor*bodyBytes(r, most)
+	memory, takes := a.Memory(), requestBytes+response.BodyFactor*bodyBytes(r, most)
 	if err := memory.Reserve(takes); err != nil {
 		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: err.Error()})
 		return
@@ -145,8 +149,8 @@ const requestBytes = 16 << 10
 const operatorsShare = 16
 
 // enterRequest takes a place among the requests in flight. A connection may have as many places as are still
-// free, so that busy connections leave places for others. Health requests are bounded by the connections
-// instead.
+// free, so that busy connections leave places for others. A connection of another node carries the requests of
+// many callers, whose identities have shares instead. Health requests are bounded by the connections.
 func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), ok bool) {
 	if route.open {
 		return func() {}, true
@@ -156,7 +160,7 @@ func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), o
 		most -= most / operatorsShare
 	}
 	taken := conn.AddRequests(1)
-	if free := most - s.metrics.InFlight.Add(1) + 1; free <= 0 || taken > free {
+	if free := most - s.metrics.InFlight.Add(1) + 1; free <= 0 || taken > free && !conn.FromNode() {
 		s.leaveRequest(conn)
 		return nil, false
 	}
@@ -168,11 +172,17 @@ func (s *Server) leaveRequest(conn *listener.Conn) {
 	s.metrics.InFlight.Add(-1)
 }
 
-// exhausted rejects an answer that the node has no memory for.
+// exhausted rejects an answer that the node has no memory for. The rejection is small enough to be sent without.
 func (s *Server) exhausted(a *response.Writer, r *http.Request, err error) {
 	clear(a.Header())
-	a.Exhausted, a.Outcome = nil, wire.Status_RESOURCE_EXHAUSTED.String()
-	_ = s.errors.Write(a, r, apierror.New(wire.Status_RESOURCE_EXHAUSTED, err.Error()))
+	if ended := callers.Dismissal(r.Context()); ended != nil {
+		err = ended
+	} else {
+		err = apierror.New(wire.Status_RESOURCE_EXHAUSTED, err.Error())
+	}
+	a.Exhausted, a.Outcome = nil, outcomeOfError(err)
+	a.ChargeNothing()
+	_ = s.errors.Write(a, r, err)
 }
 
 // bodyBytes returns the upper bound of a body's size: its declared length, or most if that is missing or
@@ -200,6 +210,7 @@ func (s *Server) body(a *response.Writer, r *http.Request, most int) ([]byte, bo
 	default:
 		s.warnings.Warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
 		a.Header().Set("Connection", "close")
+		r.Body = http.NoBody // it has had its time
 		s.respond(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{
 			Message: fmt.Sprintf("the body did not arrive within %v", s.cfg.Limits.BodyTimeout),
 		})

@@ -152,6 +152,20 @@ func TestRequestsAreSharedAmongConnections(t *testing.T) {
 	}
 }
 
+// TestRequestsOfANodeHaveNoShareOfAConnection verifies that the requests that another node forwards, which are those of
+// many callers, may take all places that are not reserved.
+func TestRequestsOfANodeHaveNoShareOfAConnection(t *testing.T) {
+	const most = 64
+	p := start(t, newCluster(t), "n1", limits(func(l *Limits) { l.MaxRequests = most }))
+	node := &listener.Conn{Conn: &listener.NodeConn{}}
+	for range most {
+		p.server.enterRequest(node, route{})
+	}
+	if had := node.AddRequests(0); had != most-most/operatorsShare {
+		t.Errorf("a connection between nodes has %d of %d", had, most)
+	}
+}
+
 // raw opens a connection and writes to it.
 func (p *port) raw(bytes string) net.Conn {
 	p.t.Helper()

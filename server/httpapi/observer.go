@@ -40,14 +40,15 @@ func (observer) WrapStreamingClient(next connect.StreamingClientFunc) connect.St
 
 // record records an error on the response writer and converts the end of the caller's context.
 func record(ctx context.Context, err error) error {
+	w := response.Of(ctx)
 	if gone := callers.Dismissal(ctx); gone != nil && err != nil {
 		err = gone
+		w.ChargeNothing()
 	}
 	forward := errors.Is(err, errNotLeader) || errors.Is(err, errUncertain)
 	if forward && ctx.Err() != nil {
 		forward, err = false, contextError(ctx.Err())
 	}
-	w := response.Of(ctx)
 	w.Forward = forward
 	w.Uncertain = w.Uncertain || errors.Is(err, errUncertain)
 	switch {

@@ -1,11 +1,15 @@
 package httpapi
 
 import (
+	"io"
 	"net/http"
 	"strings"
 	"testing"
+	"testing/synctest"
 
+	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -63,6 +67,87 @@ func TestQuotaOfConnections(t *testing.T) {
 		_ = st.conn.Close()
 		st.ask("AccessService/WhoAmI", stale, elsewhere).reply().ok()
 	})
+}
+
+// TestPlacesOfOperators verifies that only callers with a right of operators get the places reserved for them, and only
+// for requests of operators.
+func TestPlacesOfOperators(t *testing.T) {
+	const most = operatorsShare * 4
+	playBounded(t, &wire.Quota{Sessions: 9}, func(st *stage) {
+		const taken = most - most/operatorsShare
+		st.s.metrics.InFlight.Add(taken)
+		defer st.s.metrics.InFlight.Add(-taken)
+		root := st.from("n2")
+		asRoot := func(r *http.Request) {
+			root(r)
+			r.Header.Set(forward.HeaderCaller, forward.EncodeCaller(&wire.Caller{Identity: "root"}))
+		}
+		st.ask("AccessService/WhoAmI", stale, asRoot).reply().ok()
+		for name, got := range map[string]reply{
+			"without a right of operators":            st.ask("AccessService/WhoAmI", stale).reply(),
+			"with one, for a request that needs none": st.ask("LockService/List", stale, asRoot).reply(),
+		} {
+			if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "max_requests") {
+				t.Errorf("%s: %d %s", name, got.status, got.body)
+			}
+		}
+	}, limits(func(l *Limits) { l.MaxRequests = most }))
+}
+
+// TestShareOfUnfinishedBodies verifies that requests whose body has not arrived count towards the share of their identity.
+func TestShareOfUnfinishedBodies(t *testing.T) {
+	playBounded(t, &wire.Quota{Sessions: 9}, func(st *stage) {
+		unfinished, finish := io.Pipe()
+		withheld := func(r *http.Request) { r.Body, r.ContentLength = unfinished, -1 }
+		var waiting []*asked
+		for range 2 {
+			waiting = append(waiting, st.ask("AccessService/WhoAmI", stale, withheld))
+		}
+		synctest.Wait()
+		if got := st.ask("AccessService/WhoAmI", stale).reply(); got.status != http.StatusTooManyRequests || !strings.Contains(got.body, "max_requests") {
+			t.Errorf("beside two unfinished bodies: %d %s", got.status, got.body)
+		}
+		_ = finish.CloseWithError(io.ErrUnexpectedEOF)
+		for _, a := range waiting {
+			a.reply()
+		}
+		st.ask("AccessService/WhoAmI", stale).reply().ok()
+	}, limits(func(l *Limits) { l.MaxRequests = 4 }))
+}
+
+// TestForwardedRequestsThatHoldMostAreEnded verifies that the requests of one identity end when they hold most of the
+// node's buffers, and not the connection of the node that has forwarded them.
+func TestForwardedRequestsThatHoldMostAreEnded(t *testing.T) {
+	playBounded(t, &wire.Quota{Sessions: 9}, func(st *stage) {
+		node := st.from("n2")
+		as := func(identity string) func(*http.Request) {
+			return func(r *http.Request) {
+				node(r)
+				r.Header.Set(forward.HeaderCaller, forward.EncodeCaller(&wire.Caller{Identity: identity}))
+			}
+		}
+		waiting := []*asked{st.ask("AccessService/WhoAmI", "{}", as("ann"))}
+		proofs := []*step{st.expect("Prove")}
+		for range 4 {
+			waiting = append(waiting, st.ask("AccessService/WhoAmI", "{}", as("root")))
+			proofs = append(proofs, st.expect("Prove"))
+		}
+		other := st.connect()
+		defer other.Close()
+		elsewhere := func(r *http.Request) { *r = *r.WithContext(listener.Context(r.Context(), other)) }
+		st.ask("AccessService/WhoAmI", stale, elsewhere).reply().ok()
+		for i, a := range waiting {
+			if i == 0 {
+				proofs[i].apply().answer()
+				a.reply().ok()
+				continue
+			}
+			if got := a.reply().refused(http.StatusGatewayTimeout, wire.Status_UNCERTAIN); !strings.Contains(got, "max_buffer_bytes") {
+				t.Errorf("request %d: %q", i, got)
+			}
+		}
+		st.ask("AccessService/WhoAmI", stale, as("root")).reply().ok()
+	}, func(c *Config) { c.Buffers = budget.New(5*(requestBytes+64) + listener.ConnBytes/2) })
 }
 
 // TestShareOfConnections verifies that an identity without a quota of connections leaves some to others, and that

@@ -158,27 +158,6 @@ func TestSessionsBelongToTheirIdentity(t *testing.T) {
 	}
 }
 
-// TestRevokedCallersAreDismissed verifies that a waiting acquire and a watch end when the token of their caller is
-// revoked, and that others go on.
-func TestRevokedCallersAreDismissed(t *testing.T) {
-	leader, _, c, r := governed(t)
-	sum, err := identity.HashToken(r.Tokens["user"])
-	if err != nil {
-		t.Fatal(err)
-	}
-	ended := make(chan reply, 1)
-	go func() {
-		ended <- leader.as(r.Tokens["user"], "LeaseService/Acquire", `{"secret":"MDEyMzQ1Njc4OWFiY2RlZg==","acquire":{"locks":[{"name":"`+rights.Lock+`"}],"waitForever":true}}`)
-	}()
-	watching := make(chan reply, 1)
-	go func() { watching <- leader.as(r.Tokens["user"], "LockService/Watch", `{}`) }()
-	c.queued(rights.Lock, 1)
-	c.change(&wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: identity.TokenID(sum), Reason: "test"}}})
-	soon(t, ended).refused(http.StatusUnauthorized, wire.Status_UNAUTHENTICATED)
-	soon(t, watching)
-	leader.as(r.Tokens["admin"], "LockService/List", "{}").ok()
-}
-
 // TestMalformedRequestsAreNoDenials sends a long name to which the caller has no right.
 func TestMalformedRequestsAreNoDenials(t *testing.T) {
 	leader, _, _, r := governed(t)

@@ -25,7 +25,7 @@ type route struct {
 	handler http.Handler
 	// open is set for health, which needs no client certificate.
 	open bool
-	// operators is set for the services that operators use.
+	// operators is set for the services that operators use, whose callers may take the places reserved for operators.
 	operators bool
 	// streams is set if the request may have more than one message.
 	streams bool

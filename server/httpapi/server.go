@@ -136,7 +136,7 @@ func (s *Server) secure() error {
 	}
 	s.forwarder = forward.New(forward.Config{
 		NodeID: s.cfg.NodeID, Replica: s.cfg.Replica, Wait: s.cfg.Limits.LeaderWait,
-		Registry: s.cfg.Registry, Warnings: s.warnings, Errors: s.errors, Life: s.life,
+		Registry: s.cfg.Registry, Warnings: s.warnings, Errors: s.errors, Dismissal: callers.Dismissal, Life: s.life,
 	})
 	return nil
 }
@@ -148,14 +148,6 @@ func (s *Server) newCallers() *callers.Callers {
 		cfg.Verify = s.certificates.Verify
 	}
 	return callers.New(cfg)
-}
-
-// verifyCertificates ends the requests and the idle connections of callers whose certificate is revoked. It ends all
-// idle connections, because they are cheap to open again.
-func (s *Server) verifyCertificates() {
-	s.callers.VerifyAll()
-	s.http.SetKeepAlivesEnabled(false)
-	s.http.SetKeepAlivesEnabled(true)
 }
 
 func (s *Server) newHTTP() *http.Server {
@@ -195,7 +187,7 @@ func (s *Server) Serve(l net.Listener) error {
 	s.serving.Go(func() { _ = s.http.Serve(s.connections.Listen(s.life, s.nodes, nil)) })
 	s.serving.Go(func() { s.callers.Recheck(s.life) })
 	if s.certificates != nil {
-		s.serving.Go(func() { s.certificates.Watch(s.life, s.verifyCertificates) })
+		s.serving.Go(func() { s.certificates.Watch(s.life, s.callers.VerifyAll) })
 	}
 	err := s.http.Serve(s.connections.Listen(s.life, l, s.tls))
 	if !errors.Is(err, http.ErrServerClosed) {

@@ -32,6 +32,9 @@ type Options struct {
 	Apart bool
 	// Proxied puts a proxy in front of each node's peer and client port.
 	Proxied bool
+	// Secure are the names of clients that get a certificate. If there are any, all ports use TLS, and the cluster's own
+	// client has the first certificate. Such a cluster has its initial nodes only.
+	Secure []string
 	// Storms raises the nodes' limits for 10,000 connections.
 	Storms bool
 	// Walls is set if the programs were built by BuildWithWalls.
@@ -106,8 +109,9 @@ func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
 		peers = append(peers, n.id+"="+n.peer)
 	}
 	for _, n := range c.nodes {
-		c.endpoints, c.bases = append(c.endpoints, n.client), append(c.bases, "http://"+n.http)
+		c.endpoints, c.bases = append(c.endpoints, n.client), append(c.bases, c.HTTP(n.id))
 	}
+	c.secure()
 	c.client = c.NewClient()
 	for _, n := range c.nodes {
 		n.cluster = strings.Join(peers, ",")
@@ -146,7 +150,7 @@ func (c *Cluster) Client() *client.Client { return c.client }
 func (c *Cluster) NewClient() *client.Client {
 	c.t.Helper()
 	cl, err := client.New(client.Config{
-		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: WaitTimeout, Dial: c.Dialer(),
+		Endpoints: c.Endpoints(), Agent: "process-test", RequestTimeout: WaitTimeout, Dial: c.Dialer(), TLS: c.operator(),
 	})
 	if err != nil {
 		c.t.Fatal(err)
@@ -178,7 +182,16 @@ func (c *Cluster) Endpoints() []string {
 }
 
 // HTTP returns the base of a node's URLs.
-func (c *Cluster) HTTP(id string) string { c.t.Helper(); return "http://" + c.node(id).http }
+func (c *Cluster) HTTP(id string) string {
+	c.t.Helper()
+	if len(c.opts.Secure) > 0 {
+		return "https://" + c.node(id).http
+	}
+	return "http://" + c.node(id).http
+}
+
+// Endpoint returns the client address of a node.
+func (c *Cluster) Endpoint(id string) string { c.t.Helper(); return c.node(id).client }
 
 // IDs returns the IDs of all nodes, in order.
 func (c *Cluster) IDs() []string {
@@ -309,7 +322,7 @@ func (c *Cluster) Retire(id string) {
 
 func (c *Cluster) start(n *node) {
 	c.t.Helper()
-	flags := slices.Concat(c.opts.flagsOf(n.id), c.opts.Flags, c.opts.NodeFlags[n.id])
+	flags := slices.Concat(c.opts.flagsOf(n.id), c.tlsFlags(n.id), c.opts.Flags, c.opts.NodeFlags[n.id])
 	if err := n.start(c.programs.qlockd(), flags, c.opts.Walls); err != nil {
 		c.t.Fatalf("start %s: %v", n.id, err)
 	}

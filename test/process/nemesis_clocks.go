@@ -58,6 +58,7 @@ func (c *Cluster) get(ctx context.Context, url string) (*http.Response, error) {
 	dial := c.Dialer()
 	transport := &http.Transport{ // leaves no connection behind
 		DisableKeepAlives: true,
+		TLSClientConfig:   c.operator(),
 		DialContext:       func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },
 	}
 	return transport.RoundTrip(req)

@@ -1,16 +1,12 @@
 package callers
 
 import (
-	"cmp"
 	"context"
-	"crypto/tls"
 	"crypto/x509"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-	"sync"
-	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -22,10 +18,6 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// recheckInterval is how often the callers of running requests are checked again. A revoked caller is gone after it at
-// the latest.
-const recheckInterval = 250 * time.Millisecond
 
 // errNoCredential is the error for a caller without a certificate on a port that requires one.
 var errNoCredential = errors.New("this port requires a client certificate of its CA (curl --cert FILE --key FILE) or a token (-H 'Authorization: Bearer ql_...'): present one")
@@ -87,46 +79,6 @@ type Config struct {
 	Connections *quota.Pool
 }
 
-// Callers are the callers of the running requests. It is safe for concurrent use.
-type Callers struct {
-	cfg Config
-	mu  sync.Mutex
-	all map[*running]struct{} // guarded by mu
-}
-
-// New returns Callers without requests.
-func New(cfg Config) *Callers { return &Callers{cfg: cfg, all: map[*running]struct{}{}} }
-
-// running is a request in progress.
-type running struct {
-	caller *access.Caller
-	tls    *tls.ConnectionState
-	cancel context.CancelCauseFunc
-}
-
-// Begin returns the context of a request, which is cancelled when its caller has to go. end ends it. places are those of
-// requests of this kind; nil if they are not bounded. Begin returns a refusal if the caller's identity has its
-// connections or its share of the places.
-func (c *Callers) Begin(r *http.Request, caller *access.Caller, places *quota.Pool) (_ context.Context, end func(), refused *wire.Result) {
-	ctx := r.Context()
-	account, leave, refused := c.count(ctx, caller, places)
-	if refused != nil {
-		return nil, nil, refused
-	}
-	cancellable, cancel := context.WithCancelCause(quota.NewContext(access.NewContext(ctx, caller), account))
-	one := &running{caller, r.TLS, cancel}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.all[one] = struct{}{}
-	return requestContext{cancellable, ctx}, func() {
-		c.mu.Lock()
-		delete(c.all, one)
-		c.mu.Unlock()
-		cancel(nil)
-		leave()
-	}, nil
-}
-
 // count opens the account of a caller and counts its connection, and its request until leave is called. Another node has
 // already counted what it forwards towards the quotas, for which account is nil, but not towards the places of this node.
 func (c *Callers) count(ctx context.Context, caller *access.Caller, places *quota.Pool) (account *quota.Account, leave func(), refused *wire.Result) {
@@ -168,73 +120,6 @@ func BeginWatch(ctx context.Context, most int) (leave func(), err error) {
 		end()
 		conn.EndWatch()
 	}, nil
-}
-
-// requestContext is the context of a request. The end of the connection shows in Err at once.
-type requestContext struct {
-	context.Context
-	connection context.Context
-}
-
-func (c requestContext) Err() error { return cmp.Or(c.Context.Err(), c.connection.Err()) }
-
-func (c *Callers) list() []*running {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	list := make([]*running, 0, len(c.all))
-	for one := range c.all {
-		list = append(list, one)
-	}
-	return list
-}
-
-// verify returns an error if the caller's certificate is revoked.
-func (c *Callers) verify(state *tls.ConnectionState) error {
-	if c.cfg.Verify == nil || state == nil {
-		return nil
-	}
-	if err := c.cfg.Verify(state.PeerCertificates); err != nil {
-		return fmt.Errorf("%w: %w", access.ErrUnauthenticated, err)
-	}
-	return nil
-}
-
-// VerifyAll ends the requests of callers whose certificate is revoked.
-func (c *Callers) VerifyAll() {
-	for _, one := range c.list() {
-		if err := c.verify(one.tls); err != nil {
-			one.cancel(err)
-		}
-	}
-}
-
-// Recheck ends the requests of callers that may not go on, until life ends.
-func (c *Callers) Recheck(life context.Context) {
-	tick := time.NewTicker(recheckInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-life.Done():
-			return
-		case now := <-tick.C:
-			for _, one := range c.list() {
-				if err := one.caller.Recheck(now); err != nil {
-					one.cancel(err)
-				}
-			}
-		}
-	}
-}
-
-// Dismissal returns the error for a request that was ended because its caller has to go, or nil.
-func Dismissal(ctx context.Context) error {
-	switch cause := context.Cause(ctx); {
-	case errors.Is(cause, access.ErrNoRole):
-		return apierror.New(wire.Status_PERMISSION_DENIED, cause.Error())
-	case errors.Is(cause, access.ErrUnauthenticated):
-		return apierror.New(wire.Status_UNAUTHENTICATED, cause.Error())
-	}
-	return nil
 }
 
 // Checker checks each message against the rights of its caller before its handler sees it. It is a

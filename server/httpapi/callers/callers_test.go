@@ -146,12 +146,12 @@ func change(t *testing.T, c *rights.Cluster, edit func(*wire.Policy)) {
 func TestConnectionsAreCounted(t *testing.T) {
 	c := rights.New(t)
 	change(t, c, func(p *wire.Policy) { p.Quotas = []*wire.Quota{{Identity: "user", Connections: 1, Watches: 1}} })
-	quotas := quota.New(c)
+	quotas := quota.New(c, 10)
 	all, user := callers.New(callers.Config{Source: c, Quotas: quotas}), caller(t, c, "user")
 	one, two, node := &listener.Conn{}, &listener.Conn{Conn: &net.TCPConn{}}, &listener.Conn{Conn: &listener.NodeConn{}}
 	begin := func(conn *listener.Conn, refusal bool) (ctx context.Context, end func()) {
 		t.Helper()
-		ctx, end, refused := all.Begin(requestOn(conn), user)
+		ctx, end, refused := all.Begin(requestOn(conn), user, nil)
 		if (refused != nil) != refusal || refusal && refused.GetMessage() != `quota connections of "user": 1 of 1 used, this would take 1 more` {
 			t.Fatalf("refused with %v", refused)
 		}
@@ -203,7 +203,7 @@ func TestCallersThatHaveToGo(t *testing.T) {
 		begin := func(role string, change func(*http.Request)) (context.Context, func()) {
 			r := requestOn(nil)
 			change(r)
-			ctx, end, refused := all.Begin(r, caller(t, c, role))
+			ctx, end, refused := all.Begin(r, caller(t, c, role), nil)
 			if refused != nil {
 				t.Fatal(refused)
 			}
@@ -252,7 +252,7 @@ func TestEndedRequestsAreForgotten(t *testing.T) {
 	all := callers.New(callers.Config{Source: c, Verify: func([]*x509.Certificate) error { verified++; return nil }})
 	r := requestOn(nil)
 	certified(true)(r)
-	_, end, _ := all.Begin(r, caller(t, c, "user"))
+	_, end, _ := all.Begin(r, caller(t, c, "user"), nil)
 	if all.VerifyAll(); verified != 1 {
 		t.Errorf("verified %d times", verified)
 	}
@@ -267,7 +267,7 @@ func TestEndOfTheConnection(t *testing.T) {
 	c := rights.New(t)
 	r := requestOn(nil)
 	connection, cut := context.WithCancel(r.Context())
-	ctx, end, _ := callers.New(callers.Config{Source: c}).Begin(r.WithContext(connection), caller(t, c, "user"))
+	ctx, end, _ := callers.New(callers.Config{Source: c}).Begin(r.WithContext(connection), caller(t, c, "user"), nil)
 	defer end()
 	if ctx.Err() != nil {
 		t.Error(ctx.Err())
@@ -296,7 +296,7 @@ func TestMessagesAreChecked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, end, _ := callers.New(callers.Config{Source: c, Quotas: quota.New(c)}).Begin(requestOn(nil), found)
+	ctx, end, _ := callers.New(callers.Config{Source: c, Quotas: quota.New(c, 10)}).Begin(requestOn(nil), found, nil)
 	defer end()
 	want := func(err error, status wire.Status_Code, reported ...string) {
 		t.Helper()

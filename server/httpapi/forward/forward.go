@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"net/url"
+	"sync"
 	"time"
 
 	"connectrpc.com/connect"
@@ -60,6 +61,8 @@ type Config struct {
 	Warnings *ratelog.Logger
 	// Errors writes error responses.
 	Errors *connect.ErrorWriter
+	// Dismissal returns the error for a request that was ended because its caller has to go, or nil.
+	Dismissal func(ctx context.Context) error
 	// Life ends when the node stops.
 	Life context.Context
 }
@@ -176,6 +179,26 @@ func DecodeCaller(value string) (*wire.Caller, error) {
 type attempt struct {
 	leader string // its id
 	err    error
+
+	mu       sync.Mutex
+	answered bool // the answer has begun; guarded by mu
+}
+
+// begin returns an error if the attempt has ended before its answer began.
+func (a *attempt) begin(ctx context.Context) error {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.answered = true
+	return context.Cause(ctx)
+}
+
+// end ends the attempt. An answer that has begun is still sent to a caller that was dismissed, for the reason in it.
+func (a *attempt) end(stop context.CancelCauseFunc, cause error, dismissed bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if !a.answered || !dismissed {
+		stop(cause)
+	}
 }
 
 type attemptKey struct{}
@@ -194,11 +217,12 @@ func (f *Forwarder) rewrite(r *httputil.ProxyRequest) {
 	r.Out.Header.Del("Authorization")
 }
 
-// arrived rejects the answer of a node that no longer leads.
+// arrived rejects the answer of a node that no longer leads, and one that comes too late.
 func arrived(r *http.Response) error {
 	switch r.Header.Get(HeaderMoved) {
 	case "":
-		return nil
+		ctx := r.Request.Context()
+		return ctx.Value(attemptKey{}).(*attempt).begin(ctx)
 	case Unchanged:
 		return errMoved
 	}
@@ -214,8 +238,11 @@ func failed(_ http.ResponseWriter, r *http.Request, err error) {
 func (f *Forwarder) try(w *response.Writer, r Request, leader string) error {
 	w.Reset()
 	this := &attempt{leader: leader}
-	ctx, stop := context.WithCancelCause(context.WithValue(r.Context(), attemptKey{}, this))
+	ctx, stop := context.WithCancelCause(context.WithValue(context.WithoutCancel(r.Context()), attemptKey{}, this))
 	defer stop(nil)
+	defer context.AfterFunc(r.Context(), func() {
+		this.end(stop, context.Cause(r.Context()), f.cfg.Dismissal(r.Context()) != nil)
+	})()
 	defer context.AfterFunc(f.cfg.Life, func() { stop(errStopping) })()
 	out := r.WithContext(ctx)
 	Rewind(out, r.Body)

@@ -122,8 +122,14 @@ func (f *Forwarder) moved(w *response.Writer, r Request) {
 	f.fail(w, r, status, "")
 }
 
-// giveUp answers without a leader. If something may have been done, the status is UNCERTAIN.
+// giveUp answers without a leader. If something may have been done, the status is UNCERTAIN, unless the caller was
+// dismissed.
 func (f *Forwarder) giveUp(w *response.Writer, r Request, reason string) {
+	if gone := f.cfg.Dismissal(r.Context()); gone != nil {
+		w.Reset()
+		f.write(w, r, gone)
+		return
+	}
 	status, message := wire.Status_UNAVAILABLE, "nothing was done: "+reason+"; send the request again"
 	switch {
 	case !w.Uncertain || readOnly[r.Procedure]:
@@ -137,6 +143,10 @@ func (f *Forwarder) giveUp(w *response.Writer, r Request, reason string) {
 }
 
 func (f *Forwarder) fail(w *response.Writer, r Request, status wire.Status_Code, message string) {
-	w.Outcome = status.String()
-	_ = f.cfg.Errors.Write(w, r.Request, apierror.New(status, message))
+	f.write(w, r, apierror.New(status, message))
+}
+
+func (f *Forwarder) write(w *response.Writer, r Request, err error) {
+	w.Outcome = apierror.Status(err).String()
+	_ = f.cfg.Errors.Write(w, r.Request, err)
 }

@@ -43,12 +43,16 @@ type Conn struct {
 	watches int
 	// closed is set when the connection was closed.
 	closed bool
+	// resting is set while no request is in flight, after the first. leaving closes the connection then.
+	resting, leaving bool
 	// idle closes the connection after IdleTimeout without a request.
 	idle *time.Timer
 	// memory is charged for what the connection holds; nil before it is established. starved is set if the budget
 	// had no room for the connection.
 	memory  *budget.Account
 	starved bool
+	// forwarded are what the requests of a connection of another node hold, by their identities.
+	forwarded map[string]*forwarded
 	// counts end the counting of the connection, by the identities that have used it.
 	counts map[string]func()
 }
@@ -107,9 +111,48 @@ func (c *Conn) rest(timeout time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.serving = c.serving && c.http2
+	c.resting = true
+	if c.leaving {
+		timeout = flushTime
+	}
 	if !c.closed {
 		c.idle.Reset(timeout)
 	}
+}
+
+// wake ends the rest: a request arrives.
+func (c *Conn) wake() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.resting = false
+	c.idle.Stop()
+}
+
+// flushTime is how long a connection that is to be closed stays open after its last request: HTTP/2 reports a
+// connection as idle before it has sent the end of the response.
+const flushTime = 100 * time.Millisecond
+
+// CloseWhenIdle closes the connection as soon as no request is in flight.
+func (c *Conn) CloseWhenIdle() {
+	if c == nil {
+		return
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leaving = true
+	if c.resting && !c.closed {
+		c.idle.Reset(flushTime)
+	}
+}
+
+// Closed reports whether the connection was closed.
+func (c *Conn) Closed() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.closed
 }
 
 // Close closes the connection and frees its place.
@@ -166,7 +209,8 @@ func (c *Conn) FromNode() bool {
 	return fromNode
 }
 
-// Memory returns the account that is charged for what the connection holds; nil means unbounded.
+// Memory returns the account that is charged for what the connection holds; nil means unbounded. A connection of another
+// node has none: see Charge.
 func (c *Conn) Memory() *budget.Account {
 	if c == nil {
 		return nil

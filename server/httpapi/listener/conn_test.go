@@ -15,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 // wired is a connection whose reads and writes end as the test determines.
@@ -221,5 +222,37 @@ func TestStatesOfAConnection(t *testing.T) {
 		if c.connections.State(c, http.StateIdle); c.serving != http2 {
 			t.Errorf("HTTP/2 %v: serving %v", http2, c.serving)
 		}
+	}
+}
+
+// TestCloseWhenIdle verifies that a connection is closed soon if it is between requests, and otherwise after the
+// request.
+func TestCloseWhenIdle(t *testing.T) {
+	for name, c := range map[string]struct {
+		states []http.ConnState
+		closed bool // before the end of the request
+	}{
+		"before the first request": {nil, false},
+		"during the first one":     {[]http.ConnState{http.StateActive}, false},
+		"between requests":         {[]http.ConnState{http.StateActive, http.StateIdle}, true},
+		"during the second one":    {[]http.ConnState{http.StateActive, http.StateIdle, http.StateActive}, false},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			conn, _ := wiredConn(&wired{}, nil)
+			for _, state := range c.states {
+				conn.connections.State(conn, state)
+			}
+			conn.CloseWhenIdle()
+			if conn.Closed() {
+				t.Errorf("%s: closed before the response was sent", name)
+			}
+			if <-time.After(2 * flushTime); conn.Closed() != c.closed {
+				t.Errorf("%s: closed %v", name, conn.Closed())
+			}
+			conn.connections.State(conn, http.StateIdle)
+			if <-time.After(2 * flushTime); !conn.Closed() {
+				t.Errorf("%s: open after the request", name)
+			}
+		})
 	}
 }

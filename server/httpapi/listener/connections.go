@@ -167,9 +167,9 @@ func (l *Connections) Establish(r *http.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.established && !c.closed {
-		if c.established = l.assign(); c.established {
+		if c.established = l.assign(); c.established && !c.FromNode() {
 			var err error
-			c.memory, err = l.cfg.Buffers.Open(ConnBytes, func() { go l.cut(c) })
+			c.memory, err = l.cfg.Buffers.Open(ConnBytes, func() { go l.cut(c) }) // not of a node: see Charge
 			c.starved = err != nil
 		}
 	}
@@ -201,9 +201,7 @@ func (l *Connections) State(conn net.Conn, state http.ConnState) {
 	case state == http.StateIdle:
 		c.rest(l.cfg.IdleTimeout)
 	case state == http.StateActive:
-		c.mu.Lock()
-		c.idle.Stop()
-		c.mu.Unlock()
+		c.wake()
 	case state == http.StateClosed && c.noRequest(l.cfg.Plain):
 		if secured, ok := conn.(*tls.Conn); ok && !secured.ConnectionState().HandshakeComplete {
 			return // net/http has already logged it

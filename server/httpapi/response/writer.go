@@ -44,7 +44,7 @@ type Writer struct {
 
 	control   *http.ResponseController
 	timeout   atomic.Int64
-	memory    *budget.Account // the connection's account
+	memory    *budget.Account // the account of the connection, or of the caller behind another node's
 	held      int             // the bytes of memory held for this response
 	leaveTurn func()          // ends the caller's turn in a queue; nil if it has none
 }
@@ -109,6 +109,19 @@ func (w *Writer) Prepare(most int) error {
 	}
 	return err
 }
+
+// Charge makes another account pay for the response. Nothing must be held yet.
+func (w *Writer) Charge(memory *budget.Account) { w.memory = memory }
+
+// ChargeNothing releases what is held and charges nothing for the response, which is a short error. The account may have
+// no memory for it.
+func (w *Writer) ChargeNothing() {
+	w.Release()
+	w.memory = nil
+}
+
+// Memory returns the account that is charged for the request and its response; nil means unbounded.
+func (w *Writer) Memory() *budget.Account { return w.memory }
 
 // Release releases all memory held for the response.
 func (w *Writer) Release() { w.keep(0) }
