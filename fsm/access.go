@@ -398,6 +398,9 @@ func (m *Machine) unauthorized(cmd *wire.Command) *wire.Result {
 	case *wire.Command_RestoreBackup:
 		return m.onCluster(wire.Verb_RESTORE)
 	case *wire.Command_RecordAct:
+		if op.RecordAct.GetOutcome() != wire.Status_UNSPECIFIED {
+			return nil // it has happened, whatever its caller may do now
+		}
 		return m.onCluster(verbOf(op.RecordAct.GetAction()))
 	}
 	return nil

@@ -22,10 +22,11 @@ const (
 	maxRestoredAudit = maxAudit + maxImported
 	maxRestoredBytes = 128 << 10
 	// maxClientNameBytes bounds the client's name in a record, maxActNameBytes the names of the locks of a hold
-	// together, maxOutcomeBytes the message of an outcome.
+	// together.
 	maxClientNameBytes = 256
 	maxActNameBytes    = 2 << 10
-	maxOutcomeBytes    = 512
+	// MaxOutcomeBytes bounds the message of an outcome.
+	MaxOutcomeBytes = 512
 	// maxWallMs is the end of the year 9999, in Unix milliseconds.
 	maxWallMs = 253_402_300_799_999
 )
@@ -68,7 +69,7 @@ func validOutcome(record *wire.AuditRecord) *wire.Result {
 	if _, known := wire.Status_Code_name[int32(record.GetOutcome())]; !known {
 		return invalid("audit record %d has the outcome %d, which is not known", record.GetId(), record.GetOutcome())
 	}
-	return validText("the message of an outcome", record.GetMessage(), maxOutcomeBytes)
+	return validText("the message of an outcome", record.GetMessage(), MaxOutcomeBytes)
 }
 
 // validActLocks refuses lock names that recordAbout cannot have recorded.
@@ -117,7 +118,7 @@ func validRecordAct(op *wire.RecordAct) *wire.Result {
 func actOf(op *wire.RecordAct) *wire.AuditRecord {
 	return &wire.AuditRecord{
 		Action: op.Action, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Member: op.Member, Address: op.Address,
-		Outcome: op.Outcome, Message: op.Message, BegunId: op.BegunId,
+		Outcome: op.Outcome, Message: op.Message, BegunRevision: op.BegunRevision,
 	}
 }
 

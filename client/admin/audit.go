@@ -61,11 +61,12 @@ type AuditRecord struct {
 	// Imported is set if a restore imported the record, which is then as reliable as the backup.
 	Imported *Import
 	// Outcome is client.StatusOK for an act that is one command. Changes of members and leader and backups have two
-	// records: one before they begin, without an outcome, and one with the outcome, which names the first as BegunID.
+	// records: one before they begin, without an outcome, and one with the outcome, which has the
+	// revision of the first as BegunRevision.
 	Outcome client.Status
 	// Message says what went wrong.
-	Message string
-	BegunID uint64
+	Message       string
+	BegunRevision uint64
 	// Locks are all locks of a hold that has several, as far as the record has room. FurtherLocks counts the others.
 	Locks        []string
 	FurtherLocks uint32

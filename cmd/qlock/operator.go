@@ -13,7 +13,6 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
-	"github.com/quorumlock/quorumlock/client/admin"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -34,9 +33,12 @@ func namedHoldFlags() []cli.Flag {
 	}
 }
 
+// claims are the values of reasonFlags.
+type claims struct{ Reason, Operator, Ticket string }
+
 // reasonOf returns the values of reasonFlags.
-func reasonOf(c *cli.Context) (admin.By, error) {
-	by := admin.By{Reason: c.String("reason"), Operator: cmp.Or(c.String("operator"), whoAmI()), Ticket: c.String("ticket")}
+func reasonOf(c *cli.Context) (claims, error) {
+	by := claims{Reason: c.String("reason"), Operator: cmp.Or(c.String("operator"), whoAmI()), Ticket: c.String("ticket")}
 	if strings.TrimSpace(by.Reason) == "" {
 		return by, usagef("%s needs --reason, as in --reason \"host is on fire\": the audit log keeps it", c.Command.Name)
 	}

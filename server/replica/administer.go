@@ -28,7 +28,7 @@ func (r *Replica) administer() (lead *leadership, done func(), err error) {
 func (r *Replica) newMembers() *membership.Members {
 	return membership.New(membership.Config{
 		NodeID: r.cfg.ID, Level: r.cfg.Level, Self: r.self, Machine: r.machine, Directory: r.directory, Cluster: &r.cluster,
-		Prober: r.prober, StepAside: r.stepAside, LevelRaised: r.Proposer.RaiseLevel, Logger: r.log,
+		Prober: r.prober, StepAside: r.stepAside, Audited: r.audited, LevelRaised: r.Proposer.RaiseLevel, Logger: r.log,
 	})
 }
 
@@ -73,10 +73,7 @@ func (r *Replica) stepAside(ctx context.Context, lead membership.Leadership, rem
 		return err
 	}
 	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: removal.Operator, Reason: removal.Reason, Ticket: removal.Ticket, Member: string(to.ID)}
-	if err := membership.Record(ctx, lead, act); err != nil {
-		return err
-	}
-	if err := r.handover.To(ctx, to); err != nil {
+	if err := r.audited(ctx, lead, act, func() error { return r.handover.To(ctx, to) }); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", status.ErrNotLeader)
@@ -101,10 +98,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	if err != nil {
 		return err
 	}
-	if err := membership.Record(ctx, lead, act); err != nil {
-		return err
-	}
-	return r.handover.To(ctx, to)
+	return r.audited(ctx, lead, act, func() error { return r.handover.To(ctx, to) })
 }
 
 // StepDown transfers leadership to the best voter because this node is stopping. It is not an operator's

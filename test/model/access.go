@@ -129,6 +129,9 @@ func (d *Model) ungoverned(cmd *wire.Command) bool {
 	case *wire.Command_RestoreBackup:
 		verb = wire.Verb_RESTORE
 	case *wire.Command_RecordAct:
+		if op.RecordAct.Outcome != wire.Status_UNSPECIFIED {
+			return false
+		}
 		if verb = wire.Verb_MEMBERS; op.RecordAct.Action == wire.AuditRecord_SAVE_SNAPSHOT {
 			verb = wire.Verb_BACKUP
 		}

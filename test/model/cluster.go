@@ -301,6 +301,6 @@ func (d *Model) recordAct(op *wire.RecordAct) *wire.Result {
 func aboutMember(op *wire.RecordAct) *wire.AuditRecord {
 	return &wire.AuditRecord{
 		Action: op.GetAction(), Member: op.GetMember(), Address: op.GetAddress(),
-		Outcome: op.GetOutcome(), Message: op.GetMessage(), BegunId: op.GetBegunId(),
+		Outcome: op.GetOutcome(), Message: op.GetMessage(), BegunRevision: op.GetBegunRevision(),
 	}
 }

@@ -1297,7 +1297,7 @@ type SetPolicy struct {
 	// As in every operator request.
 	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1511,7 +1511,7 @@ type CreateTokenRequest struct {
 	TtlMs    uint64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1739,7 +1739,7 @@ type RevokeToken struct {
 	CloseSessions bool   `protobuf:"varint,2,opt,name=close_sessions,json=closeSessions,proto3" json:"close_sessions,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

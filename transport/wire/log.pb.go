@@ -1476,7 +1476,7 @@ type RestoreBackup struct {
 	// The backup's policy and tokens, which take effect only if the cluster has no policy.
 	Policy *Policy        `protobuf:"bytes,10,opt,name=policy,proto3" json:"policy,omitempty"`
 	Tokens []*TokenRecord `protobuf:"bytes,11,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1610,10 +1610,10 @@ type RecordAct struct {
 	// ADD_MEMBER: the node's peer address.
 	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
 	// As in AuditRecord: set after the act.
-	Outcome Status_Code `protobuf:"varint,6,opt,name=outcome,proto3,enum=quorumlock.v1.Status_Code" json:"outcome,omitempty"`
-	Message string      `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
-	BegunId uint64      `protobuf:"varint,8,opt,name=begun_id,json=begunId,proto3" json:"begun_id,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	Outcome       Status_Code `protobuf:"varint,6,opt,name=outcome,proto3,enum=quorumlock.v1.Status_Code" json:"outcome,omitempty"`
+	Message       string      `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	BegunRevision uint64      `protobuf:"varint,8,opt,name=begun_revision,json=begunRevision,proto3" json:"begun_revision,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1698,9 +1698,9 @@ func (x *RecordAct) GetMessage() string {
 	return ""
 }
 
-func (x *RecordAct) GetBegunId() uint64 {
+func (x *RecordAct) GetBegunRevision() uint64 {
 	if x != nil {
-		return x.BegunId
+		return x.BegunRevision
 	}
 	return 0
 }
@@ -1722,7 +1722,7 @@ type CreateToken struct {
 	EndsUnixMs int64  `protobuf:"varint,3,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"`
 	Reason     string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator   string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2312,7 +2312,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x06policy\x18\n" +
 	" \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x122\n" +
 	"\x06tokens\x18\v \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xaf\x02\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xbb\x02\n" +
 	"\tRecordAct\x129\n" +
 	"\x06action\x18\x01 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
@@ -2320,8 +2320,8 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x06member\x18\x04 \x01(\tR\x06member\x12\x18\n" +
 	"\aaddress\x18\x05 \x01(\tR\aaddress\x124\n" +
 	"\aoutcome\x18\x06 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\aoutcome\x12\x18\n" +
-	"\amessage\x18\a \x01(\tR\amessage\x12\x19\n" +
-	"\bbegun_id\x18\b \x01(\x04R\abegunId\x12\x16\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12%\n" +
+	"\x0ebegun_revision\x18\b \x01(\x04R\rbegunRevision\x12\x16\n" +
 	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xa7\x01\n" +
 	"\vCreateToken\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x12\n" +

@@ -1305,8 +1305,8 @@ type AuditRecord struct {
 	Outcome Status_Code `protobuf:"varint,21,opt,name=outcome,proto3,enum=quorumlock.v1.Status_Code" json:"outcome,omitempty"`
 	// What went wrong, unless the outcome is OK.
 	Message string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
-	// The id of the record of the beginning, in that of the outcome.
-	BegunId uint64 `protobuf:"varint,23,opt,name=begun_id,json=begunId,proto3" json:"begun_id,omitempty"`
+	// The revision of the record of the beginning, in that of the outcome.
+	BegunRevision uint64 `protobuf:"varint,23,opt,name=begun_revision,json=begunRevision,proto3" json:"begun_revision,omitempty"`
 	// All locks of the hold if it has several; lock is the first. Their names have at most 2 KiB together.
 	Locks []string `protobuf:"bytes,24,rep,name=locks,proto3" json:"locks,omitempty"`
 	// The number of locks for whose names there was no room.
@@ -1499,9 +1499,9 @@ func (x *AuditRecord) GetMessage() string {
 	return ""
 }
 
-func (x *AuditRecord) GetBegunId() uint64 {
+func (x *AuditRecord) GetBegunRevision() uint64 {
 	if x != nil {
-		return x.BegunId
+		return x.BegunRevision
 	}
 	return 0
 }
@@ -2453,7 +2453,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
 	"\x06leased\x18\b \x01(\bR\x06leased\x12\x1a\n" +
 	"\bidentity\x18\t \x01(\tR\bidentityB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xb0\b\n" +
+	"\x11_heartbeat_age_ms\"\xbc\b\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2480,8 +2480,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\bidentity\x18\x13 \x01(\tR\bidentity\x12\x16\n" +
 	"\x06ticket\x18\x14 \x01(\tR\x06ticket\x124\n" +
 	"\aoutcome\x18\x15 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\aoutcome\x12\x18\n" +
-	"\amessage\x18\x16 \x01(\tR\amessage\x12\x19\n" +
-	"\bbegun_id\x18\x17 \x01(\x04R\abegunId\x12\x14\n" +
+	"\amessage\x18\x16 \x01(\tR\amessage\x12%\n" +
+	"\x0ebegun_revision\x18\x17 \x01(\x04R\rbegunRevision\x12\x14\n" +
 	"\x05locks\x18\x18 \x03(\tR\x05locks\x12#\n" +
 	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\x8d\x02\n" +
 	"\x06Action\x12\x0f\n" +

@@ -67,7 +67,7 @@ const (
 	MaxTicketBytes   = 256
 )
 
-// Act is an operator's request: it claims why it is made, by whom and for which ticket.
+// Act is an operator's request, with the reason, the operator and the ticket that it claims.
 type Act interface {
 	GetReason() string
 	GetOperator() string

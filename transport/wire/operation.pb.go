@@ -507,7 +507,7 @@ type ForceRelease struct {
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The operator's name; at most 256 bytes.
 	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -587,7 +587,7 @@ type Revoke struct {
 	Reason   string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	GraceMs  uint32                 `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
 	Operator string                 `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -674,7 +674,7 @@ type SkipDelay struct {
 	HoldId   uint64 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
 	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -753,7 +753,7 @@ type Resize struct {
 	Limit    uint64                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
 	Reason   string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator string                 `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -831,7 +831,7 @@ type ForceClose struct {
 	SessionId uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
 	Reason    string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator  string                 `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

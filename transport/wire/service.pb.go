@@ -1372,9 +1372,10 @@ type SaveSnapshotRequest struct {
 	Operator string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Any node answers, from its local state and without confirming the leader. The backup may
-	// lack the latest acknowledged changes. The audit log records it only if a leader can be reached.
+	// lack the latest acknowledged changes. If the leader cannot be reached, only the node's own audit file and log
+	// record it.
 	Stale bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1602,7 +1603,7 @@ type RestoreRequest struct {
 	// The backup's policy and tokens. They take effect only if the cluster has no policy.
 	Policy *Policy        `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
 	Tokens []*TokenRecord `protobuf:"bytes,9,rep,name=tokens,proto3" json:"tokens,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2042,7 +2043,7 @@ type AddMemberRequest struct {
 	// For the audit log.
 	Operator string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2155,7 +2156,7 @@ type RemoveMemberRequest struct {
 	// For the audit log.
 	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2262,7 +2263,7 @@ type TransferLeadershipRequest struct {
 	// For the audit log.
 	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -2375,7 +2376,7 @@ type AcknowledgeAlarmsRequest struct {
 	// For the audit log.
 	Operator string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
-	// The ticket that it claims; at most 256 bytes.
+	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

@@ -40,6 +40,7 @@ func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 		r.Header.Del(forward.HeaderFrom)
 		r.Header.Del(forward.HeaderCaller)
 		if err := c.verify(r.TLS); err != nil {
+			c.cfg.Denials.RefusedAddress(r.RemoteAddr, err)
 			return nil, err
 		}
 		credentials(r, &presented)

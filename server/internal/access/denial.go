@@ -42,6 +42,14 @@ func (d Denials) report(denial Denial) {
 	}
 }
 
+// RefusedAddress is Refused for a connection of which nothing is verified but its address.
+func (d Denials) RefusedAddress(address string, err error) {
+	d.Refused(&wire.Caller{Address: address}, err)
+}
+
+// Dismissed reports a caller whose connection or request ends because it has lost its credential or its rights.
+func (c *Caller) Dismissed(err error) { c.denials.Refused(c.origin, err) }
+
 // Denied reports the result of a request if it is PERMISSION_DENIED, whether the port or the state machine refused it.
 func (c *Caller) Denied(request proto.Message, res *wire.Result) {
 	if res.GetStatus() == wire.Status_PERMISSION_DENIED {

@@ -17,6 +17,8 @@ import (
 const (
 	// kindAct is an audit record. Its fields are those of AuditRecord.
 	kindAct = "ACT"
+	// kindLocal is an act that this node has performed without a leader, so no audit record has it.
+	kindLocal = "LOCAL"
 	// kindDenied is a refused request or caller.
 	kindDenied = "DENIED"
 	// kindMissing says that the node does not know the records between two.
@@ -53,6 +55,8 @@ type note struct {
 	BeforeRevision uint64 `json:"beforeRevision,omitempty,string"`
 	// DROPPED: how many lines.
 	Count uint64 `json:"count,omitempty,string"`
+	// LOCAL: the fields of AuditRecord, without an id.
+	Act json.RawMessage `json:"act,omitempty"`
 	*denied
 }
 

@@ -2,6 +2,7 @@ package auditlog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -62,17 +63,18 @@ type Log struct {
 	done         chan struct{} // closed when the writer has ended
 }
 
-// queued is a line to write: a record or a denial.
+// queued is a line to write: a record, a local act or a denial.
 type queued struct {
 	cluster string
 	record  *wire.AuditRecord
+	local   json.RawMessage
 	denied  *denied
 	wall    time.Time
 }
 
 // bytes returns about how much memory the line takes.
 func (q queued) bytes() int {
-	size := lineBytes + proto.Size(q.record)
+	size := lineBytes + proto.Size(q.record) + len(q.local)
 	if d := q.denied; d != nil {
 		size += len(d.Caller) + len(d.Request) + len(d.Message)
 	}
@@ -126,6 +128,19 @@ func (l *Log) Append(cluster string, records []*wire.AuditRecord) {
 		lines = append(lines, queued{cluster: cluster, record: r, wall: now})
 	}
 	l.enqueue(lines...)
+}
+
+// AppendLocal queues an act that this node has performed without a leader.
+func (l *Log) AppendLocal(act *wire.AuditRecord) {
+	if l.cfg.Path == "" {
+		return
+	}
+	text, err := compactJSON(act)
+	if err != nil {
+		l.log.Error("cannot write an act to the audit log", "act", act.GetAction().String(), "error", err)
+		return
+	}
+	l.enqueue(queued{cluster: l.cfg.ClusterID(), local: text, wall: time.Now()})
 }
 
 // Deny logs a denial and queues its line, unless there were others of the same caller just before it.
