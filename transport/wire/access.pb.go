@@ -516,7 +516,8 @@ type Quota struct {
 	Watches uint64 `protobuf:"varint,6,opt,name=watches,proto3" json:"watches,omitempty"`
 	// Connections to the client port and to the HTTP port. One that several identities use counts for each of them.
 	Connections uint64 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`
-	// Requests per second, with a burst of one second. Heartbeats and requests that give something up do not count.
+	// Requests per second, with a burst of one second. Denied requests count. Heartbeats and requests that give something
+	// up do not, and neither do those of operators.
 	RequestsPerSecond uint64 `protobuf:"varint,8,opt,name=requests_per_second,json=requestsPerSecond,proto3" json:"requests_per_second,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
