@@ -126,7 +126,7 @@ func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
 		return refusal
 	}
 	m.countBelow()
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_SET_POLICY, Operator: op.Operator, Reason: op.Reason})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_SET_POLICY, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket})
 	if op.CloseSessions {
 		m.closeSessionsOf(m.deprived(before, next.rights), op.Reason)
 	}
@@ -174,7 +174,7 @@ func (m *Machine) createToken(op *wire.CreateToken) *wire.Result {
 	if refusal := m.change(next); refusal != nil {
 		return refusal
 	}
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_CREATE_TOKEN, Operator: op.Operator, Reason: op.Reason, TokenId: id, Identity: op.Name})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_CREATE_TOKEN, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, TokenId: id, Identity: op.Name})
 	return answer(wire.Status_OK, "")
 }
 
@@ -188,7 +188,7 @@ func validToken(op *wire.CreateToken) *wire.Result {
 	if strings.ContainsAny(op.Name, ":*") {
 		return invalid("the name %q must not contain ':' or '*'", op.Name)
 	}
-	return cmp.Or(validIdentity(op.Name), validReason(op.Reason, op.Operator))
+	return cmp.Or(validIdentity(op.Name), validReason(op))
 }
 
 func validIdentity(identity string) *wire.Result {
@@ -210,7 +210,7 @@ func (m *Machine) revokeToken(op *wire.RevokeToken) *wire.Result {
 	if refusal := m.change(next); refusal != nil {
 		return refusal
 	}
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_REVOKE_TOKEN, Operator: op.Operator, Reason: op.Reason, TokenId: revoked.Id, Identity: revoked.Name})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_REVOKE_TOKEN, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, TokenId: revoked.Id, Identity: revoked.Name})
 	if op.CloseSessions {
 		m.closeSessionsOf(map[string]bool{revoked.Name: true}, op.Reason)
 	}
@@ -414,6 +414,9 @@ func (m *Machine) unauthorized(cmd *wire.Command) *wire.Result {
 	case *wire.Command_RestoreBackup:
 		return m.onCluster(wire.Verb_RESTORE)
 	case *wire.Command_RecordAct:
+		if op.RecordAct.GetOutcome() != wire.Status_UNSPECIFIED {
+			return nil // it has happened, whatever its caller may do now
+		}
 		return m.onCluster(verbOf(op.RecordAct.GetAction()))
 	}
 	return nil

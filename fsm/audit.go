@@ -21,15 +21,19 @@ const (
 	// maxRestoredAudit bounds the records that one restore may add, maxRestoredBytes their total size.
 	maxRestoredAudit = maxAudit + maxImported
 	maxRestoredBytes = 128 << 10
-	// maxClientNameBytes bounds the client's name in a record.
+	// maxClientNameBytes bounds the client's name in a record, maxActNameBytes the names of the locks of a hold
+	// together.
 	maxClientNameBytes = 256
+	maxActNameBytes    = 2 << 10
+	// MaxOutcomeBytes bounds the message of an outcome.
+	MaxOutcomeBytes = 512
 	// maxWallMs is the end of the year 9999, in Unix milliseconds.
 	maxWallMs = 253_402_300_799_999
 )
 
 // validReason refuses an operator action without a reason, or with texts that cannot be stored.
-func validReason(reason, operator string) *wire.Result {
-	if err := wire.ValidReason(reason, operator); err != nil {
+func validReason(act wire.Act) *wire.Result {
+	if err := wire.ValidReason(act); err != nil {
 		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
 	return nil
@@ -37,7 +41,7 @@ func validReason(reason, operator string) *wire.Result {
 
 // validAudit refuses a record that no operator action can have produced.
 func validAudit(record *wire.AuditRecord) *wire.Result {
-	if err := wire.ValidActTexts(record.GetReason(), record.GetOperator()); err != nil {
+	if err := wire.ValidActTexts(record); err != nil {
 		return invalid("audit record %d: %v", record.GetId(), err)
 	}
 	_, known := wire.AuditRecord_Action_name[int32(record.GetAction())]
@@ -56,8 +60,31 @@ func validAudit(record *wire.AuditRecord) *wire.Result {
 			return invalid("audit record %d has a text that cannot be kept", record.Id)
 		}
 	}
-	return cmp.Or(validBackupName(record.Backup), validCaller(record.Caller),
+	return cmp.Or(validOutcome(record), validActLocks(record), validBackupName(record.Backup), validCaller(record.Caller),
 		validText("token_id", record.TokenId, tokenIDBytes), validText("the identity", record.Identity, rights.MaxIdentityBytes))
+}
+
+// validOutcome refuses an outcome that cannot be stored.
+func validOutcome(record *wire.AuditRecord) *wire.Result {
+	if _, known := wire.Status_Code_name[int32(record.GetOutcome())]; !known {
+		return invalid("audit record %d has the outcome %d, which is not known", record.GetId(), record.GetOutcome())
+	}
+	return validText("the message of an outcome", record.GetMessage(), MaxOutcomeBytes)
+}
+
+// validActLocks refuses lock names that recordAbout cannot have recorded.
+func validActLocks(record *wire.AuditRecord) *wire.Result {
+	size := 0
+	for _, name := range record.GetLocks() {
+		if refusal := validName(name); refusal != nil {
+			return refusal
+		}
+		size += len(name)
+	}
+	if size > maxActNameBytes || record.GetFurtherLocks() > maxLocks {
+		return invalid("audit record %d has lock names of %d bytes and %d further locks: at most %d and %d are allowed", record.GetId(), size, record.GetFurtherLocks(), maxActNameBytes, maxLocks)
+	}
+	return nil
 }
 
 // validBackupName refuses a description of a backup that cannot be stored.
@@ -82,14 +109,29 @@ func validRecordAct(op *wire.RecordAct) *wire.Result {
 	default:
 		return invalid("action %d is recorded by the command that does it", op.GetAction())
 	}
-	return cmp.Or(validReason(op.Reason, op.Operator), validAudit(actOf(op)))
+	if op.GetOutcome() != wire.Status_UNSPECIFIED && !outside(op.GetAction()) {
+		return invalid("action %d has its outcome at once", op.GetAction())
+	}
+	return cmp.Or(validReason(op), validAudit(actOf(op)))
 }
 
 func actOf(op *wire.RecordAct) *wire.AuditRecord {
-	return &wire.AuditRecord{Action: op.Action, Operator: op.Operator, Reason: op.Reason, Member: op.Member, Address: op.Address}
+	return &wire.AuditRecord{
+		Action: op.Action, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Member: op.Member, Address: op.Address,
+		Outcome: op.Outcome, Message: op.Message, BegunRevision: op.BegunRevision,
+	}
 }
 
-// recordAct records what an operator is about to do to the cluster itself.
+// outside reports whether an act takes place outside the state machine, which therefore cannot know its outcome.
+func outside(act wire.AuditRecord_Action) bool {
+	switch act {
+	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_SAVE_SNAPSHOT:
+		return true
+	}
+	return false
+}
+
+// recordAct records what an operator is about to do to the cluster itself, or what came of it.
 func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 	m.record(actOf(op))
 	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {
@@ -103,6 +145,9 @@ func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 func (m *Machine) record(act *wire.AuditRecord) {
 	m.state.lastAudit++
 	act.Id, act.Revision, act.WallUnixMs, act.Caller = m.state.lastAudit, m.state.revision, m.wall, callerOf(m.caller)
+	if !outside(act.Action) {
+		act.Outcome = wire.Status_OK
+	}
 	m.addAudit(&m.audit, act, maxAudit)
 	switch act.Action {
 	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP:
@@ -197,7 +242,22 @@ func (m *Machine) recordAbout(c *claim, act *wire.AuditRecord) {
 	if s, ok := m.sessions.get(c.session); ok {
 		act.ClientName = shortened(s.client.GetName())
 	}
+	if wants := c.wants(); len(wants) > 1 {
+		act.Locks, act.FurtherLocks = namesForRecord(wants)
+	}
 	m.record(act)
+}
+
+// namesForRecord returns the names of locks for which a record has room, and the number of the others.
+func namesForRecord(wants []want) (names []string, further uint32) {
+	size := 0
+	for _, w := range wants {
+		if size += len(w.lock.name); size > maxActNameBytes {
+			return names, uint32(len(wants) - len(names))
+		}
+		names = append(names, w.lock.name)
+	}
+	return names, 0
 }
 
 // shortened cuts a client's text to the length that a record allows.

@@ -282,3 +282,39 @@ func TestAuditTextsCanBeKept(t *testing.T) {
 		}
 	}
 }
+
+// TestAuditRecordsHaveOutcomes checks the record of an act on a hold of many locks with long names, and that of an act
+// whose caller has lost its right meanwhile.
+func TestAuditRecordsHaveOutcomes(t *testing.T) {
+	m := bootstrapped(t)
+	session := openSession(t, m, "a")
+	op := &wire.Acquire{}
+	for i := range 8 {
+		op.Locks = append(op.Locks, &wire.LockRequest{Name: fmt.Sprint(strings.Repeat("l/", 250), i), Mode: wire.Mode_EXCLUSIVE})
+	}
+	granted := applyOne(t, m, &wire.Command{SessionId: session, Seq: 1, Op: &wire.Command_Acquire{Acquire: op}}).Results[0]
+	forced := applyOne(t, m, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: granted.HoldId, Token: granted.Token, Reason: "r", Ticket: "T-1"}}})
+	if forced.Results[0].Status != wire.Status_OK {
+		t.Fatalf("%v, %v", granted, forced.Results[0])
+	}
+	r := m.AuditAfter(0)[0]
+	if len(r.Locks) != 4 || r.FurtherLocks != 4 || r.Locks[3] != op.Locks[3].Name || r.Lock != r.Locks[0] || r.Ticket != "T-1" || r.Outcome != wire.Status_OK {
+		t.Errorf("record %v", r)
+	}
+	setPolicy(t, m, bindings())
+	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Reason: "r"}
+	record := func() wire.Status_Code {
+		return applyOne(t, m, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}, Caller: &wire.Caller{Identity: "ann"}}).Results[0].Status
+	}
+	if got := record(); got != wire.Status_PERMISSION_DENIED {
+		t.Errorf("ann may begin: %v", got)
+	}
+	act.Outcome, act.Message, act.BegunRevision = wire.Status_UNAVAILABLE, "no quorum", 7
+	if got := record(); got != wire.Status_OK {
+		t.Errorf("the outcome is not recorded: %v", got)
+	}
+	kept := m.AuditAfter(0)
+	if r := kept[len(kept)-1]; r.Outcome != wire.Status_UNAVAILABLE || r.Message != "no quorum" || r.BegunRevision != 7 {
+		t.Errorf("record %v", r)
+	}
+}

@@ -43,7 +43,7 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	m.state.lineage = op.Lineage
 	m.importAudit(op)
 	m.importAccess(op)
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason, Backup: op.Backup})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Backup: op.Backup})
 	return &wire.Result{Status: wire.Status_OK, Token: m.state.token}
 }
 
@@ -79,7 +79,7 @@ func validBackup(op *wire.RestoreBackup) *wire.Result {
 	if _, err := completeSettings(op.Settings); err != nil {
 		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
 	}
-	if refusal := validReason(op.Reason, op.Operator); refusal != nil {
+	if refusal := validReason(op); refusal != nil {
 		return refusal
 	}
 	return cmp.Or(validText("cluster_id", op.ClusterId, maxMemberText), validText("lineage", op.Lineage, maxLineageBytes),

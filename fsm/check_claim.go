@@ -129,7 +129,7 @@ func (m *checking) checkExtra(c *claim, e extra) error {
 		return fmt.Errorf("counts %d acquires", c.count())
 	case e.wanted && (!e.notify || c.token == 0):
 		return errors.New("told without asking")
-	case e.revocation != nil && (c.token == 0 || validReason(e.revocation.Reason, "") != nil):
+	case e.revocation != nil && (c.token == 0 || validReason(&wire.Revoke{Reason: e.revocation.Reason}) != nil):
 		return errors.New("revoked before it was granted")
 	}
 	return nil

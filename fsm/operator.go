@@ -15,7 +15,7 @@ func (m *Machine) forceRelease(op *wire.ForceRelease) *wire.Result {
 	if refusal := m.mayOperate(c); refusal != nil {
 		return refusal
 	}
-	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_FORCE_RELEASE, Operator: op.Operator, Reason: op.Reason})
+	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_FORCE_RELEASE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket})
 	m.takeHold(c, ending{what: wire.Event_FORCED, reason: op.Reason})
 	return answer(wire.Status_OK, "")
 }
@@ -47,7 +47,7 @@ func (m *Machine) revoke(op *wire.Revoke) *wire.Result {
 	if op.GraceMs > 0 {
 		m.beginGrace(c, e)
 	}
-	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_REVOKE, Operator: op.Operator, Reason: op.Reason})
+	m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_REVOKE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket})
 	return answer(wire.Status_OK, "")
 }
 
@@ -60,7 +60,7 @@ func (m *Machine) skipDelay(op *wire.SkipDelay) *wire.Result {
 	if len(delays) == 0 {
 		return answer(wire.Status_NOT_FOUND, "no such lock-delay")
 	}
-	act := &wire.AuditRecord{Action: wire.AuditRecord_SKIP_DELAY, Operator: op.Operator, Reason: op.Reason, Lock: op.Name}
+	act := &wire.AuditRecord{Action: wire.AuditRecord_SKIP_DELAY, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Lock: op.Name}
 	if c := delays[0]; op.HoldId != 0 {
 		act.HoldId, act.Token, act.SessionId = c.id, c.token, c.session
 	}
@@ -103,7 +103,7 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 	l = m.locks.edit(l)
 	l.vary().limit = uint32(op.Limit)
 	m.emit(&wire.Event{Type: wire.Event_RESIZED, Lock: l.name, Limit: op.Limit})
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESIZE, Operator: op.Operator, Reason: op.Reason, Lock: l.name, Limit: op.Limit})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESIZE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Lock: l.name, Limit: op.Limit})
 	m.changed = append(m.changed, l)
 	return answer(wire.Status_OK, "")
 }
@@ -120,7 +120,7 @@ func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
 	if refusal := m.mayEnd(s); refusal != nil {
 		return refusal
 	}
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, SessionId: s.id, ClientName: shortened(s.client.GetName())})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, SessionId: s.id, ClientName: shortened(s.client.GetName())})
 	m.endSession(s, wire.Event_SESSION_CLOSED, ending{what: wire.Event_FORCED, reason: op.Reason})
 	return answer(wire.Status_OK, "")
 }
@@ -130,7 +130,7 @@ func (m *Machine) forceCloseAll(op *wire.ForceClose) *wire.Result {
 	if !m.callerGrants().OnAllLocks(wire.Verb_OPERATE) {
 		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on all locks", m.caller.GetIdentity()))
 	}
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, Identity: op.Identity})
+	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Identity: op.Identity})
 	m.closeSessionsOf(map[string]bool{op.Identity: true}, op.Reason)
 	return answer(wire.Status_OK, "")
 }

@@ -21,9 +21,30 @@ func invalid(format string, args ...any) *wire.Result {
 	return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf(format, args...))
 }
 
-func validAcquire(op *wire.Acquire) *wire.Result {
-	if n := len(op.GetLocks()); n == 0 || n > maxLocks {
+// ValidNames refuses the locks of an acquire if there are none or too many, or if one has no valid name. Ports call it
+// before they look up the rights on the locks.
+func ValidNames(locks []*wire.LockRequest) *wire.Result {
+	if refusal := validCount(locks); refusal != nil {
+		return refusal
+	}
+	for _, request := range locks {
+		if refusal := validName(request.GetName()); refusal != nil {
+			return refusal
+		}
+	}
+	return nil
+}
+
+func validCount(locks []*wire.LockRequest) *wire.Result {
+	if n := len(locks); n == 0 || n > maxLocks {
 		return invalid("an acquire takes 1 to %d locks, not %d", maxLocks, n)
+	}
+	return nil
+}
+
+func validAcquire(op *wire.Acquire) *wire.Result {
+	if refusal := validCount(op.GetLocks()); refusal != nil {
+		return refusal
 	}
 	for i, request := range op.Locks {
 		if refusal := validRequest(request); refusal != nil {

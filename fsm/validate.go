@@ -116,7 +116,7 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 	case *wire.Command_Revoke:
 		return validRevoke(op.Revoke)
 	case *wire.Command_SkipDelay:
-		return cmp.Or(validName(op.SkipDelay.GetName()), validReason(op.SkipDelay.GetReason(), op.SkipDelay.GetOperator()))
+		return cmp.Or(validName(op.SkipDelay.GetName()), validReason(op.SkipDelay))
 	case *wire.Command_Resize:
 		return validResize(op.Resize)
 	case *wire.Command_ForceClose:
@@ -126,11 +126,11 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 	case *wire.Command_RecordAct:
 		return validRecordAct(op.RecordAct)
 	case *wire.Command_SetPolicy:
-		return cmp.Or(validPolicy(op.SetPolicy.GetPolicy()), validReason(op.SetPolicy.GetReason(), op.SetPolicy.GetOperator()))
+		return cmp.Or(validPolicy(op.SetPolicy.GetPolicy()), validReason(op.SetPolicy))
 	case *wire.Command_CreateToken:
 		return validToken(op.CreateToken)
 	case *wire.Command_RevokeToken:
-		return cmp.Or(validText("the id", op.RevokeToken.GetTokenId(), tokenIDBytes), validReason(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator()))
+		return cmp.Or(validText("the id", op.RevokeToken.GetTokenId(), tokenIDBytes), validReason(op.RevokeToken))
 	}
 	return unknownOperation()
 }
@@ -158,29 +158,29 @@ func validText(what, text string, most int) *wire.Result {
 }
 
 func validForce(op *wire.ForceRelease) *wire.Result {
-	return validReason(op.GetReason(), op.GetOperator())
+	return validReason(op)
 }
 
 func validForceClose(op *wire.ForceClose) *wire.Result {
 	if op.GetIdentity() == "" {
-		return validReason(op.GetReason(), op.GetOperator())
+		return validReason(op)
 	}
 	if op.SessionId != 0 {
 		return invalid("give session_id or identity, not both")
 	}
-	return cmp.Or(validIdentity(op.Identity), validReason(op.Reason, op.Operator))
+	return cmp.Or(validIdentity(op.Identity), validReason(op))
 }
 
 func validRevoke(op *wire.Revoke) *wire.Result {
 	if op.GetGraceMs() > maxMaxHoldMs {
 		return invalid("grace_ms is %d: at most %d is allowed", op.GraceMs, uint32(maxMaxHoldMs))
 	}
-	return validReason(op.GetReason(), op.GetOperator())
+	return validReason(op)
 }
 
 func validResize(op *wire.Resize) *wire.Result {
 	if op.GetLimit() == 0 || op.Limit > maxLimit {
 		return invalid("the limit is %d: 1 to %d is allowed", op.GetLimit(), uint32(maxLimit))
 	}
-	return cmp.Or(validName(op.GetName()), validReason(op.GetReason(), op.GetOperator()))
+	return cmp.Or(validName(op.GetName()), validReason(op))
 }

@@ -197,7 +197,7 @@ func (w *walker) lease() *wire.Command {
 func (w *walker) endDelay() *wire.Command {
 	c := w.some((*model.Claim).Delays)
 	if w.one(3) {
-		op := &wire.SkipDelay{Name: c.Locks[w.roll(len(c.Locks))].Name, Reason: w.reason(), Operator: w.who()}
+		op := &wire.SkipDelay{Name: c.Locks[w.roll(len(c.Locks))].Name, Reason: w.reason(), Operator: w.who(), Ticket: "T-1"}
 		if w.one(2) {
 			op.HoldId = w.about(c.ID)
 		}
@@ -250,13 +250,13 @@ func (w *walker) operator() *wire.Command {
 	permits := func(c *model.Claim) bool { return c.Locks[0].Mode == wire.Mode_PERMITS }
 	if w.one(3) && (w.any(permits) || w.one(9)) {
 		c := w.some(permits)
-		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: c.Locks[0].Name, Limit: uint64(w.roll(6)), Reason: w.reason(), Operator: w.who()}}}
+		return &wire.Command{Op: &wire.Command_Resize{Resize: &wire.Resize{Name: c.Locks[0].Name, Limit: uint64(w.roll(6)), Reason: w.reason(), Operator: w.who(), Ticket: "T-1"}}}
 	}
 	c := w.some((*model.Claim).Holds)
 	if w.one(3) {
-		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who()}}}
+		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), Ticket: "T-1"}}}
 	}
-	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), GraceMs: []uint32{0, 60, 800}[w.roll(3)]}}}
+	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), Ticket: "T-1", GraceMs: []uint32{0, 60, 800}[w.roll(3)]}}}
 }
 
 // aYear is how far a floor may be ahead, in tokens.
@@ -264,9 +264,18 @@ const aYear = 366 * 86_400 << 32
 
 // recordAct returns a record of an operator's action on the cluster itself.
 func (w *walker) recordAct() *wire.Command {
-	op := &wire.RecordAct{Action: wire.AuditRecord_Action(w.roll(12)), Reason: w.reason(), Operator: w.who(), Member: "n4"}
-	if w.one(9) {
+	op := &wire.RecordAct{Action: wire.AuditRecord_Action(w.roll(12)), Reason: w.reason(), Operator: w.who(), Ticket: "T-1", Member: "n4"}
+	n := w.roll(9)
+	switch {
+	case n == 0:
 		op.Address = strings.Repeat("a", 513)
+	case op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS && n > 1: // its outcome is known at once
+	case n < 5:
+		op.Outcome, op.Message, op.BegunRevision = wire.Status_Code(n), "it failed", w.d.Revision
+	case n == 5:
+		op.Outcome, op.Message = 1, strings.Repeat("m", 513)
+	case n == 6:
+		op.Ticket = strings.Repeat("t", 257)
 	}
 	return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: op}}
 }

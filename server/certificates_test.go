@@ -2,6 +2,7 @@ package server
 
 import (
 	"math"
+	"os"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -142,6 +143,7 @@ func TestRevokedClient(t *testing.T) {
 	cfg := quick(t)
 	cfg.TLS, cfg.PeerTLS = files("nodes/n1/server"), files("nodes/n1/peer")
 	cfg.TLS.CRL, cfg.PeerTLS.CRL = pki.CRLPath(dir), pki.CRLPath(dir)
+	cfg.AuditLog = filepath.Join(t.TempDir(), "audit.log")
 	node := open(t, cfg)
 	serving(t, node)
 	connects := func(name string) bool {
@@ -159,6 +161,10 @@ func TestRevokedClient(t *testing.T) {
 	if connects("lost") || !connects("app") || !connects("later") {
 		t.Error("the port does not refuse the revoked certificate, or others")
 	}
+	eventually(t, "the denial in the audit log", func() bool {
+		text, err := os.ReadFile(cfg.AuditLog)
+		return err == nil && strings.Contains(string(text), `"status":"UNAUTHENTICATED",`) && strings.Contains(string(text), `the certificate is revoked`)
+	})
 	revoke("later")
 	eventually(t, "the certificate that was revoked later is refused", func() bool { return !connects("later") })
 	if !connects("app") {

@@ -173,6 +173,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		Registry:           n.cfg.Registry,
 		Halt:               n.halt,
 		Audit:              n.audit.Append,
+		AuditLocally:       n.audit.AppendLocal,
 		SnapshotThreshold:  n.cfg.SnapshotThreshold,
 		TrailingLogs:       n.cfg.TrailingLogs,
 		SnapshotInterval:   n.cfg.SnapshotInterval,

@@ -145,7 +145,7 @@ func (c *Client) Policy(ctx context.Context, opts ...ReadOption) (policy *Policy
 // that lose a binding; otherwise they expire by their TTL.
 func (c *Client) SetPolicy(ctx context.Context, policy *Policy, expectedRevision uint64, closeSessions bool, by By) error {
 	_, err := c.calls.SetPolicy(ctx, &wire.SetPolicy{
-		Policy: policy.encode(), ExpectedRevision: expectedRevision, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator,
+		Policy: policy.encode(), ExpectedRevision: expectedRevision, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket,
 	})
 	return err
 }
@@ -178,7 +178,7 @@ func (c *Client) CreateToken(ctx context.Context, name string, ttl time.Duration
 	}
 	token = identity.NewToken()
 	answer, err := c.calls.CreateToken(ctx, &wire.CreateTokenRequest{
-		Name: name, AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: by.Reason, Operator: by.Operator,
+		Name: name, AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket,
 	})
 	if err != nil {
 		return "", Token{}, err
@@ -197,7 +197,7 @@ func (c *Client) Tokens(ctx context.Context, opts ...ReadOption) ([]Token, error
 // no such token, and client.ErrFailedPrecondition if nobody could change the policy without it. Other errors are
 // those of ForceRelease.
 func (c *Client) RevokeToken(ctx context.Context, id string, closeSessions bool, by By) error {
-	_, err := c.calls.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: closeSessions, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 

@@ -105,29 +105,29 @@ func (c *Client) Status(ctx context.Context, opts ...ReadOption) (Status, error)
 	return convert[Status](status), nil
 }
 
-// By names the operator and the reason of an action. Both are kept in the audit log; a reason is required.
-type By struct{ Operator, Reason string }
+// By names the operator, the reason and the ticket of an action. The audit log keeps them; a reason is required.
+type By struct{ Operator, Reason, Ticket string }
 
 // ForceRelease takes a hold away from its holder. It returns client.ErrNotHeld, without changing anything,
 // unless id and token match the hold. The holder is notified, but the next waiter is granted the lock
 // immediately: only fencing tokens keep the old holder away from the protected resource. If the connection
 // breaks in the meantime, the error matches client.ErrUncertain.
 func (c *Client) ForceRelease(ctx context.Context, holdID, token uint64, by By) error {
-	_, err := c.calls.ForceRelease(ctx, &wire.ForceRelease{HoldId: holdID, Token: token, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.ForceRelease(ctx, &wire.ForceRelease{HoldId: holdID, Token: token, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
 // Revoke asks the holder to release its hold. With a grace, in whole milliseconds, the hold is forced away
 // when that has passed. Errors are those of ForceRelease.
 func (c *Client) Revoke(ctx context.Context, holdID, token uint64, grace time.Duration, by By) error {
-	_, err := c.calls.Revoke(ctx, &wire.Revoke{HoldId: holdID, Token: token, GraceMs: uint32(grace.Milliseconds()), Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.Revoke(ctx, &wire.Revoke{HoldId: holdID, Token: token, GraceMs: uint32(grace.Milliseconds()), Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
 // SkipDelay ends the lock-delay that a hold has caused, or all lock-delays of the lock if holdID is 0. It
 // returns client.ErrNotFound if there is none. Other errors are those of ForceRelease.
 func (c *Client) SkipDelay(ctx context.Context, name string, holdID uint64, by By) error {
-	_, err := c.calls.SkipDelay(ctx, &wire.SkipDelay{Name: name, HoldId: holdID, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.SkipDelay(ctx, &wire.SkipDelay{Name: name, HoldId: holdID, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
@@ -135,45 +135,45 @@ func (c *Client) SkipDelay(ctx context.Context, name string, holdID uint64, by B
 // semaphore, and client.ErrFailedPrecondition while a waiter requests more permits than the new limit. Other
 // errors are those of ForceRelease.
 func (c *Client) Resize(ctx context.Context, name string, limit uint64, by By) error {
-	_, err := c.calls.Resize(ctx, &wire.Resize{Name: name, Limit: limit, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.Resize(ctx, &wire.Resize{Name: name, Limit: limit, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
 // ForceClose ends a session: its holds are forced away and its waits are cancelled. Its client is notified. It
 // returns client.ErrNotFound if there is no such session. Other errors are those of ForceRelease.
 func (c *Client) ForceClose(ctx context.Context, sessionID uint64, by By) error {
-	_, err := c.calls.ForceClose(ctx, &wire.ForceClose{SessionId: sessionID, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.ForceClose(ctx, &wire.ForceClose{SessionId: sessionID, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
 // CloseSessions ends all sessions and leases of an identity, as ForceClose does. It is no error if there are none.
 func (c *Client) CloseSessions(ctx context.Context, identity string, by By) error {
-	_, err := c.calls.ForceClose(ctx, &wire.ForceClose{Identity: identity, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.ForceClose(ctx, &wire.ForceClose{Identity: identity, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
 // AddMember adds a node, which becomes a voter once it has caught up. If the connection breaks in the
 // meantime, the error matches client.ErrUncertain; check Status.
 func (c *Client) AddMember(ctx context.Context, id, peerAddr string, by By) error {
-	_, err := c.calls.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peerAddr, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.AddMember(ctx, &wire.AddMemberRequest{Id: id, PeerAddr: peerAddr, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
 // RemoveMember removes a node. Errors are those of AddMember.
 func (c *Client) RemoveMember(ctx context.Context, id string, by By) error {
-	_, err := c.calls.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id, Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: id, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }
 
 // TransferLeadership transfers leadership to the given node, or to one that the cluster chooses if id is
 // empty. It returns the new leader if the old one knew it. Errors are those of AddMember.
 func (c *Client) TransferLeadership(ctx context.Context, id string, by By) (leaderID string, err error) {
-	resp, err := c.calls.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id, Reason: by.Reason, Operator: by.Operator})
+	resp, err := c.calls.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: id, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return resp.GetLeaderId(), err
 }
 
 // AcknowledgeAlarms clears the alarms of all nodes shown by Status. Errors are those of AddMember.
 func (c *Client) AcknowledgeAlarms(ctx context.Context, by By) error {
-	_, err := c.calls.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: by.Reason, Operator: by.Operator})
+	_, err := c.calls.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 	return err
 }

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"time"
+
+	"github.com/quorumlock/quorumlock/client"
 )
 
 // Action is what an operator has done.
@@ -35,6 +37,8 @@ type AuditRecord struct {
 	// Operator is the name that the request claims, which is not verified.
 	Operator string
 	Reason   string
+	// Ticket is the one that the request claims.
+	Ticket   string
 	Revision uint64
 	// Time is according to the leader's clock.
 	Time time.Time `field:"wall_unix_ms"`
@@ -56,6 +60,16 @@ type AuditRecord struct {
 	Backup *Backup
 	// Imported is set if a restore imported the record, which is then as reliable as the backup.
 	Imported *Import
+	// Outcome is client.StatusOK for an act that is one command. Changes of members and leader and backups have two
+	// records: one before they begin, without an outcome, and one with the outcome, which has the
+	// revision of the first as BegunRevision.
+	Outcome client.Status
+	// Message says what went wrong.
+	Message       string
+	BegunRevision uint64
+	// Locks are all locks of a hold that has several, as far as the record has room. FurtherLocks counts the others.
+	Locks        []string
+	FurtherLocks uint32
 }
 
 // Backup identifies a backup.

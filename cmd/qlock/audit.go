@@ -23,7 +23,9 @@ func auditVerb(dial dialer) *cli.Command {
 		Name:  "audit",
 		Usage: "list operators' actions, newest first: 256, and 256 of restored backups",
 		Description: "CALLER is the verified identity, VERIFIED BY its certificate or token, and ADDRESS the address\n" +
-			"that the node saw. CLAIMS TO BE is the name given with --operator, which nobody has verified.\n\n" +
+			"that the node saw. CLAIMS TO BE and TICKET were given with --operator and --ticket, and nobody has\n" +
+			"verified them. Changes of members and leader and backups have two records: one before they begin,\n" +
+			"without an OUTCOME, and one when they have ended.\n\n" +
 			"With --follow, prints one line per action, oldest first, and then those to come, until\n" +
 			"interrupted; with -o json one object per line.",
 		Flags: []cli.Flag{
@@ -131,12 +133,12 @@ func (w *reopening) Next(ctx context.Context) (wirecall.Batch, error) {
 // auditLine describes a record in one line.
 func auditLine(r *wire.AuditRecord) string {
 	parts := []string{fmt.Sprint(r.GetId()), when(r.GetWallUnixMs()), dash(printable(r.GetCaller().GetIdentity())), act(r.GetAction())}
-	for _, part := range []string{printable(r.GetLock()), about(r), printable(r.GetReason())} {
+	for _, part := range []string{locksOf(r), about(r), outcome(r), printable(r.GetReason())} {
 		if part != "" && part != "-" {
 			parts = append(parts, part)
 		}
 	}
-	for _, part := range [][2]string{{"verified by", r.GetCaller().GetCredential()}, {"at", r.GetCaller().GetAddress()}, {"claims to be", r.GetOperator()}} {
+	for _, part := range [][2]string{{"verified by", r.GetCaller().GetCredential()}, {"at", r.GetCaller().GetAddress()}, {"claims to be", r.GetOperator()}, {"ticket", r.GetTicket()}} {
 		if part[1] != "" {
 			parts = append(parts, part[0]+" "+printable(part[1]))
 		}
@@ -153,11 +155,11 @@ func writeAudit(w io.Writer, records []*wire.AuditRecord) {
 		fmt.Fprintln(w, "no operator did anything yet")
 		return
 	}
-	t := newTable("ID", "WHEN", "CALLER", "VERIFIED BY", "ADDRESS", "CLAIMS TO BE", "ACT", "LOCK", "ABOUT", "FROM", "REASON")
+	t := newTable("ID", "WHEN", "CALLER", "VERIFIED BY", "ADDRESS", "CLAIMS TO BE", "TICKET", "ACT", "LOCK", "ABOUT", "OUTCOME", "FROM", "REASON")
 	for _, r := range records {
 		t.row(fmt.Sprint(r.GetId()), when(r.GetWallUnixMs()), dash(printable(r.GetCaller().GetIdentity())),
-			dash(printable(r.GetCaller().GetCredential())), dash(printable(r.GetCaller().GetAddress())), dash(printable(r.GetOperator())),
-			act(r.GetAction()), dash(printable(r.GetLock())), about(r), from(r), dash(printable(r.GetReason())))
+			dash(printable(r.GetCaller().GetCredential())), dash(printable(r.GetCaller().GetAddress())), dash(printable(r.GetOperator())), dash(printable(r.GetTicket())),
+			act(r.GetAction()), dash(locksOf(r)), about(r), outcome(r), from(r), dash(printable(r.GetReason())))
 	}
 	t.write(w)
 }
@@ -168,6 +170,34 @@ func when(unixMs int64) string { return time.UnixMilli(unixMs).UTC().Format(time
 // act returns the verb that performs the action.
 func act(a wire.AuditRecord_Action) string {
 	return strings.ReplaceAll(strings.ToLower(a.String()), "_", "-")
+}
+
+// locksOf returns the locks that the action concerned.
+func locksOf(r *wire.AuditRecord) string {
+	if len(r.GetLocks()) == 0 {
+		return printable(r.GetLock())
+	}
+	names := make([]string, 0, len(r.GetLocks()))
+	for _, name := range r.GetLocks() {
+		names = append(names, printable(name))
+	}
+	list := strings.Join(names, ",")
+	if n := r.GetFurtherLocks(); n > 0 {
+		list += fmt.Sprintf(" and %d more", n)
+	}
+	return list
+}
+
+// outcome returns what came of the action, as far as the record says it.
+func outcome(r *wire.AuditRecord) string {
+	if r.GetOutcome() == wire.Status_UNSPECIFIED {
+		return "-"
+	}
+	text := strings.ToLower(r.GetOutcome().String())
+	if r.GetMessage() != "" {
+		text += ": " + printable(r.GetMessage())
+	}
+	return text
 }
 
 // about returns what the action was applied to.

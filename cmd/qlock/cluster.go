@@ -57,12 +57,12 @@ func addVerb(dial dialer) *cli.Command {
 			if len(args) != 2 {
 				return usagef("cluster add takes a node's id and its peer address, as in qlock cluster add n4 host4:7401 --reason \"replaces n2\"")
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.AddMember(ctx, &wire.AddMemberRequest{Id: args[0], PeerAddr: args[1], Operator: operator, Reason: reason})
+				answer, err := svc.AddMember(ctx, &wire.AddMemberRequest{Id: args[0], PeerAddr: args[1], Operator: by.Operator, Reason: by.Reason, Ticket: by.Ticket})
 				return done(c, one{answer}, err, "added %s at %s", printable(args[0]), printable(args[1]))
 			})
 		},
@@ -80,12 +80,12 @@ func removeVerb(dial dialer) *cli.Command {
 			if len(args) != 1 {
 				return usagef("cluster remove takes one node's id, as in qlock cluster remove n2 --reason \"its disk died\"")
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: args[0], Operator: operator, Reason: reason})
+				answer, err := svc.RemoveMember(ctx, &wire.RemoveMemberRequest{Id: args[0], Operator: by.Operator, Reason: by.Reason, Ticket: by.Ticket})
 				return done(c, one{answer}, err, "removed %s", printable(args[0]))
 			})
 		},
@@ -103,12 +103,12 @@ func transferVerb(dial dialer) *cli.Command {
 			if len(args) > 2 {
 				return usagef("cluster transfer takes at most one node's id, as in qlock cluster transfer n2 --reason \"kernel update of n1\"")
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, changeTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: args[0], Operator: operator, Reason: reason})
+				answer, err := svc.TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: args[0], Operator: by.Operator, Reason: by.Reason, Ticket: by.Ticket})
 				return done(c, one{answer}, err, "leader is now %s", printable(answer.GetLeaderId()))
 			})
 		},
@@ -124,12 +124,12 @@ func acknowledgeVerb(dial dialer) *cli.Command {
 			if len(arguments(c)) > 0 {
 				return usagef("cluster acknowledge takes no arguments: it ends all alarms, as in qlock cluster acknowledge --reason \"n3 is replaced, orders are checked\"")
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Operator: operator, Reason: reason})
+				answer, err := svc.AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Operator: by.Operator, Reason: by.Reason, Ticket: by.Ticket})
 				return done(c, one{answer}, err, "acknowledged at revision %d", answer.GetRevision())
 			})
 		},

@@ -27,12 +27,12 @@ func skipDelayVerb(dial dialer) *cli.Command {
 			if err := checkName(args[0]); err != nil {
 				return err
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.SkipDelay(ctx, &wire.SkipDelay{Name: args[0], HoldId: c.Uint64("hold"), Reason: reason, Operator: operator})
+				answer, err := svc.SkipDelay(ctx, &wire.SkipDelay{Name: args[0], HoldId: c.Uint64("hold"), Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 				if errors.Is(err, client.ErrNotFound) {
 					return failf(exitNoSuch, "no lock-delay keeps %s closed", printable(args[0]))
 				}

@@ -140,7 +140,7 @@ func (f *fakeService) Restore(ctx context.Context, req *wire.RestoreRequest) (*w
 }
 
 func (f *fakeService) SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (about *wire.StaleSnapshot, err error) {
-	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
+	if err := wire.ValidReason(req); err != nil {
 		f.t.Error(err)
 	}
 	if req.GetStale() {

@@ -51,12 +51,14 @@ func auditPage(req *wire.ListAuditRequest) *wire.ListAuditResponse {
 		return &wire.ListAuditResponse{NextPageToken: "2", Records: []*wire.AuditRecord{
 			{Id: 5, Action: wire.AuditRecord_REVOKE_TOKEN, Operator: "root", Reason: "leaked", WallUnixMs: 1_700_000_300_000, TokenId: "3f9c0a71b2d4", Identity: "ci",
 				Caller: &wire.Caller{Identity: "alice", Credential: "certificate 5f01", Address: "10.0.0.9:40112"}},
-			{Id: 4, Action: wire.AuditRecord_ADD_MEMBER, Operator: "ops@bastion", Reason: "grow", WallUnixMs: 1_700_000_200_000, Member: "n4", Address: "10.0.0.4:7401"},
+			{Id: 4, Action: wire.AuditRecord_ADD_MEMBER, Operator: "ops@bastion", Reason: "grow", WallUnixMs: 1_700_000_200_000, Member: "n4", Address: "10.0.0.4:7401",
+				Ticket: "OPS-7", Outcome: wire.Status_UNAVAILABLE, Message: "no \x1b[1mquorum", BegunRevision: 8},
 			{Id: 3, Action: wire.AuditRecord_RESTORE, Operator: "ops@bastion", Reason: "the old cluster is lost", WallUnixMs: 1_700_000_100_000,
 				Backup: &wire.Backup{ClusterId: "lost", Revision: 99, Token: 7, Sha256: make([]byte, 32)}},
 			{Id: 2, Action: wire.AuditRecord_RESIZE, Imported: &wire.AuditImport{ClusterId: "lost", Id: 12, RestoreId: 3}, Operator: "ops@bastion", Reason: "more hosts", WallUnixMs: 1_700_000_050_000, Lock: "pool", Limit: 20}}}
 	}
 	return &wire.ListAuditResponse{Records: []*wire.AuditRecord{
 		{Id: 1, Action: wire.AuditRecord_FORCE_RELEASE, Operator: "ops@bastion", Reason: "host \x1b[1mon fire", WallUnixMs: 1_700_000_000_000,
-			Lock: "orders/42", HoldId: 211, Token: 1<<62 + 17, SessionId: 9, ClientName: "refund"}}}
+			Lock: "orders/42", HoldId: 211, Token: 1<<62 + 17, SessionId: 9, ClientName: "refund",
+			Outcome: wire.Status_OK, Locks: []string{"orders/42", "orders/43\x1b[1m"}, FurtherLocks: 3}}}
 }

@@ -29,7 +29,7 @@ func forceVerb(dial dialer) *cli.Command {
 			if err := checkTarget(c, example); err != nil {
 				return err
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil && !c.Bool("dry-run") {
 				return err
 			}
@@ -41,7 +41,7 @@ func forceVerb(dial dialer) *cli.Command {
 				if c.Bool("dry-run") {
 					return show(c, with{t.lock, map[string]any{"dryRun": true}}, t.writeDryRun)
 				}
-				answer, err := svc.ForceRelease(ctx, &wire.ForceRelease{HoldId: t.holdID, Token: t.token, Reason: reason, Operator: operator})
+				answer, err := svc.ForceRelease(ctx, &wire.ForceRelease{HoldId: t.holdID, Token: t.token, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 				return done(c, one{answer}, t.notHeld(err), "took %s away from %s", printable(t.name), t.who())
 			})
 		},

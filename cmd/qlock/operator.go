@@ -16,11 +16,12 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// reasonFlags set who intervenes and why. The audit log records both.
+// reasonFlags set who intervenes, why and for which ticket. The audit log records all of them.
 func reasonFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "reason", DefaultText: "required", Usage: "`TEXT` for the audit log and for the affected holder"},
 		&cli.StringFlag{Name: "operator", DefaultText: "user@host", Usage: "`NAME` for the audit log"},
+		&cli.StringFlag{Name: "ticket", Usage: "`ID` of a ticket or an incident, for the audit log"},
 	}
 }
 
@@ -32,22 +33,22 @@ func namedHoldFlags() []cli.Flag {
 	}
 }
 
+// claims are the values of reasonFlags.
+type claims struct{ Reason, Operator, Ticket string }
+
 // reasonOf returns the values of reasonFlags.
-func reasonOf(c *cli.Context) (reason, operator string, err error) {
-	reason, operator = c.String("reason"), c.String("operator")
-	if operator == "" {
-		operator = whoAmI()
+func reasonOf(c *cli.Context) (claims, error) {
+	by := claims{Reason: c.String("reason"), Operator: cmp.Or(c.String("operator"), whoAmI()), Ticket: c.String("ticket")}
+	if strings.TrimSpace(by.Reason) == "" {
+		return by, usagef("%s needs --reason, as in --reason \"host is on fire\": the audit log keeps it", c.Command.Name)
 	}
-	if strings.TrimSpace(reason) == "" {
-		return "", "", usagef("%s needs --reason, as in --reason \"host is on fire\": the audit log keeps it", c.Command.Name)
+	if err := cmp.Or(checkText("the reason", by.Reason), checkText("the operator", by.Operator), checkText("the ticket", by.Ticket)); err != nil {
+		return by, err
 	}
-	if err := cmp.Or(checkText("the reason", reason), checkText("the operator", operator)); err != nil {
-		return "", "", err
+	if err := wire.ValidReason(&wire.AuditRecord{Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket}); err != nil {
+		return by, usagef("%w", err)
 	}
-	if err := wire.ValidReason(reason, operator); err != nil {
-		return "", "", usagef("%w", err)
-	}
-	return reason, operator, nil
+	return by, nil
 }
 
 // whoAmI returns the user at this host, as far as known.

@@ -45,7 +45,7 @@ func applyPolicyVerb(dial dialer) *cli.Command {
 			if err != nil {
 				return err
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil && !c.Bool("dry-run") {
 				return err
 			}
@@ -57,7 +57,7 @@ func applyPolicyVerb(dial dialer) *cli.Command {
 				return comparePolicy(c, dial, next, path)
 			}
 			return changePolicy(c, dial, next, path, &wire.SetPolicy{
-				Policy: next, Reason: reason, Operator: operator, CloseSessions: c.Bool("close-sessions"),
+				Policy: next, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket, CloseSessions: c.Bool("close-sessions"),
 			})
 		},
 	}
@@ -74,14 +74,14 @@ func removePolicyVerb(dial dialer) *cli.Command {
 			if len(arguments(c)) > 0 {
 				return usagef("policy remove takes no arguments, as in qlock policy remove --reason \"end of the test\"")
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil && !c.Bool("dry-run") {
 				return err
 			}
 			if c.Bool("dry-run") {
 				return comparePolicy(c, dial, nil, "no policy")
 			}
-			return changePolicy(c, dial, nil, "no policy", &wire.SetPolicy{Reason: reason, Operator: operator, CloseSessions: c.Bool("close-sessions")})
+			return changePolicy(c, dial, nil, "no policy", &wire.SetPolicy{Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket, CloseSessions: c.Bool("close-sessions")})
 		},
 	}
 }

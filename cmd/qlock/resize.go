@@ -34,12 +34,12 @@ func resizeVerb(dial dialer) *cli.Command {
 			if err := checkName(args[0]); err != nil {
 				return err
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.Resize(ctx, &wire.Resize{Name: args[0], Limit: limit, Reason: reason, Operator: operator})
+				answer, err := svc.Resize(ctx, &wire.Resize{Name: args[0], Limit: limit, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 				if errors.Is(err, client.ErrNotFound) {
 					return failf(exitNoSuch, "no semaphore %s is in use; the first who acquires it says its limit", printable(args[0]))
 				}

@@ -31,7 +31,7 @@ func revokeVerb(dial dialer) *cli.Command {
 			if c.IsSet("grace") && (grace < time.Millisecond || grace > math.MaxInt32*time.Millisecond) {
 				return usagef("--grace %v is no time that a holder can be given; leave it out to ask only", grace)
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
@@ -40,7 +40,7 @@ func revokeVerb(dial dialer) *cli.Command {
 				if err != nil {
 					return err
 				}
-				answer, err := svc.Revoke(ctx, &wire.Revoke{HoldId: t.holdID, Token: t.token, Reason: reason, Operator: operator,
+				answer, err := svc.Revoke(ctx, &wire.Revoke{HoldId: t.holdID, Token: t.token, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket,
 					GraceMs: uint32(grace / time.Millisecond)})
 				then := "it may keep it"
 				if grace > 0 {

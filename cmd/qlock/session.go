@@ -41,12 +41,12 @@ func sessionCloseVerb(dial dialer) *cli.Command {
 			if err != nil {
 				return err
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
 			return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-				answer, err := svc.ForceClose(ctx, &wire.ForceClose{SessionId: id, Reason: reason, Operator: operator})
+				answer, err := svc.ForceClose(ctx, &wire.ForceClose{SessionId: id, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 				if errors.Is(err, client.ErrNotFound) {
 					return failf(exitNoSuch, "there is no session %d; see qlock sessions", id)
 				}
@@ -65,12 +65,12 @@ func closeSessionsOf(c *cli.Context, dial dialer) error {
 	if err := checkText("the identity", name); err != nil {
 		return err
 	}
-	reason, operator, err := reasonOf(c)
+	by, err := reasonOf(c)
 	if err != nil {
 		return err
 	}
 	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-		answer, err := svc.ForceClose(ctx, &wire.ForceClose{Identity: name, Reason: reason, Operator: operator})
+		answer, err := svc.ForceClose(ctx, &wire.ForceClose{Identity: name, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 		return done(c, one{answer}, err, "closed the sessions of %s", printable(name))
 	})
 }

@@ -152,7 +152,7 @@ func restoreSnapshot(c *cli.Context, dial dialer) error {
 	if err != nil {
 		return err
 	}
-	reason, operator, err := reasonOf(c)
+	by, err := reasonOf(c)
 	if err != nil {
 		return err
 	}
@@ -165,7 +165,7 @@ func restoreSnapshot(c *cli.Context, dial dialer) error {
 		answer, err := svc.Restore(ctx, &wire.RestoreRequest{
 			Backup:     &wire.Backup{ClusterId: m.ClusterID(), Lineage: m.Lineage(), Revision: m.Revision(), Token: m.Token(), Sha256: sum},
 			TokenFloor: c.Uint64("token-floor"), Settings: m.Settings(), Audit: fsm.RestorableAudit(auditOf(m)),
-			Operator: operator, Reason: reason, ClusterId: c.String("cluster-id"), Policy: policy, Tokens: m.Access().TokenRecords(),
+			Operator: by.Operator, Reason: by.Reason, Ticket: by.Ticket, ClusterId: c.String("cluster-id"), Policy: policy, Tokens: m.Access().TokenRecords(),
 		})
 		if errors.Is(err, client.ErrFailedPrecondition) {
 			return failf(exitInternal, "not restored: %s", said(err))

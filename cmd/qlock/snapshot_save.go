@@ -46,11 +46,11 @@ func saveVerb(dial dialer) *cli.Command {
 			if err != nil {
 				return err
 			}
-			reason, operator, err := reasonOf(c)
+			by, err := reasonOf(c)
 			if err != nil {
 				return err
 			}
-			req := &wire.SaveSnapshotRequest{Operator: operator, Reason: reason, Stale: c.Bool("stale")}
+			req := &wire.SaveSnapshotRequest{Operator: by.Operator, Reason: by.Reason, Ticket: by.Ticket, Stale: c.Bool("stale")}
 			return withService(c, dial, func(svc service) error {
 				if path == toStdout {
 					return withEndpoints(c, saveToStdout(c, svc, req))

@@ -43,9 +43,11 @@ func tlsRevokeVerb(dial dialer) *cli.Command {
 			}
 			request := &wire.ForceClose{}
 			if c.Bool("close-sessions") {
-				if request.Reason, request.Operator, err = reasonOf(c); err != nil {
+				by, err := reasonOf(c)
+				if err != nil {
 					return err
 				}
+				request.Reason, request.Operator, request.Ticket = by.Reason, by.Operator, by.Ticket
 			}
 			crl, err := pki.Revoke(dir, arguments(c), c.StringSlice("serial"), options...)
 			if err != nil {
@@ -100,7 +102,7 @@ func closeSessions(c *cli.Context, dial dialer, identities []string, request *wi
 	}
 	err = ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
 		for _, name := range identities {
-			one := &wire.ForceClose{Identity: name, Reason: request.GetReason(), Operator: request.GetOperator()}
+			one := &wire.ForceClose{Identity: name, Reason: request.GetReason(), Operator: request.GetOperator(), Ticket: request.GetTicket()}
 			if _, err := svc.ForceClose(ctx, one); err != nil {
 				return fmt.Errorf("the sessions of %s: %w", printable(name), err)
 			}

@@ -56,14 +56,14 @@ func createToken(c *cli.Context, dial dialer) error {
 	if c.IsSet("ttl") && ttl < time.Millisecond {
 		return usagef("--ttl must be positive, as in --ttl 720h; leave it out for a token without an end")
 	}
-	reason, operator, err := reasonOf(c)
+	by, err := reasonOf(c)
 	if err != nil {
 		return err
 	}
 	token := identity.NewToken()
 	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
 		answer, err := svc.CreateToken(ctx, &wire.CreateTokenRequest{
-			Name: args[0], AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: reason, Operator: operator,
+			Name: args[0], AuthToken: token, TtlMs: uint64(ttl.Milliseconds()), Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket,
 		})
 		if err != nil {
 			return err
@@ -156,12 +156,12 @@ func revokeToken(c *cli.Context, dial dialer) error {
 	if err := checkText("the token's id", id); err != nil {
 		return err
 	}
-	reason, operator, err := reasonOf(c)
+	by, err := reasonOf(c)
 	if err != nil {
 		return err
 	}
 	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-		answer, err := svc.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: c.Bool("close-sessions"), Reason: reason, Operator: operator})
+		answer, err := svc.RevokeToken(ctx, &wire.RevokeToken{TokenId: id, CloseSessions: c.Bool("close-sessions"), Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
 		switch {
 		case errors.Is(err, client.ErrNotFound):
 			return failf(exitNoSuch, "there is no token %s; see qlock token list", printable(id))

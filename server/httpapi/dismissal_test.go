@@ -6,8 +6,10 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/test/rights"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/pki"
@@ -125,7 +127,10 @@ func TestIdleConnectionsOfRevokedCertificatesAreClosed(t *testing.T) {
 	if _, err := pki.Extend(dir, "c1", nil, []string{"lost"}); err != nil {
 		t.Fatal(err)
 	}
-	p := start(t, newCluster(t), "n1", secured(dir, "n1", AuthRequire), func(c *Config) { c.TLS.CRL = pki.CRLPath(dir) })
+	var denied atomic.Pointer[access.Denial]
+	p := start(t, newCluster(t), "n1", secured(dir, "n1", AuthRequire), func(c *Config) {
+		c.TLS.CRL, c.Denials = pki.CRLPath(dir), func(d access.Denial) { denied.Store(&d) }
+	})
 	conns := map[string]*dialledConn{}
 	clients := map[string]*http.Client{"ops": caller(t, dir, "clients/ops/client"), "lost": caller(t, dir, "clients/lost/client")}
 	for name, client := range clients {
@@ -139,6 +144,9 @@ func TestIdleConnectionsOfRevokedCertificatesAreClosed(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the end of the connection with the revoked certificate", conns["lost"].closed.Load)
+	if d := denied.Load(); d == nil || d.Status != wire.Status_UNAUTHENTICATED || d.Caller.GetIdentity() != "lost" || !strings.Contains(d.Message, "revoked") {
+		t.Errorf("denied %v", d)
+	}
 	if got, text := fetch(t, clients["ops"], p, "/quorumlock.v1.LockService/List"); got != http.StatusOK || conns["ops"].closed.Load() {
 		t.Errorf("another certificate: %d %s; its connection has ended: %v", got, text, conns["ops"].closed.Load())
 	}

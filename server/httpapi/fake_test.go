@@ -352,14 +352,14 @@ func (f *fake) SaveSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, w 
 	if !f.leads() {
 		return status.ErrNotLeader
 	}
-	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
+	if err := wire.ValidReason(req); err != nil {
 		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	return f.Fork().WriteSnapshot(w)
 }
 
 func (f *fake) SaveStaleSnapshot(_ context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
-	if err := wire.ValidReason(req.GetReason(), req.GetOperator()); err != nil {
+	if err := wire.ValidReason(req); err != nil {
 		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	if err := described(&wire.StaleSnapshot{NodeId: f.id, Revision: 7, Index: 9, CommittedIndex: 8}); err != nil {

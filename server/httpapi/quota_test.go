@@ -50,6 +50,18 @@ func TestQuotaOfRequests(t *testing.T) {
 	})
 }
 
+// TestDeniedRequestsCount verifies that requests that the policy denies count too, and are refused for their rate first.
+func TestDeniedRequestsCount(t *testing.T) {
+	playBounded(t, &wire.Quota{RequestsPerSecond: 2}, func(st *stage) {
+		for range 2 {
+			st.ask("OperatorService/ListAudit", stale).reply().refused(http.StatusForbidden, wire.Status_PERMISSION_DENIED)
+		}
+		for _, procedure := range []string{"OperatorService/ListAudit", "AccessService/WhoAmI"} {
+			st.ask(procedure, stale).reply().refused(http.StatusTooManyRequests, wire.Status_RESOURCE_EXHAUSTED)
+		}
+	})
+}
+
 // TestQuotaOfConnections verifies that a second connection is refused while the first one is open, and closed.
 func TestQuotaOfConnections(t *testing.T) {
 	playBounded(t, &wire.Quota{Connections: 1}, func(st *stage) {

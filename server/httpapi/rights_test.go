@@ -185,3 +185,14 @@ func TestWithoutARole(t *testing.T) {
 	leader.as(r.Tokens["user"], "AccessService/WhoAmI", "{}").ok()
 	leader.as(r.Tokens["user"], "SessionService/Close", fmt.Sprintf(`{"session":{"sessionId":%q,%s}}`, session, secret)).ok()
 }
+
+// TestMalformedRequestsAreNoDenials sends a long name to which the caller has no right.
+func TestMalformedRequestsAreNoDenials(t *testing.T) {
+	leader, _, _, r := governed(t)
+	for _, procedure := range []string{"LockService/Get", "LockService/VerifyToken", "LockService/Watch"} {
+		got := leader.as(r.Tokens["other"], procedure, `{"name":"`+strings.Repeat("/", 50_000)+`"}`)
+		if got.status != http.StatusBadRequest || len(got.body) > 500 {
+			t.Errorf("%s: %d, %.100s", procedure, got.status, got.body)
+		}
+	}
+}

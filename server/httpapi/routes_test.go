@@ -72,8 +72,8 @@ var probes = map[string]probe{
 
 	"OperatorService/ForceRelease": {body: `"reason":"r"`, repeats: onceOnly, first: "ForceRelease", good: operated},
 	"OperatorService/Revoke":       {body: `"reason":"r"`, repeats: onceOnly, first: "Revoke", good: operated},
-	"OperatorService/SkipDelay":    {body: `"reason":"r"`, repeats: onceOnly, first: "SkipDelay", good: operated},
-	"OperatorService/Resize":       {body: `"reason":"r"`, repeats: onceOnly, first: "Resize", good: operated},
+	"OperatorService/SkipDelay":    {body: `"name":"a","reason":"r"`, repeats: onceOnly, first: "SkipDelay", good: operated},
+	"OperatorService/Resize":       {body: `"name":"a","reason":"r"`, repeats: onceOnly, first: "Resize", good: operated},
 	"OperatorService/ForceClose":   {body: `"reason":"r"`, repeats: onceOnly, first: "ForceClose", good: operated},
 	"OperatorService/ListAudit":    {repeats: changesNothing, first: "Prove"},
 	"OperatorService/SaveSnapshot": {body: `"reason":"r"`, repeats: changesNothing, first: "SaveSnapshot", method: true},

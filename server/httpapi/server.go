@@ -108,7 +108,7 @@ func (s *Server) newConnections() *listener.Connections {
 	return listener.New(listener.Config{
 		Warnings: s.warnings, Registry: s.cfg.Registry, Buffers: s.cfg.Buffers, Plain: s.cfg.TLS.IsZero(),
 		MaxConnections: limits.MaxConnections, MaxHandshakes: limits.MaxHandshakes,
-		HeaderTimeout: limits.HeaderTimeout, IdleTimeout: limits.IdleTimeout,
+		HeaderTimeout: limits.HeaderTimeout, IdleTimeout: limits.IdleTimeout, Refused: s.cfg.Denials.RefusedAddress,
 	})
 }
 

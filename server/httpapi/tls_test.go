@@ -9,11 +9,13 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -145,13 +147,19 @@ func TestRevokedCallerIsRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, auth := range []ClientAuth{AuthRequire, AuthOptional} {
-		p := start(t, newCluster(t), "n1", secured(dir, "n1", auth), func(c *Config) { c.TLS.CRL = pki.CRLPath(dir) })
+		var denied atomic.Pointer[access.Denial]
+		p := start(t, newCluster(t), "n1", secured(dir, "n1", auth), func(c *Config) {
+			c.TLS.CRL, c.Denials = pki.CRLPath(dir), func(d access.Denial) { denied.Store(&d) }
+		})
 		for name, want := range map[string]int{"clients/ops/client": 200, "clients/lost/client": 0} {
 			if got, text := fetch(t, caller(t, dir, name), p, "/quorumlock.v1.LockService/List"); got != want {
 				t.Errorf("%s, with client auth %s: status %d, want %d: %s", name, auth, got, want, text)
 			}
 		}
 		eventually(t, "the log says why", func() bool { return strings.Contains(p.log.String(), "the certificate is revoked") })
+		if d := denied.Load(); d == nil || d.Status != wire.Status_UNAUTHENTICATED || !strings.Contains(d.Message, "lost") || d.Caller.GetAddress() == "" {
+			t.Errorf("with client auth %s: denied %v", auth, d)
+		}
 	}
 }
 

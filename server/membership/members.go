@@ -15,7 +15,6 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -42,6 +41,8 @@ type Config struct {
 	Prober    probe.Prober
 	// StepAside hands leadership over so that the next leader can remove this node. It returns an error in any case.
 	StepAside func(ctx context.Context, lead Leadership, removal *wire.RecordAct) error
+	// Audited performs an operator's act between the audit records of its beginning and of its outcome.
+	Audited func(ctx context.Context, lead Leadership, act *wire.RecordAct, perform func() error) error
 	// LevelRaised is called when the replicated feature level was raised.
 	LevelRaised func(level uint32)
 	Logger      hclog.Logger
@@ -73,13 +74,6 @@ func (m *Members) Lock(ctx context.Context) (done func(), err error) {
 	}
 }
 
-// Record writes to the audit log what an operator is about to do. Unless it returns nil, the action must not
-// happen.
-func Record(ctx context.Context, lead Leadership, act *wire.RecordAct) error {
-	_, err := lead.Execute(ctx, &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
-	return err
-}
-
 // Put returns the command that records a member.
 func Put(m *wire.Member) *wire.Command {
 	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
@@ -98,9 +92,10 @@ func (m *Members) Add(ctx context.Context, lead Leadership, req *wire.AddMemberR
 		return err
 	}
 	defer changed()
-	if err := Record(ctx, lead, act); err != nil {
-		return err
-	}
+	return m.cfg.Audited(ctx, lead, act, func() error { return m.add(ctx, lead, member) })
+}
+
+func (m *Members) add(ctx context.Context, lead Leadership, member *wire.Member) error {
 	// Its incarnation first: the node runs raft only once it is known under it.
 	if _, err := lead.Execute(ctx, Put(member), 0); err != nil {
 		return err
@@ -149,10 +144,7 @@ func (m *Members) Remove(ctx context.Context, lead Leadership, id string, act *w
 			return err
 		}
 	}
-	if err := Record(ctx, lead, act); err != nil {
-		return err
-	}
-	return m.remove(ctx, lead, id, configured)
+	return m.cfg.Audited(ctx, lead, act, func() error { return m.remove(ctx, lead, id, configured) })
 }
 
 // majorityWithout returns an error unless a majority of the remaining voters answers: their votes are needed

@@ -28,14 +28,14 @@ func (r *Replica) administer() (lead *leadership, done func(), err error) {
 func (r *Replica) newMembers() *membership.Members {
 	return membership.New(membership.Config{
 		NodeID: r.cfg.ID, Level: r.cfg.Level, Self: r.self, Machine: r.machine, Directory: r.directory, Cluster: &r.cluster,
-		Prober: r.prober, StepAside: r.stepAside, LevelRaised: r.Proposer.RaiseLevel, Logger: r.log,
+		Prober: r.prober, StepAside: r.stepAside, Audited: r.audited, LevelRaised: r.Proposer.RaiseLevel, Logger: r.log,
 	})
 }
 
 // AddMember adds a running, empty node to the cluster, first as a non-voter. The node gets its vote automatically
 // once it has caught up. AddMember is idempotent. Leader only.
 func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
-	act := &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.GetId(), Address: req.GetPeerAddr()}
+	act := &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket(), Member: req.GetId(), Address: req.GetPeerAddr()}
 	if err := errors.Join(membership.Valid(req), validAct(act)); err != nil {
 		return err
 	}
@@ -53,7 +53,7 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 	if req.GetId() == "" {
 		return fmt.Errorf("%w: the member has no id", status.ErrInvalid)
 	}
-	act := &wire.RecordAct{Action: wire.AuditRecord_REMOVE_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.Id}
+	act := &wire.RecordAct{Action: wire.AuditRecord_REMOVE_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket(), Member: req.Id}
 	if err := validAct(act); err != nil {
 		return err
 	}
@@ -72,11 +72,8 @@ func (r *Replica) stepAside(ctx context.Context, lead membership.Leadership, rem
 	if err != nil {
 		return err
 	}
-	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: removal.Operator, Reason: removal.Reason, Member: string(to.ID)}
-	if err := membership.Record(ctx, lead, act); err != nil {
-		return err
-	}
-	if err := r.handover.To(ctx, to); err != nil {
+	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: removal.Operator, Reason: removal.Reason, Ticket: removal.Ticket, Member: string(to.ID)}
+	if err := r.audited(ctx, lead, act, func() error { return r.handover.To(ctx, to) }); err != nil {
 		return err
 	}
 	return fmt.Errorf("%w any more: leadership was handed over so that the next leader removes this node", status.ErrNotLeader)
@@ -85,7 +82,7 @@ func (r *Replica) stepAside(ctx context.Context, lead membership.Leadership, rem
 // TransferLeadership transfers leadership to the voter named in the request, or to the best one, as an
 // operator's action. It returns when this node has ceased to lead. Leader only.
 func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) error {
-	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: req.GetOperator(), Reason: req.GetReason(), Member: req.GetId()}
+	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket(), Member: req.GetId()}
 	if err := validAct(act); err != nil {
 		return err
 	}
@@ -101,10 +98,7 @@ func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLead
 	if err != nil {
 		return err
 	}
-	if err := membership.Record(ctx, lead, act); err != nil {
-		return err
-	}
-	return r.handover.To(ctx, to)
+	return r.audited(ctx, lead, act, func() error { return r.handover.To(ctx, to) })
 }
 
 // StepDown transfers leadership to the best voter because this node is stopping. It is not an operator's

@@ -28,7 +28,7 @@ func (r *Replica) Alarms() []*wire.Alarm { return r.alarms.All() }
 // AcknowledgeAlarms ends the alarms of all nodes, as an operator's action. Each node ends its own when it
 // applies the acknowledgement. What it finds after that raises an alarm again. Leader only.
 func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
-	act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Operator: req.GetOperator(), Reason: req.GetReason()}
+	act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket()}
 	if err := validAct(act); err != nil {
 		return nil, err
 	}

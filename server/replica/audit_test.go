@@ -3,7 +3,11 @@ package replica_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -45,7 +49,11 @@ func TestClusterActionsAreAudited(t *testing.T) {
 			wire.AuditRecord_ACKNOWLEDGE_ALARMS, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_SAVE_SNAPSHOT,
 			wire.AuditRecord_TRANSFER_LEADERSHIP, wire.AuditRecord_ADD_MEMBER,
 		}
-		got := c.leader().audit()
+		all := c.leader().audit()
+		got := withoutOutcomes(t, all)
+		if t.Failed() {
+			return
+		}
 		if len(got) != len(want) {
 			t.Fatalf("audit: %v", got)
 		}
@@ -60,13 +68,75 @@ func TestClusterActionsAreAudited(t *testing.T) {
 		if r := got[5]; r.Operator != "ann" || r.Reason != "grow" || r.Member != "n4" || r.Address != "n4:7401" {
 			t.Errorf("the addition: %v", r)
 		}
-		before := len(got)
+		before := len(all)
 		c.leader().stop()
 		if got := c.leader().audit(); len(got) != before {
 			t.Errorf("a graceful stop was recorded: %v", got[0])
 		}
 	})
 }
+
+// withoutOutcomes returns the records of beginnings. Each must have one of its outcome behind it, which is OK.
+func withoutOutcomes(t *testing.T, records []*wire.AuditRecord) (begun []*wire.AuditRecord) {
+	t.Helper()
+	ended := map[uint64]*wire.AuditRecord{}
+	for _, r := range records { // newest first
+		if r.BegunRevision != 0 {
+			ended[r.BegunRevision] = r
+			continue
+		}
+		begun = append(begun, r)
+		if r.Outcome == wire.Status_OK {
+			continue
+		}
+		end := proto.CloneOf(ended[r.Revision])
+		if end.GetOutcome() != wire.Status_OK || r.Outcome != wire.Status_UNSPECIFIED {
+			t.Errorf("%v ended with %v", r, end)
+			continue
+		}
+		end.Id, end.Revision, end.WallUnixMs, end.Outcome, end.BegunRevision = r.Id, r.Revision, r.WallUnixMs, 0, 0
+		if !proto.Equal(r, end) {
+			t.Errorf("%v and %v differ", r, end)
+		}
+	}
+	return begun
+}
+
+// TestFailuresOfActsAreAudited verifies that the audit log has what a failed backup and a failed transfer ended with.
+func TestFailuresOfActsAreAudited(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		leader := c.waitForReports()
+		full := fmt.Errorf("the disk is full: %s", strings.Repeat("x", 2_000))
+		for what, save := range map[string]func() error{
+			"a backup": func() error {
+				return leader.SaveSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: "nightly", Ticket: "T-1"}, failing{full})
+			},
+			"a stale backup": func() error {
+				return c.followers()[0].SaveStaleSnapshot(t.Context(), &wire.SaveSnapshotRequest{Reason: "nightly", Ticket: "T-1"},
+					func(*wire.StaleSnapshot) error { return nil }, failing{full})
+			},
+		} {
+			if err := save(); !errors.Is(err, full) {
+				t.Fatalf("%s: %v", what, err)
+			}
+			got := leader.audit()
+			if len(got) < 2 {
+				t.Fatalf("%s: audit %v", what, got)
+			}
+			end, begin := got[0], got[1]
+			if end.Outcome != wire.Status_INTERNAL || !strings.Contains(end.Message, "the disk is full") || len(end.Message) > 512 ||
+				end.BegunRevision == 0 || end.BegunRevision != begin.Revision || end.Ticket != "T-1" || begin.Ticket != "T-1" || begin.Outcome != 0 {
+				t.Errorf("%s: %v, %v", what, begin, end)
+			}
+		}
+	})
+}
+
+// failing is a file that cannot be written.
+type failing struct{ err error }
+
+func (f failing) Write([]byte) (int, error) { return 0, f.err }
 
 // TestClusterActionsNeedAReason verifies that nothing happens without a reason.
 func TestClusterActionsNeedAReason(t *testing.T) {

@@ -4,11 +4,11 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"sync"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/backup"
-	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/identity"
@@ -17,10 +17,10 @@ import (
 
 // SaveSnapshot writes a backup: the whole state at some moment after the call, in the format of package fsm.
 // The cluster keeps running. Each write has at most 64 KiB, and w must not keep the slice. The act is in the
-// audit log before the first byte is written. Leader only, since only the leader can prove that nothing
+// audit log before the first byte is written, and its outcome after the last one. Leader only, since only the leader can prove that nothing
 // granted before the call is missing.
 func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, w io.Writer) error {
-	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
+	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket()}
 	if err := validAct(act); err != nil {
 		return err
 	}
@@ -28,12 +28,12 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 	if err != nil {
 		return err
 	}
-	err = membership.Record(ctx, lead, act) // applied here: the state has everything that was applied before
-	done()
-	if err != nil {
-		return err
-	}
-	return backup.Write(ctx, r.machine.Fork(), w)
+	done = sync.OnceFunc(done)
+	defer done()
+	return r.audited(ctx, lead, act, func() error {
+		done()                                        // the node may stop while the backup is written
+		return backup.Write(ctx, r.machine.Fork(), w) // has everything that was applied before the record
+	})
 }
 
 // SaveStaleSnapshot writes a backup of what this node alone knows, without proof of leadership, for a cluster
@@ -41,10 +41,10 @@ func (r *Replica) SaveSnapshot(ctx context.Context, req *wire.SaveSnapshotReques
 // received them. A node that knows a leader writes its applied state. A node that knows none also applies the
 // rest of its log to a copy: after a restart it cannot know how much of the log is committed, and nothing
 // committed may be missing. So the backup may include changes that were never acknowledged. described is
-// called with what is known about the backup before the first byte is written. The act cannot be recorded in
-// the audit log; this node logs it instead.
+// called with what is known about the backup before the first byte is written. The act is audited like SaveSnapshot if
+// a leader can be reached. Otherwise only this node records it, in its own audit file and log.
 func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotRequest, described func(*wire.StaleSnapshot) error, w io.Writer) error {
-	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason()}
+	act := &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket()}
 	if err := validAct(act); err != nil {
 		return err
 	}
@@ -57,12 +57,18 @@ func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotR
 	if !m.Access().Rights().Grants(caller).OnCluster(wire.Verb_BACKUP) {
 		return status.Err(fsm.Denied(caller, wire.Verb_BACKUP, ""))
 	}
-	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "identity", caller, "operator", req.GetOperator(), "reason", req.GetReason(),
-		"revision", about.Revision, "index", about.Index, "committed", about.CommittedIndex, "leader", about.LeaderId)
-	if err := described(about); err != nil {
+	audit, err := r.beginStale(ctx, act, about)
+	if err != nil {
 		return err
 	}
-	return backup.Write(ctx, m, w)
+	r.log.Warn("saving a stale backup: it may lack the last changes that were acknowledged", "identity", caller, "operator", req.GetOperator(), "reason", req.GetReason(),
+		"ticket", req.GetTicket(), "revision", about.Revision, "index", about.Index, "committed", about.CommittedIndex, "leader", about.LeaderId)
+	err = described(about)
+	if err == nil {
+		err = backup.Write(ctx, m, w)
+	}
+	audit(err)
+	return err
 }
 
 // Restore starts a new lineage in this cluster, from what a backup preserves. If the cluster was ever used,
@@ -85,6 +91,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		Lineage:     storage.NewID(),
 		Operator:    req.GetOperator(),
 		Reason:      req.GetReason(),
+		Ticket:      req.GetTicket(),
 		Backup:      req.GetBackup(),
 		ClockUnixMs: unixMs(now),
 		ClusterId:   req.GetClusterId(),
@@ -116,7 +123,7 @@ func MaxTokenFloor(now time.Time) uint64 { return fsm.ClockToken(unixMs(now)) + 
 
 // validAct returns an error if the audit log could not record the act.
 func validAct(act *wire.RecordAct) error {
-	if err := wire.ValidReason(act.Reason, act.Operator); err != nil {
+	if err := wire.ValidReason(act); err != nil {
 		return fmt.Errorf("%w: %w", status.ErrInvalid, err)
 	}
 	return nil

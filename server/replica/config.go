@@ -96,6 +96,9 @@ type Config struct {
 	// Audit gets the audit records that this node applies, in order, from the goroutine that applies entries. After a
 	// snapshot it gets all that the state keeps. It must not block. nil ignores them.
 	Audit func(cluster string, records []*wire.AuditRecord)
+	// AuditLocally gets the records of acts that this node performs without a leader, which the state therefore lacks.
+	// They have no id. It must not block. nil ignores them.
+	AuditLocally func(record *wire.AuditRecord)
 
 	// HashInterval is how often the nodes hash and compare their states, if the states have changed. The
 	// leader's setting applies. Default: 10 s.
@@ -134,6 +137,9 @@ func (c Config) withDefaults() Config {
 	}
 	if c.Audit == nil {
 		c.Audit = func(string, []*wire.AuditRecord) {}
+	}
+	if c.AuditLocally == nil {
+		c.AuditLocally = func(*wire.AuditRecord) {}
 	}
 	return c
 }

@@ -166,6 +166,12 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
 		}
 		return &wire.PeerResponse{Status: wire.Status_OK}
+	case req.GetRecord() != nil:
+		revision, err := r.serveRecord(ctx, req.GetRecord())
+		if err != nil {
+			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
+		}
+		return &wire.PeerResponse{Status: wire.Status_OK, Revision: revision}
 	case req.GetHashes() != nil:
 		return r.serveHashes(from, req.GetHashes().GetHashes())
 	case req.GetLeaderLoss() != nil:

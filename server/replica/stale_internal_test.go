@@ -3,6 +3,7 @@ package replica
 import (
 	"bytes"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
@@ -64,6 +65,8 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 		}
 		c.failing.InmemStore = log
 		r.stores.Log = c.failing
+		var audited []*wire.AuditRecord
+		r.cfg.AuditLocally = func(act *wire.AuditRecord) { audited = append(audited, act) }
 		described, to := 0, &metered{after: c.write}
 		err := r.SaveStaleSnapshot(t.Context(), req, func(*wire.StaleSnapshot) error {
 			described++
@@ -75,8 +78,13 @@ func TestStaleBackupThatIsNotWritten(t *testing.T) {
 		if !errors.Is(err, c.want) || c.failing.noLog && !errors.Is(err, status.ErrUnavailable) || described != c.described || len(to.sizes) != c.pieces {
 			t.Errorf("%s: %v, described %d times, written %v", name, err, described, to.sizes)
 		}
+		if len(audited) != 2*c.described || c.described > 0 && (audited[0].Outcome != 0 || audited[1].Outcome != wire.Status_INTERNAL ||
+			audited[1].Action != wire.AuditRecord_SAVE_SNAPSHOT || audited[1].Reason != "test" || !strings.HasSuffix(audited[1].Message, errDisk.Error())) {
+			t.Errorf("%s: audited %v", name, audited)
+		}
 	}
 	r, _ := survivor(t)
+	r.cfg.AuditLocally = func(*wire.AuditRecord) {}
 	var file bytes.Buffer
 	if err := r.SaveStaleSnapshot(t.Context(), req, func(*wire.StaleSnapshot) error { return nil }, &file); err != nil || file.Len() == 0 {
 		t.Errorf("%d bytes, %v", file.Len(), err)

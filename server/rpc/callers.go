@@ -63,6 +63,14 @@ type connected struct {
 	caller *access.Caller
 	link   *link
 	end    func(code wire.Goodbye_Code, reason string)
+	once   sync.Once
+}
+
+// dismiss ends the connection because of err, and reports it.
+func (c *connected) dismiss(err error) {
+	c.once.Do(func() { c.caller.Dismissed(err) })
+	bye := goodbyeFor(err)
+	c.end(bye.Code, bye.Message)
 }
 
 // certificates returns what the client presented in its TLS handshake.
@@ -74,8 +82,7 @@ func (c *connected) certificates() []*x509.Certificate {
 }
 
 // add registers a connection until remove is called.
-func (c *callers) add(caller *access.Caller, l *link, end func(wire.Goodbye_Code, string)) (remove func()) {
-	one := &connected{caller, l, end}
+func (c *callers) add(one *connected) (remove func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.all == nil {
@@ -102,8 +109,9 @@ func (c *callers) list() []*connected {
 // connected registers a connection, which has to end when its caller may not stay. The certificate may have been revoked
 // since its handshake.
 func (s *Server) connected(caller *access.Caller, l *link, end func(wire.Goodbye_Code, string)) (remove func()) {
-	remove = s.callers.add(caller, l, end)
-	s.verify(&connected{caller, l, end})
+	one := &connected{caller: caller, link: l, end: end}
+	remove = s.callers.add(one)
+	s.verify(one)
 	return remove
 }
 
@@ -113,7 +121,7 @@ func (s *Server) verify(c *connected) {
 		return
 	}
 	if err := s.cfg.Certificates.Verify(c.certificates()); err != nil {
-		c.end(wire.Goodbye_UNAUTHENTICATED, err.Error())
+		c.dismiss(err)
 	}
 }
 
@@ -135,8 +143,7 @@ func (s *Server) recheck(ctx context.Context) {
 		case now := <-tick.C:
 			for _, one := range s.callers.list() {
 				if err := one.caller.Recheck(now); err != nil {
-					bye := goodbyeFor(err)
-					one.end(bye.Code, bye.Message)
+					one.dismiss(err)
 				}
 			}
 		}

@@ -144,10 +144,7 @@ func (c *conn) Received() error {
 		return err
 	}
 	c.srv.metrics.count(req)
-	refused := c.caller.CheckRequest(req)
-	if refused == nil {
-		refused = c.quota.RequestOf(req)
-	}
+	refused := c.quota.RequestOf(req, c.caller.CheckRequest(req))
 	if x.Frequent && refused == nil {
 		x.begin(c)
 		return nil

@@ -2,6 +2,7 @@ package rpc
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -168,7 +169,7 @@ func TestRestoreIsAdministration(t *testing.T) {
 	c := connect(t, p)
 	req := &wire.RestoreRequest{Backup: &wire.Backup{Token: 7}, Reason: "lost"}
 	for i := range uint64(256) {
-		req.Audit = append(req.Audit, &wire.AuditRecord{Id: i + 1, Reason: string(make([]byte, 256)), Lock: string(make([]byte, 512))})
+		req.Audit = append(req.Audit, &wire.AuditRecord{Id: i + 1, Reason: strings.Repeat("r", 256), Lock: strings.Repeat("l", 512)})
 	}
 	resp := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Restore{Restore: req}})
 	if resp.GetRestore().GetTokenFloor() != 1<<40 || p.replica.restored.GetBackup().GetToken() != 7 {

@@ -52,6 +52,21 @@ func TestQuotaOfConnections(t *testing.T) {
 	})
 }
 
+// TestDeniedRequestsCount verifies that requests that the policy denies count towards the rate, and are refused for it
+// first.
+func TestDeniedRequestsCount(t *testing.T) {
+	const rate, sent = 5, 500
+	c := connect(t, serveBounded(t, &wire.Quota{RequestsPerSecond: rate}))
+	begin, statuses := time.Now(), map[wire.Status_Code]int{}
+	for range sent {
+		statuses[c.call(&wire.Request{Body: &wire.Request_ListAudit{ListAudit: &wire.ListAuditRequest{}}}).GetResult().GetStatus()]++
+	}
+	most := rate * (2 + int(time.Since(begin).Seconds()))
+	if denied := statuses[wire.Status_PERMISSION_DENIED]; denied < rate || denied > most || statuses[wire.Status_RESOURCE_EXHAUSTED] != sent-denied {
+		t.Errorf("%v, at most %d may be denied", statuses, most)
+	}
+}
+
 // TestShares verifies that an identity without a quota of connections, and one that waits for leases or has tunnels,
 // leaves places to others.
 func TestShares(t *testing.T) {

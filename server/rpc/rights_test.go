@@ -3,11 +3,14 @@ package rpc
 import (
 	"errors"
 	"slices"
+	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/reflect/protoreflect"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/test/rights"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/identity"
@@ -121,7 +124,16 @@ func TestRefusedHellos(t *testing.T) {
 // TestRevokedCallersAreDisconnected verifies that connections end when their token is revoked or their binding is
 // removed, and that others stay.
 func TestRevokedCallersAreDisconnected(t *testing.T) {
-	p, c := governed(t, nil)
+	denied := make(chan access.Denial, 8)
+	next := func() (d access.Denial) {
+		select {
+		case d = <-denied:
+		case <-time.After(10 * time.Second):
+			t.Error("nothing was reported")
+		}
+		return d
+	}
+	p, c := governed(t, func(c *Config) { c.Denials = func(d access.Denial) { denied <- d } })
 	user, other, admin := as(t, p, c.Tokens["user"]), as(t, p, c.Tokens["other"]), as(t, p, c.Tokens["admin"])
 	sum, err := identity.HashToken(c.Tokens["user"])
 	if err != nil {
@@ -129,11 +141,17 @@ func TestRevokedCallersAreDisconnected(t *testing.T) {
 	}
 	p.change(&wire.Command{Op: &wire.Command_RevokeToken{RevokeToken: &wire.RevokeToken{TokenId: identity.TokenID(sum), Reason: "test"}}})
 	user.goodbye(wire.Goodbye_UNAUTHENTICATED)
+	if d := next(); d.Caller.GetIdentity() != "user" || d.Status != wire.Status_UNAUTHENTICATED || d.Message == "" {
+		t.Errorf("denied %v", d)
+	}
 	policy := rights.Policy()
 	policy.Bindings = slices.DeleteFunc(policy.Bindings, func(b *wire.Binding) bool { return b.Identity == "other" })
 	_, revision := c.Access().Policy()
 	p.change(&wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{Policy: policy, ExpectedRevision: revision, Reason: "test"}}})
 	other.goodbye(wire.Goodbye_PERMISSION_DENIED)
+	if d := next(); d.Caller.GetIdentity() != "other" || d.Status != wire.Status_PERMISSION_DENIED || len(denied) != 0 {
+		t.Errorf("denied %v, and %d others", d, len(denied))
+	}
 	admin.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_Status{Status: &wire.StatusRequest{}}})
 }
 
@@ -180,6 +198,20 @@ func TestWatchesHideOtherLocks(t *testing.T) {
 		}
 		if !slices.Equal(got, want) {
 			t.Errorf("%s sees %q, want %q", role, got, want)
+		}
+	}
+}
+
+// TestMalformedRequestsAreNoDenials sends a long name to which the caller has no right.
+func TestMalformedRequestsAreNoDenials(t *testing.T) {
+	p, c := governed(t, nil)
+	client := as(t, p, c.Tokens["other"])
+	for _, req := range []*wire.Request{
+		{Body: &wire.Request_Watch{Watch: &wire.WatchRequest{Name: strings.Repeat("\x01", 500_000)}}},
+		{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: strings.Repeat("/", 500_000)}}}}},
+	} {
+		if res := client.call(req).GetResult(); res.GetStatus() != wire.Status_INVALID_ARGUMENT || len(res.GetMessage()) > 200 {
+			t.Errorf("%v, %d bytes", res.GetStatus(), len(res.GetMessage()))
 		}
 	}
 }

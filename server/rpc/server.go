@@ -231,6 +231,9 @@ func (s *Server) serve(raw net.Conn, place *handshake.Handshake) {
 		if place.WasCut() {
 			err = errCut
 		}
+		if errors.Is(err, transport.ErrRevoked) {
+			s.cfg.Denials.RefusedAddress(l.RemoteAddr().String(), err)
+		}
 		s.handshakeFailed(l, err)
 		return
 	}

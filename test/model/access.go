@@ -129,6 +129,9 @@ func (d *Model) ungoverned(cmd *wire.Command) bool {
 	case *wire.Command_RestoreBackup:
 		verb = wire.Verb_RESTORE
 	case *wire.Command_RecordAct:
+		if op.RecordAct.Outcome != wire.Status_UNSPECIFIED {
+			return false
+		}
 		if verb = wire.Verb_MEMBERS; op.RecordAct.Action == wire.AuditRecord_SAVE_SNAPSHOT {
 			verb = wire.Verb_BACKUP
 		}
@@ -178,7 +181,7 @@ func (d *Model) setPolicy(op *wire.SetPolicy) *wire.Result {
 	}
 	before := d.Policy
 	d.Policy, d.PolicyRevision = op.Policy, d.Revision
-	d.record(wire.AuditRecord_SET_POLICY, op.Operator, op.Reason, &wire.AuditRecord{})
+	d.record(wire.AuditRecord_SET_POLICY, op, &wire.AuditRecord{})
 	d.closeAll(op.Reason, func(who string) bool { return op.CloseSessions && deprived(before, op.Policy, who) })
 	return says(wire.Status_OK)
 }
@@ -206,7 +209,7 @@ func (d *Model) createToken(op *wire.CreateToken) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Tokens = tokens
-	d.record(wire.AuditRecord_CREATE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: id, Identity: op.Name})
+	d.record(wire.AuditRecord_CREATE_TOKEN, op, &wire.AuditRecord{TokenId: id, Identity: op.Name})
 	return says(wire.Status_OK)
 }
 
@@ -220,7 +223,7 @@ func (d *Model) revokeToken(op *wire.RevokeToken) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.Tokens = rest
-	d.record(wire.AuditRecord_REVOKE_TOKEN, op.Operator, op.Reason, &wire.AuditRecord{TokenId: op.TokenId, Identity: name})
+	d.record(wire.AuditRecord_REVOKE_TOKEN, op, &wire.AuditRecord{TokenId: op.TokenId, Identity: name})
 	d.closeAll(op.Reason, func(identity string) bool { return op.CloseSessions && identity == name })
 	return says(wire.Status_OK)
 }

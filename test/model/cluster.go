@@ -3,6 +3,7 @@ package model
 import (
 	"cmp"
 	"slices"
+	"strings"
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
@@ -217,7 +218,7 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 		d.Imported = d.audit(d.Imported, r)
 	}
 	d.takeOver(op)
-	d.record(wire.AuditRecord_RESTORE, op.Operator, op.Reason, &wire.AuditRecord{Backup: op.Backup})
+	d.record(wire.AuditRecord_RESTORE, op, &wire.AuditRecord{Backup: op.Backup})
 	return &wire.Result{Status: wire.Status_OK, Token: d.Token}
 }
 
@@ -265,7 +266,22 @@ func validRecord(r *wire.AuditRecord) bool {
 	return r.Action > 0 && r.Action <= wire.AuditRecord_REVOKE_TOKEN && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
 		len(r.ClientName) <= 256 && utf8.ValidString(r.ClientName) && r.Token < 1<<63 && r.Limit <= 1<<31 &&
 		readable(r.Member, 512) && readable(r.Address, 512) && readable(r.Imported.GetClusterId(), 512) && validBackup(r.Backup) &&
-		validCaller(r.Caller) && readable(r.TokenId, 12) && readable(r.Identity, 256)
+		validCaller(r.Caller) && readable(r.TokenId, 12) && readable(r.Identity, 256) && readable(r.Ticket, 256) && validEnd(r) && validLocksOf(r)
+}
+
+// validEnd reports whether a record's outcome may be as it is.
+func validEnd(r *wire.AuditRecord) bool {
+	return wire.Status_Code_name[int32(r.Outcome)] != "" && readable(r.Message, 512)
+}
+
+// validLocksOf reports whether a record may name these locks of a hold.
+func validLocksOf(r *wire.AuditRecord) bool {
+	for _, name := range r.Locks {
+		if !validName(name) {
+			return false
+		}
+	}
+	return len(strings.Join(r.Locks, "")) <= 2048 && r.FurtherLocks <= 64
 }
 
 func validBackup(b *wire.Backup) bool {
@@ -275,7 +291,7 @@ func validBackup(b *wire.Backup) bool {
 
 // recordAct records an act on the cluster that is about to be performed.
 func (d *Model) recordAct(op *wire.RecordAct) *wire.Result {
-	d.record(op.Action, op.Operator, op.Reason, aboutMember(op))
+	d.record(op.Action, op, aboutMember(op))
 	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {
 		d.Acknowledged = d.Revision
 	}
@@ -283,5 +299,8 @@ func (d *Model) recordAct(op *wire.RecordAct) *wire.Result {
 }
 
 func aboutMember(op *wire.RecordAct) *wire.AuditRecord {
-	return &wire.AuditRecord{Action: op.GetAction(), Member: op.GetMember(), Address: op.GetAddress()}
+	return &wire.AuditRecord{
+		Action: op.GetAction(), Member: op.GetMember(), Address: op.GetAddress(),
+		Outcome: op.GetOutcome(), Message: op.GetMessage(), BegunRevision: op.GetBegunRevision(),
+	}
 }

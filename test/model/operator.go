@@ -9,15 +9,18 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// wellPut reports whether an operator's reason and name are valid.
-func wellPut(reason, operator string) bool {
-	return strings.TrimSpace(reason) != "" && readable(reason, 1024) && readable(operator, 256)
+// wellPut reports whether the texts of an operator's act are valid.
+func wellPut(act wire.Act) bool {
+	return strings.TrimSpace(act.GetReason()) != "" && readable(act.GetReason(), 1024) && readable(act.GetOperator(), 256) && readable(act.GetTicket(), 256)
 }
 
 // record adds an audit record of an operator's act.
-func (d *Model) record(action wire.AuditRecord_Action, operator, reason string, about *wire.AuditRecord) {
+func (d *Model) record(action wire.AuditRecord_Action, act wire.Act, about *wire.AuditRecord) {
 	d.audited++
-	about.Id, about.Action, about.Operator, about.Reason = d.audited, action, operator, reason
+	about.Id, about.Action, about.Operator, about.Reason, about.Ticket = d.audited, action, act.GetOperator(), act.GetReason(), act.GetTicket()
+	if !aroundTheCluster[action] {
+		about.Outcome = wire.Status_OK
+	}
 	about.Revision, about.WallUnixMs = d.Revision, d.wall
 	if d.caller != nil {
 		about.Caller = proto.CloneOf(d.caller)
@@ -50,12 +53,26 @@ func (d *Model) audit(records []*wire.AuditRecord, r *wire.AuditRecord) []*wire.
 	return slices.Concat(records[:at], records[at+1:])
 }
 
+// aroundTheCluster are the acts whose outcome is recorded by a second record.
+var aroundTheCluster = map[wire.AuditRecord_Action]bool{
+	wire.AuditRecord_ADD_MEMBER: true, wire.AuditRecord_REMOVE_MEMBER: true, wire.AuditRecord_TRANSFER_LEADERSHIP: true, wire.AuditRecord_SAVE_SNAPSHOT: true,
+}
+
 // inBrief truncates a text to what a record has room for.
 func inBrief(text string) string { return strings.ToValidUTF8(text[:min(256, len(text))], "") }
 
 // about returns an audit record about a hold.
 func (d *Model) about(c *Claim) *wire.AuditRecord {
 	r := &wire.AuditRecord{Lock: c.Locks[0].Name, HoldId: c.ID, Token: c.Token, SessionId: c.Session}
+	if left := 2048; len(c.Locks) > 1 {
+		for _, l := range c.Locks {
+			if left -= len(l.Name); left < 0 {
+				r.FurtherLocks++
+			} else {
+				r.Locks = append(r.Locks, l.Name)
+			}
+		}
+	}
 	if s := d.Session(c.Session); s != nil {
 		r.ClientName = inBrief(s.Client.GetName())
 	}
@@ -70,7 +87,7 @@ func (d *Model) force(op *wire.ForceRelease) *wire.Result {
 	if !d.mayOn(d.who(), wire.Verb_OPERATE, c) {
 		return says(wire.Status_PERMISSION_DENIED)
 	}
-	d.record(wire.AuditRecord_FORCE_RELEASE, op.Operator, op.Reason, d.about(c))
+	d.record(wire.AuditRecord_FORCE_RELEASE, op, d.about(c))
 	d.takeAway(c, wire.Event_FORCED, op.Reason)
 	return says(wire.Status_OK)
 }
@@ -97,7 +114,7 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 		c.GraceGeneration++
 		e.MaxHoldMs, e.Generation = op.GraceMs, c.GraceGeneration
 	}
-	d.record(wire.AuditRecord_REVOKE, op.Operator, op.Reason, d.about(c))
+	d.record(wire.AuditRecord_REVOKE, op, d.about(c))
 	return says(wire.Status_OK)
 }
 
@@ -113,7 +130,7 @@ func (d *Model) skipDelay(op *wire.SkipDelay) *wire.Result {
 	if op.HoldId != 0 {
 		about.HoldId, about.Token, about.SessionId = found[0].ID, found[0].Token, found[0].Session
 	}
-	d.record(wire.AuditRecord_SKIP_DELAY, op.Operator, op.Reason, about)
+	d.record(wire.AuditRecord_SKIP_DELAY, op, about)
 	slices.SortFunc(found, byToken)
 	for _, c := range found {
 		d.reopenOne(c, op.Name)
@@ -147,7 +164,7 @@ func (d *Model) forceClose(op *wire.ForceClose) *wire.Result {
 	if !d.mayClose(s) {
 		return says(wire.Status_PERMISSION_DENIED)
 	}
-	d.record(wire.AuditRecord_FORCE_CLOSE, op.Operator, op.Reason, &wire.AuditRecord{SessionId: s.ID, ClientName: inBrief(s.Client.GetName())})
+	d.record(wire.AuditRecord_FORCE_CLOSE, op, &wire.AuditRecord{SessionId: s.ID, ClientName: inBrief(s.Client.GetName())})
 	d.end(s, wire.Event_SESSION_CLOSED, op.Reason)
 	return says(wire.Status_OK)
 }
@@ -156,7 +173,7 @@ func (d *Model) forceCloseAll(op *wire.ForceClose) *wire.Result {
 	if !d.mayAll(d.who(), wire.Verb_OPERATE) {
 		return says(wire.Status_PERMISSION_DENIED)
 	}
-	d.record(wire.AuditRecord_FORCE_CLOSE, op.Operator, op.Reason, &wire.AuditRecord{Identity: op.Identity})
+	d.record(wire.AuditRecord_FORCE_CLOSE, op, &wire.AuditRecord{Identity: op.Identity})
 	d.closeAll(op.Reason, func(identity string) bool { return identity == op.Identity })
 	return says(wire.Status_OK)
 }
@@ -176,7 +193,7 @@ func (d *Model) resize(op *wire.Resize) *wire.Result {
 	}
 	l.Limit = op.Limit
 	d.tell(&wire.Event{Type: wire.Event_RESIZED, Lock: op.Name, Limit: op.Limit})
-	d.record(wire.AuditRecord_RESIZE, op.Operator, op.Reason, &wire.AuditRecord{Lock: op.Name, Limit: op.Limit})
+	d.record(wire.AuditRecord_RESIZE, op, &wire.AuditRecord{Lock: op.Name, Limit: op.Limit})
 	d.grantReady()
 	return says(wire.Status_OK)
 }

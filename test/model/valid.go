@@ -82,31 +82,31 @@ func governed(cmd *wire.Command) bool {
 	case *wire.Command_DropMember:
 		return readable(op.DropMember.GetId(), 512)
 	case *wire.Command_ForceRelease:
-		return wellPut(op.ForceRelease.GetReason(), op.ForceRelease.GetOperator())
+		return wellPut(op.ForceRelease)
 	case *wire.Command_Revoke:
-		return op.Revoke.GetGraceMs() <= 1<<31 && wellPut(op.Revoke.GetReason(), op.Revoke.GetOperator())
+		return op.Revoke.GetGraceMs() <= 1<<31 && wellPut(op.Revoke)
 	case *wire.Command_SkipDelay:
-		return validName(op.SkipDelay.GetName()) && wellPut(op.SkipDelay.GetReason(), op.SkipDelay.GetOperator())
+		return validName(op.SkipDelay.GetName()) && wellPut(op.SkipDelay)
 	case *wire.Command_Resize:
 		limit := op.Resize.GetLimit()
-		return limit > 0 && limit <= 1<<31 && validName(op.Resize.GetName()) && wellPut(op.Resize.GetReason(), op.Resize.GetOperator())
+		return limit > 0 && limit <= 1<<31 && validName(op.Resize.GetName()) && wellPut(op.Resize)
 	case *wire.Command_ForceClose:
-		return validClose(op.ForceClose) && wellPut(op.ForceClose.GetReason(), op.ForceClose.GetOperator())
+		return validClose(op.ForceClose) && wellPut(op.ForceClose)
 	case *wire.Command_RestoreBackup:
 		r := op.RestoreBackup
 		return r.GetLineage() != "" && readable(r.GetLineage(), 64) && readable(r.GetClusterId(), 512) && validBackup(r.GetBackup()) &&
-			limitsFrom(r.GetSettings()) != nil && canBeRestored(r.GetAudit()) && wellPut(r.GetReason(), r.GetOperator()) &&
+			limitsFrom(r.GetSettings()) != nil && canBeRestored(r.GetAudit()) && wellPut(r) &&
 			validAccess(r.GetPolicy(), r.GetTokens())
 	case *wire.Command_SetPolicy:
-		return validPolicy(op.SetPolicy.GetPolicy()) && wellPut(op.SetPolicy.GetReason(), op.SetPolicy.GetOperator())
+		return validPolicy(op.SetPolicy.GetPolicy()) && wellPut(op.SetPolicy)
 	case *wire.Command_CreateToken:
 		t := op.CreateToken
-		return validToken(t.GetSha256(), t.GetName(), t.GetEndsUnixMs()) && wellPut(t.GetReason(), t.GetOperator())
+		return validToken(t.GetSha256(), t.GetName(), t.GetEndsUnixMs()) && wellPut(t)
 	case *wire.Command_RevokeToken:
-		return readable(op.RevokeToken.GetTokenId(), 12) && wellPut(op.RevokeToken.GetReason(), op.RevokeToken.GetOperator())
+		return readable(op.RevokeToken.GetTokenId(), 12) && wellPut(op.RevokeToken)
 	case *wire.Command_RecordAct:
 		r := op.RecordAct
-		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && r.GetAction() <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && validRecord(aboutMember(r)) && wellPut(r.GetReason(), r.GetOperator())
+		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && r.GetAction() <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && validRecord(aboutMember(r)) && (r.GetOutcome() == 0 || aroundTheCluster[r.GetAction()]) && wellPut(r)
 	}
 	return true
 }

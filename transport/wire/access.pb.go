@@ -516,7 +516,8 @@ type Quota struct {
 	Watches uint64 `protobuf:"varint,6,opt,name=watches,proto3" json:"watches,omitempty"`
 	// Connections to the client port and to the HTTP port. One that several identities use counts for each of them.
 	Connections uint64 `protobuf:"varint,7,opt,name=connections,proto3" json:"connections,omitempty"`
-	// Requests per second, with a burst of one second. Heartbeats and requests that give something up do not count.
+	// Requests per second, with a burst of one second. Denied requests count. Heartbeats and requests that give something
+	// up do not, and neither do those of operators.
 	RequestsPerSecond uint64 `protobuf:"varint,8,opt,name=requests_per_second,json=requestsPerSecond,proto3" json:"requests_per_second,omitempty"`
 	unknownFields     protoimpl.UnknownFields
 	sizeCache         protoimpl.SizeCache
@@ -1310,6 +1311,8 @@ type SetPolicy struct {
 	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
 	// Also close the sessions of the identities to which the new policy gives no role, or that lose a binding.
 	CloseSessions bool `protobuf:"varint,5,opt,name=close_sessions,json=closeSessions,proto3" json:"close_sessions,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1377,6 +1380,13 @@ func (x *SetPolicy) GetCloseSessions() bool {
 		return x.CloseSessions
 	}
 	return false
+}
+
+func (x *SetPolicy) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
 }
 
 // TestPolicyRequest asks what an identity may do, and why.
@@ -1519,9 +1529,11 @@ type CreateTokenRequest struct {
 	// "ql_" and 43 characters of base64url: 32 random bytes.
 	AuthToken string `protobuf:"bytes,2,opt,name=auth_token,json=authToken,proto3" json:"auth_token,omitempty"`
 	// How long it is valid; 0 means without an end.
-	TtlMs         uint64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	TtlMs    uint64 `protobuf:"varint,3,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1587,6 +1599,13 @@ func (x *CreateTokenRequest) GetReason() string {
 func (x *CreateTokenRequest) GetOperator() string {
 	if x != nil {
 		return x.Operator
+	}
+	return ""
+}
+
+func (x *CreateTokenRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -1741,6 +1760,8 @@ type RevokeToken struct {
 	CloseSessions bool   `protobuf:"varint,2,opt,name=close_sessions,json=closeSessions,proto3" json:"close_sessions,omitempty"`
 	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1799,6 +1820,13 @@ func (x *RevokeToken) GetReason() string {
 func (x *RevokeToken) GetOperator() string {
 	if x != nil {
 		return x.Operator
+	}
+	return ""
+}
+
+func (x *RevokeToken) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -1909,13 +1937,14 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"^\n" +
 	"\x11GetPolicyResponse\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xc8\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe0\x01\n" +
 	"\tSetPolicy\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\x04R\x10expectedRevision\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x04 \x01(\tR\boperator\x12%\n" +
-	"\x0eclose_sessions\x18\x05 \x01(\bR\rcloseSessions:\x04\x88\xb5\x18\r\"\xb7\x01\n" +
+	"\x0eclose_sessions\x18\x05 \x01(\bR\rcloseSessions\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r\"\xb7\x01\n" +
 	"\x11TestPolicyRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12'\n" +
 	"\x04verb\x18\x02 \x01(\x0e2\x13.quorumlock.v1.VerbR\x04verb\x12\x12\n" +
@@ -1924,26 +1953,28 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x05 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"F\n" +
 	"\x12TestPolicyResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason\"\x98\x01\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb0\x01\n" +
 	"\x12CreateTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1d\n" +
 	"\n" +
 	"auth_token\x18\x02 \x01(\tR\tauthToken\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\x04R\x05ttlMs\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x05 \x01(\tR\boperator:\x04\x88\xb5\x18\r\"E\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r\"E\n" +
 	"\x13CreateTokenResponse\x12.\n" +
 	"\x05token\x18\x01 \x01(\v2\x18.quorumlock.v1.TokenInfoR\x05token\"/\n" +
 	"\x11ListTokensRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"b\n" +
 	"\x12ListTokensResponse\x120\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x18.quorumlock.v1.TokenInfoR\x06tokens\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\x89\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa1\x01\n" +
 	"\vRevokeToken\x12\x19\n" +
 	"\btoken_id\x18\x01 \x01(\tR\atokenId\x12%\n" +
 	"\x0eclose_sessions\x18\x02 \x01(\bR\rcloseSessions\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\r*z\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r*z\n" +
 	"\x04Verb\x12\x14\n" +
 	"\x10VERB_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04READ\x10\x01\x12\b\n" +

@@ -1474,8 +1474,10 @@ type RestoreBackup struct {
 	ClockUnixMs uint64 `protobuf:"varint,8,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
 	ClusterId   string `protobuf:"bytes,9,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The backup's policy and tokens, which take effect only if the cluster has no policy.
-	Policy        *Policy        `protobuf:"bytes,10,opt,name=policy,proto3" json:"policy,omitempty"`
-	Tokens        []*TokenRecord `protobuf:"bytes,11,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Policy *Policy        `protobuf:"bytes,10,opt,name=policy,proto3" json:"policy,omitempty"`
+	Tokens []*TokenRecord `protobuf:"bytes,11,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1587,8 +1589,15 @@ func (x *RestoreBackup) GetTokens() []*TokenRecord {
 	return nil
 }
 
-// RecordAct records an operator's request that changes the cluster itself in the audit log.
-// The request is executed after this command has been applied.
+func (x *RestoreBackup) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+// RecordAct records an operator's request that changes the cluster itself in the audit log: before
+// it is executed and, if it takes place outside the state machine, again when its outcome is known.
 type RecordAct struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// ADD_MEMBER, REMOVE_MEMBER, TRANSFER_LEADERSHIP, SAVE_SNAPSHOT or ACKNOWLEDGE_ALARMS, which
@@ -1599,7 +1608,13 @@ type RecordAct struct {
 	// The affected node. For a transfer: the next leader, or empty to let the cluster choose.
 	Member string `protobuf:"bytes,4,opt,name=member,proto3" json:"member,omitempty"`
 	// ADD_MEMBER: the node's peer address.
-	Address       string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	Address string `protobuf:"bytes,5,opt,name=address,proto3" json:"address,omitempty"`
+	// As in AuditRecord: set after the act.
+	Outcome       Status_Code `protobuf:"varint,6,opt,name=outcome,proto3,enum=quorumlock.v1.Status_Code" json:"outcome,omitempty"`
+	Message       string      `protobuf:"bytes,7,opt,name=message,proto3" json:"message,omitempty"`
+	BegunRevision uint64      `protobuf:"varint,8,opt,name=begun_revision,json=begunRevision,proto3" json:"begun_revision,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1669,6 +1684,34 @@ func (x *RecordAct) GetAddress() string {
 	return ""
 }
 
+func (x *RecordAct) GetOutcome() Status_Code {
+	if x != nil {
+		return x.Outcome
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *RecordAct) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *RecordAct) GetBegunRevision() uint64 {
+	if x != nil {
+		return x.BegunRevision
+	}
+	return 0
+}
+
+func (x *RecordAct) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 // CreateToken stores a token. It is idempotent: if the token is known with this name, nothing changes.
 type CreateToken struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1676,9 +1719,11 @@ type CreateToken struct {
 	Sha256 []byte `protobuf:"bytes,1,opt,name=sha256,proto3" json:"sha256,omitempty"`
 	Name   string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
 	// In Unix milliseconds; 0 means never.
-	EndsUnixMs    int64  `protobuf:"varint,3,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	EndsUnixMs int64  `protobuf:"varint,3,opt,name=ends_unix_ms,json=endsUnixMs,proto3" json:"ends_unix_ms,omitempty"`
+	Reason     string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator   string `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1744,6 +1789,13 @@ func (x *CreateToken) GetReason() string {
 func (x *CreateToken) GetOperator() string {
 	if x != nil {
 		return x.Operator
+	}
+	return ""
+}
+
+func (x *CreateToken) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -2127,7 +2179,7 @@ var File_quorumlock_node_v1_log_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1cquorumlock/node/v1/log.proto\x12\x12quorumlock.node.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\"\x97\x01\n" +
+	"\x1cquorumlock/node/v1/log.proto\x12\x12quorumlock.node.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\x97\x01\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12 \n" +
 	"\fwall_unix_ms\x18\x02 \x01(\x03R\n" +
@@ -2244,7 +2296,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\x1e\n" +
 	"\n" +
 	"generation\x18\x03 \x01(\x04R\n" +
-	"generation\"\xba\x03\n" +
+	"generation\"\xd2\x03\n" +
 	"\rRestoreBackup\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x123\n" +
@@ -2259,20 +2311,26 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"cluster_id\x18\t \x01(\tR\tclusterId\x12-\n" +
 	"\x06policy\x18\n" +
 	" \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x122\n" +
-	"\x06tokens\x18\v \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\"\xac\x01\n" +
+	"\x06tokens\x18\v \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xbb\x02\n" +
 	"\tRecordAct\x129\n" +
 	"\x06action\x18\x01 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06member\x18\x04 \x01(\tR\x06member\x12\x18\n" +
-	"\aaddress\x18\x05 \x01(\tR\aaddress\"\x8f\x01\n" +
+	"\aaddress\x18\x05 \x01(\tR\aaddress\x124\n" +
+	"\aoutcome\x18\x06 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\aoutcome\x12\x18\n" +
+	"\amessage\x18\a \x01(\tR\amessage\x12%\n" +
+	"\x0ebegun_revision\x18\b \x01(\x04R\rbegunRevision\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xa7\x01\n" +
 	"\vCreateToken\x12\x16\n" +
 	"\x06sha256\x18\x01 \x01(\fR\x06sha256\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\x12 \n" +
 	"\fends_unix_ms\x18\x03 \x01(\x03R\n" +
 	"endsUnixMs\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x05 \x01(\tR\boperator\"\xa8\x01\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xa8\x01\n" +
 	"\tOpenLease\x12\x1f\n" +
 	"\vsecret_hash\x18\x01 \x01(\fR\n" +
 	"secretHash\x12\x15\n" +
@@ -2365,6 +2423,7 @@ var file_quorumlock_node_v1_log_proto_goTypes = []any{
 	(*Policy)(nil),          // 45: quorumlock.v1.Policy
 	(*TokenRecord)(nil),     // 46: quorumlock.v1.TokenRecord
 	(AuditRecord_Action)(0), // 47: quorumlock.v1.AuditRecord.Action
+	(Status_Code)(0),        // 48: quorumlock.v1.Status.Code
 }
 var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
@@ -2414,13 +2473,14 @@ var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	45, // 44: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
 	46, // 45: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
 	47, // 46: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
-	42, // 47: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	26, // 48: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	48, // 47: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
+	42, // 48: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	26, // 49: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	50, // [50:50] is the sub-list for method output_type
+	50, // [50:50] is the sub-list for method input_type
+	50, // [50:50] is the sub-list for extension type_name
+	50, // [50:50] is the sub-list for extension extendee
+	0,  // [0:50] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_log_proto_init() }
@@ -2431,6 +2491,7 @@ func file_quorumlock_node_v1_log_proto_init() {
 	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_operation_proto_init()
+	file_quorumlock_v1_status_proto_init()
 	file_quorumlock_node_v1_log_proto_msgTypes[1].OneofWrappers = []any{
 		(*Command_Bootstrap)(nil),
 		(*Command_BeginTerm)(nil),

@@ -1295,8 +1295,22 @@ type AuditRecord struct {
 	// The verified caller.
 	Caller *Caller `protobuf:"bytes,17,opt,name=caller,proto3" json:"caller,omitempty"`
 	// CREATE_TOKEN, REVOKE_TOKEN: the token's id and identity. FORCE_CLOSE: the identity whose sessions were closed.
-	TokenId       string `protobuf:"bytes,18,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
-	Identity      string `protobuf:"bytes,19,opt,name=identity,proto3" json:"identity,omitempty"`
+	TokenId  string `protobuf:"bytes,18,opt,name=token_id,json=tokenId,proto3" json:"token_id,omitempty"`
+	Identity string `protobuf:"bytes,19,opt,name=identity,proto3" json:"identity,omitempty"`
+	// The ticket that the request claims; not verified.
+	Ticket string `protobuf:"bytes,20,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	// OK for an act that is one command: only those that changed something are recorded. ADD_MEMBER, REMOVE_MEMBER,
+	// TRANSFER_LEADERSHIP and SAVE_SNAPSHOT have two records: one before they begin, without an outcome, and one with
+	// the outcome. If the second is missing, the outcome is not known.
+	Outcome Status_Code `protobuf:"varint,21,opt,name=outcome,proto3,enum=quorumlock.v1.Status_Code" json:"outcome,omitempty"`
+	// What went wrong, unless the outcome is OK.
+	Message string `protobuf:"bytes,22,opt,name=message,proto3" json:"message,omitempty"`
+	// The revision of the record of the beginning, in that of the outcome.
+	BegunRevision uint64 `protobuf:"varint,23,opt,name=begun_revision,json=begunRevision,proto3" json:"begun_revision,omitempty"`
+	// All locks of the hold if it has several; lock is the first. Their names have at most 2 KiB together.
+	Locks []string `protobuf:"bytes,24,rep,name=locks,proto3" json:"locks,omitempty"`
+	// The number of locks for whose names there was no room.
+	FurtherLocks  uint32 `protobuf:"varint,25,opt,name=further_locks,json=furtherLocks,proto3" json:"further_locks,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1462,6 +1476,48 @@ func (x *AuditRecord) GetIdentity() string {
 		return x.Identity
 	}
 	return ""
+}
+
+func (x *AuditRecord) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetOutcome() Status_Code {
+	if x != nil {
+		return x.Outcome
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *AuditRecord) GetMessage() string {
+	if x != nil {
+		return x.Message
+	}
+	return ""
+}
+
+func (x *AuditRecord) GetBegunRevision() uint64 {
+	if x != nil {
+		return x.BegunRevision
+	}
+	return 0
+}
+
+func (x *AuditRecord) GetLocks() []string {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *AuditRecord) GetFurtherLocks() uint32 {
+	if x != nil {
+		return x.FurtherLocks
+	}
+	return 0
 }
 
 // Alarm reports a problem that one node has detected. It remains until an operator
@@ -2397,7 +2453,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
 	"\x06leased\x18\b \x01(\bR\x06leased\x12\x1a\n" +
 	"\bidentity\x18\t \x01(\tR\bidentityB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xf2\x06\n" +
+	"\x11_heartbeat_age_ms\"\xbc\b\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2421,7 +2477,13 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\bimported\x18\x10 \x01(\v2\x1a.quorumlock.v1.AuditImportR\bimported\x12-\n" +
 	"\x06caller\x18\x11 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x19\n" +
 	"\btoken_id\x18\x12 \x01(\tR\atokenId\x12\x1a\n" +
-	"\bidentity\x18\x13 \x01(\tR\bidentity\"\x8d\x02\n" +
+	"\bidentity\x18\x13 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06ticket\x18\x14 \x01(\tR\x06ticket\x124\n" +
+	"\aoutcome\x18\x15 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\aoutcome\x12\x18\n" +
+	"\amessage\x18\x16 \x01(\tR\amessage\x12%\n" +
+	"\x0ebegun_revision\x18\x17 \x01(\x04R\rbegunRevision\x12\x14\n" +
+	"\x05locks\x18\x18 \x03(\tR\x05locks\x12#\n" +
+	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\x8d\x02\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2624,15 +2686,16 @@ var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	14, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
 	15, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
 	20, // 15: quorumlock.v1.AuditRecord.caller:type_name -> quorumlock.v1.Caller
-	3,  // 16: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	21, // 17: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
-	0,  // 18: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
-	12, // 19: quorumlock.v1.Event.audit:type_name -> quorumlock.v1.AuditRecord
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	21, // 16: quorumlock.v1.AuditRecord.outcome:type_name -> quorumlock.v1.Status.Code
+	3,  // 17: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
+	21, // 18: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	0,  // 19: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
+	12, // 20: quorumlock.v1.Event.audit:type_name -> quorumlock.v1.AuditRecord
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	21, // [21:21] is the sub-list for extension type_name
+	21, // [21:21] is the sub-list for extension extendee
+	0,  // [0:21] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_model_proto_init() }

@@ -60,33 +60,47 @@ func ValidText(what, text string) error {
 	return nil
 }
 
-// MaxReasonBytes and MaxOperatorBytes bound the texts that an operator gives with an action, in bytes.
+// MaxReasonBytes, MaxOperatorBytes and MaxTicketBytes bound the texts that an operator gives with an action, in bytes.
 const (
 	MaxReasonBytes   = 1024
 	MaxOperatorBytes = 256
+	MaxTicketBytes   = 256
 )
 
-// ValidReason returns an error unless an operator's action has a reason, and reason and operator are
-// texts that can be stored. The operator may be empty.
-func ValidReason(reason, operator string) error {
-	if strings.TrimSpace(reason) == "" {
+// Act is an operator's request, with the reason, the operator and the ticket that it claims.
+type Act interface {
+	GetReason() string
+	GetOperator() string
+	GetTicket() string
+}
+
+// ValidReason returns an error unless an operator's action has a reason, and its texts can be stored. The operator and
+// the ticket may be empty.
+func ValidReason(act Act) error {
+	if strings.TrimSpace(act.GetReason()) == "" {
 		return errors.New("the reason is missing: say why, for the audit log")
 	}
-	return ValidActTexts(reason, operator)
+	return ValidActTexts(act)
 }
 
 // ValidActTexts is ValidReason for a reason that may be missing.
-func ValidActTexts(reason, operator string) error {
-	if len(reason) > MaxReasonBytes {
-		return fmt.Errorf("the reason has %d bytes: at most %d are allowed", len(reason), MaxReasonBytes)
+func ValidActTexts(act Act) error {
+	for _, one := range [...]struct {
+		what, text string
+		most       int
+	}{
+		{"the reason", act.GetReason(), MaxReasonBytes},
+		{"the operator", act.GetOperator(), MaxOperatorBytes},
+		{"the ticket", act.GetTicket(), MaxTicketBytes},
+	} {
+		if len(one.text) > one.most {
+			return fmt.Errorf("%s has %d bytes: at most %d are allowed", one.what, len(one.text), one.most)
+		}
+		if err := ValidText(one.what, one.text); err != nil {
+			return err
+		}
 	}
-	if len(operator) > MaxOperatorBytes {
-		return fmt.Errorf("the operator has %d bytes: at most %d are allowed", len(operator), MaxOperatorBytes)
-	}
-	if err := ValidText("the reason", reason); err != nil {
-		return err
-	}
-	return ValidText("the operator", operator)
+	return nil
 }
 
 // ValidClientInfo returns an error if one of the texts in a session's client information violates the

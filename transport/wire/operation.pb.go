@@ -506,7 +506,9 @@ type ForceRelease struct {
 	// Required in every operator request; at most 1 KiB of UTF-8 without control characters.
 	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
 	// The operator's name; at most 256 bytes.
-	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -569,15 +571,24 @@ func (x *ForceRelease) GetOperator() string {
 	return ""
 }
 
+func (x *ForceRelease) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 // Revoke asks the holder to release its hold. If a grace period is given, the hold is forced
 // to end after it. A max_hold that ends earlier still applies.
 type Revoke struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	HoldId        uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
-	Token         uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	GraceMs       uint32                 `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
-	Operator      string                 `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	HoldId   uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token    uint64                 `protobuf:"varint,2,opt,name=token,proto3" json:"token,omitempty"`
+	Reason   string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	GraceMs  uint32                 `protobuf:"varint,4,opt,name=grace_ms,json=graceMs,proto3" json:"grace_ms,omitempty"`
+	Operator string                 `protobuf:"bytes,5,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -647,15 +658,24 @@ func (x *Revoke) GetOperator() string {
 	return ""
 }
 
+func (x *Revoke) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 // SkipDelay ends lock-delays for one lock. Other locks under the same delays remain
 // unavailable.
 type SkipDelay struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The hold that caused the delay; 0 skips all delays of the lock.
-	HoldId        uint64 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	HoldId   uint64 `protobuf:"varint,2,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -718,14 +738,23 @@ func (x *SkipDelay) GetOperator() string {
 	return ""
 }
 
+func (x *SkipDelay) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 // Resize changes the limit of a semaphore in use. Holds remain. It is refused while a
 // request waits for more permits than the new limit.
 type Resize struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Name          string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
-	Limit         uint64                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
-	Reason        string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
-	Operator      string                 `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	state    protoimpl.MessageState `protogen:"open.v1"`
+	Name     string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	Limit    uint64                 `protobuf:"varint,2,opt,name=limit,proto3" json:"limit,omitempty"`
+	Reason   string                 `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string                 `protobuf:"bytes,4,opt,name=operator,proto3" json:"operator,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -788,6 +817,13 @@ func (x *Resize) GetOperator() string {
 	return ""
 }
 
+func (x *Resize) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 // ForceClose ends a session on behalf of an operator: its holds are forced to end, and its
 // waits are cancelled.
 type ForceClose struct {
@@ -797,7 +833,9 @@ type ForceClose struct {
 	Operator  string                 `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
 	// All sessions and leases of an identity, instead of session_id. It requires OPERATE of all locks, and is not
 	// refused if there are none.
-	Identity      string `protobuf:"bytes,4,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity string `protobuf:"bytes,4,opt,name=identity,proto3" json:"identity,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -856,6 +894,13 @@ func (x *ForceClose) GetOperator() string {
 func (x *ForceClose) GetIdentity() string {
 	if x != nil {
 		return x.Identity
+	}
+	return ""
+}
+
+func (x *ForceClose) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -1432,35 +1477,40 @@ const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"\x06Extend\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1e\n" +
-	"\vmax_hold_ms\x18\x03 \x01(\rR\tmaxHoldMs:\x04\x88\xb5\x18\x05\"w\n" +
+	"\vmax_hold_ms\x18\x03 \x01(\rR\tmaxHoldMs:\x04\x88\xb5\x18\x05\"\x8f\x01\n" +
 	"\fForceRelease\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"\x8c\x01\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\b\"\xa4\x01\n" +
 	"\x06Revoke\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x19\n" +
 	"\bgrace_ms\x18\x04 \x01(\rR\agraceMs\x12\x1a\n" +
-	"\boperator\x18\x05 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"r\n" +
+	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\b\"\x8a\x01\n" +
 	"\tSkipDelay\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"l\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\b\"\x84\x01\n" +
 	"\x06Resize\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05limit\x18\x02 \x01(\x04R\x05limit\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
-	"\boperator\x18\x04 \x01(\tR\boperator:\x04\x88\xb5\x18\b\"\x81\x01\n" +
+	"\boperator\x18\x04 \x01(\tR\boperator\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\b\"\x99\x01\n" +
 	"\n" +
 	"ForceClose\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x03 \x01(\tR\boperator\x12\x1a\n" +
-	"\bidentity\x18\x04 \x01(\tR\bidentity:\x04\x88\xb5\x18\b\">\n" +
+	"\bidentity\x18\x04 \x01(\tR\bidentity\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\b\">\n" +
 	"\aRelease\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"/\n" +

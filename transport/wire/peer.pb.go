@@ -1044,6 +1044,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Hashes
 	//	*PeerRequest_Standing
 	//	*PeerRequest_Campaign
+	//	*PeerRequest_Record
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1140,6 +1141,15 @@ func (x *PeerRequest) GetCampaign() *CampaignRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetRecord() *RecordRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Record); ok {
+			return x.Record
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -1173,6 +1183,11 @@ type PeerRequest_Campaign struct {
 	Campaign *CampaignRequest `protobuf:"bytes,6,opt,name=campaign,proto3,oneof"`
 }
 
+type PeerRequest_Record struct {
+	// To the leader: asks it to write an audit record.
+	Record *RecordRequest `protobuf:"bytes,7,opt,name=record,proto3,oneof"`
+}
+
 func (*PeerRequest_Probe) isPeerRequest_Body() {}
 
 func (*PeerRequest_Report) isPeerRequest_Body() {}
@@ -1185,6 +1200,8 @@ func (*PeerRequest_Standing) isPeerRequest_Body() {}
 
 func (*PeerRequest_Campaign) isPeerRequest_Body() {}
 
+func (*PeerRequest_Record) isPeerRequest_Body() {}
+
 // PeerResponse is the answer to a PeerRequest.
 type PeerResponse struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1194,8 +1211,10 @@ type PeerResponse struct {
 	LeaderLoss *LeaderLossReply       `protobuf:"bytes,4,opt,name=leader_loss,json=leaderLoss,proto3" json:"leader_loss,omitempty"`
 	Hashes     *StateHashes           `protobuf:"bytes,5,opt,name=hashes,proto3" json:"hashes,omitempty"`
 	// What the answering node knows about the requested node.
-	Standing      Standing       `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.node.v1.Standing" json:"standing,omitempty"`
-	Campaign      *CampaignReply `protobuf:"bytes,7,opt,name=campaign,proto3" json:"campaign,omitempty"`
+	Standing Standing       `protobuf:"varint,6,opt,name=standing,proto3,enum=quorumlock.node.v1.Standing" json:"standing,omitempty"`
+	Campaign *CampaignReply `protobuf:"bytes,7,opt,name=campaign,proto3" json:"campaign,omitempty"`
+	// RECORD: the revision of the audit record.
+	Revision      uint64 `protobuf:"varint,8,opt,name=revision,proto3" json:"revision,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1279,6 +1298,67 @@ func (x *PeerResponse) GetCampaign() *CampaignReply {
 	return nil
 }
 
+func (x *PeerResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// RecordRequest asks the leader to write an audit record of an act that does not need it, or whose outcome the
+// leader does not know. The leader trusts what the calling node says about the operator.
+type RecordRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Act           *RecordAct             `protobuf:"bytes,1,opt,name=act,proto3" json:"act,omitempty"`
+	Caller        *Caller                `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordRequest) Reset() {
+	*x = RecordRequest{}
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordRequest) ProtoMessage() {}
+
+func (x *RecordRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
+func (*RecordRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *RecordRequest) GetAct() *RecordAct {
+	if x != nil {
+		return x.Act
+	}
+	return nil
+}
+
+func (x *RecordRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
 // CampaignRequest asks a follower of the calling leader to call an election.
 type CampaignRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1290,7 +1370,7 @@ type CampaignRequest struct {
 
 func (x *CampaignRequest) Reset() {
 	*x = CampaignRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1302,7 +1382,7 @@ func (x *CampaignRequest) String() string {
 func (*CampaignRequest) ProtoMessage() {}
 
 func (x *CampaignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1315,7 +1395,7 @@ func (x *CampaignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CampaignRequest.ProtoReflect.Descriptor instead.
 func (*CampaignRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *CampaignRequest) GetTerm() uint64 {
@@ -1336,7 +1416,7 @@ type CampaignReply struct {
 
 func (x *CampaignReply) Reset() {
 	*x = CampaignReply{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1348,7 +1428,7 @@ func (x *CampaignReply) String() string {
 func (*CampaignReply) ProtoMessage() {}
 
 func (x *CampaignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1361,7 +1441,7 @@ func (x *CampaignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CampaignReply.ProtoReflect.Descriptor instead.
 func (*CampaignReply) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *CampaignReply) GetTerm() uint64 {
@@ -1380,7 +1460,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1392,7 +1472,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1405,7 +1485,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 // StandingRequest asks a member what it knows about a node that is unknown to the caller.
@@ -1419,7 +1499,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1431,7 +1511,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1444,7 +1524,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *StandingRequest) GetId() string {
@@ -1473,7 +1553,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1485,7 +1565,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1498,7 +1578,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *Membership) GetClusterId() string {
@@ -1532,7 +1612,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1544,7 +1624,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1557,7 +1637,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -1577,7 +1657,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1589,7 +1669,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1602,7 +1682,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -1625,7 +1705,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1637,7 +1717,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1650,7 +1730,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -1679,7 +1759,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1691,7 +1771,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1704,7 +1784,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -1732,7 +1812,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1744,7 +1824,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1757,7 +1837,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -1791,7 +1871,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1883,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1896,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *LeaderLossReply) GetLost() bool {
@@ -1883,7 +1963,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1895,7 +1975,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1908,7 +1988,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -2013,7 +2093,7 @@ var File_quorumlock_node_v1_peer_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dquorumlock/node/v1/peer.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\xf7\x02\n" +
+	"\x1dquorumlock/node/v1/peer.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\xf7\x02\n" +
 	"\tPeerHello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12?\n" +
 	"\apurpose\x18\x02 \x01(\x0e2%.quorumlock.node.v1.PeerHello.PurposeR\apurpose\x12\x1d\n" +
@@ -2091,7 +2171,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04HTTP\x10\x01\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\x99\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xd6\x03\n" +
 	"\vPeerRequest\x128\n" +
 	"\x05probe\x18\x01 \x01(\v2 .quorumlock.node.v1.ProbeRequestH\x00R\x05probe\x12;\n" +
 	"\x06report\x18\x02 \x01(\v2!.quorumlock.node.v1.ReportRequestH\x00R\x06report\x12H\n" +
@@ -2099,8 +2179,9 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"leaderLoss\x12;\n" +
 	"\x06hashes\x18\x04 \x01(\v2!.quorumlock.node.v1.HashesRequestH\x00R\x06hashes\x12A\n" +
 	"\bstanding\x18\x05 \x01(\v2#.quorumlock.node.v1.StandingRequestH\x00R\bstanding\x12A\n" +
-	"\bcampaign\x18\x06 \x01(\v2#.quorumlock.node.v1.CampaignRequestH\x00R\bcampaignB\x06\n" +
-	"\x04body\"\x89\x03\n" +
+	"\bcampaign\x18\x06 \x01(\v2#.quorumlock.node.v1.CampaignRequestH\x00R\bcampaign\x12;\n" +
+	"\x06record\x18\a \x01(\v2!.quorumlock.node.v1.RecordRequestH\x00R\x06recordB\x06\n" +
+	"\x04body\"\xa5\x03\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x123\n" +
@@ -2109,7 +2190,11 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"leaderLoss\x127\n" +
 	"\x06hashes\x18\x05 \x01(\v2\x1f.quorumlock.node.v1.StateHashesR\x06hashes\x128\n" +
 	"\bstanding\x18\x06 \x01(\x0e2\x1c.quorumlock.node.v1.StandingR\bstanding\x12=\n" +
-	"\bcampaign\x18\a \x01(\v2!.quorumlock.node.v1.CampaignReplyR\bcampaign\"%\n" +
+	"\bcampaign\x18\a \x01(\v2!.quorumlock.node.v1.CampaignReplyR\bcampaign\x12\x1a\n" +
+	"\brevision\x18\b \x01(\x04R\brevision\"o\n" +
+	"\rRecordRequest\x12/\n" +
+	"\x03act\x18\x01 \x01(\v2\x1d.quorumlock.node.v1.RecordActR\x03act\x12-\n" +
+	"\x06caller\x18\x02 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\"%\n" +
 	"\x0fCampaignRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"#\n" +
 	"\rCampaignReply\x12\x12\n" +
@@ -2181,7 +2266,7 @@ func file_quorumlock_node_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_node_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 26)
+var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.node.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.node.v1.PeerHello.Purpose
@@ -2200,65 +2285,71 @@ var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(*TunnelResponse)(nil),    // 14: quorumlock.node.v1.TunnelResponse
 	(*PeerRequest)(nil),       // 15: quorumlock.node.v1.PeerRequest
 	(*PeerResponse)(nil),      // 16: quorumlock.node.v1.PeerResponse
-	(*CampaignRequest)(nil),   // 17: quorumlock.node.v1.CampaignRequest
-	(*CampaignReply)(nil),     // 18: quorumlock.node.v1.CampaignReply
-	(*ProbeRequest)(nil),      // 19: quorumlock.node.v1.ProbeRequest
-	(*StandingRequest)(nil),   // 20: quorumlock.node.v1.StandingRequest
-	(*Membership)(nil),        // 21: quorumlock.node.v1.Membership
-	(*ReportRequest)(nil),     // 22: quorumlock.node.v1.ReportRequest
-	(*HashesRequest)(nil),     // 23: quorumlock.node.v1.HashesRequest
-	(*StateHashes)(nil),       // 24: quorumlock.node.v1.StateHashes
-	(*StateHash)(nil),         // 25: quorumlock.node.v1.StateHash
-	(*LeaderLossRequest)(nil), // 26: quorumlock.node.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 27: quorumlock.node.v1.LeaderLossReply
-	(*NodeState)(nil),         // 28: quorumlock.node.v1.NodeState
-	(Status_Code)(0),          // 29: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 30: quorumlock.node.v1.TermStart
-	(*Alarm)(nil),             // 31: quorumlock.v1.Alarm
-	(*Member)(nil),            // 32: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 33: quorumlock.node.v1.RemovedMember
+	(*RecordRequest)(nil),     // 17: quorumlock.node.v1.RecordRequest
+	(*CampaignRequest)(nil),   // 18: quorumlock.node.v1.CampaignRequest
+	(*CampaignReply)(nil),     // 19: quorumlock.node.v1.CampaignReply
+	(*ProbeRequest)(nil),      // 20: quorumlock.node.v1.ProbeRequest
+	(*StandingRequest)(nil),   // 21: quorumlock.node.v1.StandingRequest
+	(*Membership)(nil),        // 22: quorumlock.node.v1.Membership
+	(*ReportRequest)(nil),     // 23: quorumlock.node.v1.ReportRequest
+	(*HashesRequest)(nil),     // 24: quorumlock.node.v1.HashesRequest
+	(*StateHashes)(nil),       // 25: quorumlock.node.v1.StateHashes
+	(*StateHash)(nil),         // 26: quorumlock.node.v1.StateHash
+	(*LeaderLossRequest)(nil), // 27: quorumlock.node.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 28: quorumlock.node.v1.LeaderLossReply
+	(*NodeState)(nil),         // 29: quorumlock.node.v1.NodeState
+	(Status_Code)(0),          // 30: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 31: quorumlock.node.v1.TermStart
+	(*Alarm)(nil),             // 32: quorumlock.v1.Alarm
+	(*RecordAct)(nil),         // 33: quorumlock.node.v1.RecordAct
+	(*Caller)(nil),            // 34: quorumlock.v1.Caller
+	(*Member)(nil),            // 35: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 36: quorumlock.node.v1.RemovedMember
 }
 var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.PeerHello.purpose:type_name -> quorumlock.node.v1.PeerHello.Purpose
 	5,  // 1: quorumlock.node.v1.PeerHello.state:type_name -> quorumlock.node.v1.PeerState
-	29, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	30, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
 	5,  // 3: quorumlock.node.v1.PeerHelloReply.state:type_name -> quorumlock.node.v1.PeerState
 	6,  // 4: quorumlock.node.v1.PeerState.stored:type_name -> quorumlock.node.v1.StoredState
 	7,  // 5: quorumlock.node.v1.PeerState.known:type_name -> quorumlock.node.v1.KnownState
 	9,  // 6: quorumlock.node.v1.PeerState.position:type_name -> quorumlock.node.v1.LogPosition
 	8,  // 7: quorumlock.node.v1.KnownState.last_start:type_name -> quorumlock.node.v1.DiskEvidence
 	8,  // 8: quorumlock.node.v1.KnownState.before:type_name -> quorumlock.node.v1.DiskEvidence
-	30, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
+	31, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
 	9,  // 10: quorumlock.node.v1.PeerMemory.position:type_name -> quorumlock.node.v1.LogPosition
 	7,  // 11: quorumlock.node.v1.PeerMemory.peers:type_name -> quorumlock.node.v1.KnownState
-	31, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
+	32, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
 	2,  // 13: quorumlock.node.v1.TunnelRequest.port:type_name -> quorumlock.node.v1.TunnelRequest.Port
-	29, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	19, // 15: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
-	22, // 16: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
-	26, // 17: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
-	23, // 18: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
-	20, // 19: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
-	17, // 20: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
-	29, // 21: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	28, // 22: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
-	27, // 23: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
-	24, // 24: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
-	0,  // 25: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
-	18, // 26: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
-	32, // 27: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
-	33, // 28: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
-	32, // 29: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	24, // 30: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
-	25, // 31: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
-	32, // 32: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 33: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
-	31, // 34: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
-	35, // [35:35] is the sub-list for method output_type
-	35, // [35:35] is the sub-list for method input_type
-	35, // [35:35] is the sub-list for extension type_name
-	35, // [35:35] is the sub-list for extension extendee
-	0,  // [0:35] is the sub-list for field type_name
+	30, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	20, // 15: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
+	23, // 16: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
+	27, // 17: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
+	24, // 18: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
+	21, // 19: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
+	18, // 20: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
+	17, // 21: quorumlock.node.v1.PeerRequest.record:type_name -> quorumlock.node.v1.RecordRequest
+	30, // 22: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	29, // 23: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
+	28, // 24: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
+	25, // 25: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
+	0,  // 26: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
+	19, // 27: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
+	33, // 28: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
+	34, // 29: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
+	35, // 30: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
+	36, // 31: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
+	35, // 32: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	25, // 33: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
+	26, // 34: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
+	35, // 35: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 36: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
+	32, // 37: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+	38, // [38:38] is the sub-list for method output_type
+	38, // [38:38] is the sub-list for method input_type
+	38, // [38:38] is the sub-list for extension type_name
+	38, // [38:38] is the sub-list for extension extendee
+	0,  // [0:38] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_peer_proto_init() }
@@ -2267,6 +2358,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 		return
 	}
 	file_quorumlock_node_v1_log_proto_init()
+	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
 	file_quorumlock_v1_status_proto_init()
 	file_quorumlock_node_v1_peer_proto_msgTypes[12].OneofWrappers = []any{
@@ -2276,6 +2368,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 		(*PeerRequest_Hashes)(nil),
 		(*PeerRequest_Standing)(nil),
 		(*PeerRequest_Campaign)(nil),
+		(*PeerRequest_Record)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2283,7 +2376,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_peer_proto_rawDesc), len(file_quorumlock_node_v1_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   26,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

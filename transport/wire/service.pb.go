@@ -1372,8 +1372,11 @@ type SaveSnapshotRequest struct {
 	Operator string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
 	// Any node answers, from its local state and without confirming the leader. The backup may
-	// lack the latest acknowledged changes. Recorded in the node's log but not in the audit log.
-	Stale         bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
+	// lack the latest acknowledged changes. If the leader cannot be reached, only the node's own audit file and log
+	// record it.
+	Stale bool `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1427,6 +1430,13 @@ func (x *SaveSnapshotRequest) GetStale() bool {
 		return x.Stale
 	}
 	return false
+}
+
+func (x *SaveSnapshotRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
 }
 
 type SaveSnapshotResponse struct {
@@ -1591,8 +1601,10 @@ type RestoreRequest struct {
 	// has been used: its sessions and locks end.
 	ClusterId string `protobuf:"bytes,7,opt,name=cluster_id,json=clusterId,proto3" json:"cluster_id,omitempty"`
 	// The backup's policy and tokens. They take effect only if the cluster has no policy.
-	Policy        *Policy        `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
-	Tokens        []*TokenRecord `protobuf:"bytes,9,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	Policy *Policy        `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
+	Tokens []*TokenRecord `protobuf:"bytes,9,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1688,6 +1700,13 @@ func (x *RestoreRequest) GetTokens() []*TokenRecord {
 		return x.Tokens
 	}
 	return nil
+}
+
+func (x *RestoreRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
 }
 
 type RestoreResponse struct {
@@ -2022,8 +2041,10 @@ type AddMemberRequest struct {
 	Id       string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	PeerAddr string                 `protobuf:"bytes,2,opt,name=peer_addr,json=peerAddr,proto3" json:"peer_addr,omitempty"`
 	// For the audit log.
-	Operator      string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
-	Reason        string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2086,6 +2107,13 @@ func (x *AddMemberRequest) GetReason() string {
 	return ""
 }
 
+func (x *AddMemberRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 type AddMemberResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2126,8 +2154,10 @@ type RemoveMemberRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// For the audit log.
-	Operator      string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2183,6 +2213,13 @@ func (x *RemoveMemberRequest) GetReason() string {
 	return ""
 }
 
+func (x *RemoveMemberRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 type RemoveMemberResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	unknownFields protoimpl.UnknownFields
@@ -2224,8 +2261,10 @@ type TransferLeadershipRequest struct {
 	// Empty to let the cluster choose.
 	Id string `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
 	// For the audit log.
-	Operator      string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
-	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2281,6 +2320,13 @@ func (x *TransferLeadershipRequest) GetReason() string {
 	return ""
 }
 
+func (x *TransferLeadershipRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
 type TransferLeadershipResponse struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	LeaderId      string                 `protobuf:"bytes,1,opt,name=leader_id,json=leaderId,proto3" json:"leader_id,omitempty"`
@@ -2328,8 +2374,10 @@ func (x *TransferLeadershipResponse) GetLeaderId() string {
 type AcknowledgeAlarmsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For the audit log.
-	Operator      string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
-	Reason        string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	Operator string `protobuf:"bytes,1,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2374,6 +2422,13 @@ func (x *AcknowledgeAlarmsRequest) GetOperator() string {
 func (x *AcknowledgeAlarmsRequest) GetReason() string {
 	if x != nil {
 		return x.Reason
+	}
+	return ""
+}
+
+func (x *AcknowledgeAlarmsRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
 	}
 	return ""
 }
@@ -2588,11 +2643,12 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x10OperatorResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
-	"\amessage\x18\x03 \x01(\tR\amessage\"e\n" +
+	"\amessage\x18\x03 \x01(\tR\amessage\"}\n" +
 	"\x13SaveSnapshotRequest\x12\x1a\n" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\n" +
 	"\"`\n" +
 	"\x14SaveSnapshotResponse\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\fR\x05chunk\x122\n" +
@@ -2603,7 +2659,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12'\n" +
 	"\x0fcommitted_index\x18\x04 \x01(\x04R\x0ecommittedIndex\x12-\n" +
 	"\x13last_change_unix_ms\x18\x05 \x01(\x03R\x10lastChangeUnixMs\x12\x1b\n" +
-	"\tleader_id\x18\x06 \x01(\tR\bleaderId\"\x83\x03\n" +
+	"\tleader_id\x18\x06 \x01(\tR\bleaderId\"\x9b\x03\n" +
 	"\x0eRestoreRequest\x12-\n" +
 	"\x06backup\x18\x01 \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12\x1f\n" +
 	"\vtoken_floor\x18\x02 \x01(\x04R\n" +
@@ -2615,7 +2671,8 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\a \x01(\tR\tclusterId\x12-\n" +
 	"\x06policy\x18\b \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x122\n" +
-	"\x06tokens\x18\t \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens:\x04\x88\xb5\x18\f\"N\n" +
+	"\x06tokens\x18\t \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\f\"N\n" +
 	"\x0fRestoreResponse\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x12\x1a\n" +
@@ -2641,27 +2698,31 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x05value\x18\x06 \x01(\fR\x05value:\x04\x88\xb5\x18\x05\"b\n" +
 	"\x10SetValueResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"y\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\"\x91\x01\n" +
 	"\x10AddMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
 	"\tpeer_addr\x18\x02 \x01(\tR\bpeerAddr\x12\x1a\n" +
 	"\boperator\x18\x03 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x04 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"\x13\n" +
-	"\x11AddMemberResponse\"_\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"\x13\n" +
+	"\x11AddMemberResponse\"w\n" +
 	"\x13RemoveMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"\x16\n" +
-	"\x14RemoveMemberResponse\"e\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"\x16\n" +
+	"\x14RemoveMemberResponse\"}\n" +
 	"\x19TransferLeadershipRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"9\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"T\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"l\n" +
 	"\x18AcknowledgeAlarmsRequest\x12\x1a\n" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
-	"\x06reason\x18\x02 \x01(\tR\x06reason:\x04\x88\xb5\x18\v\"7\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"7\n" +
 	"\x19AcknowledgeAlarmsResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"]\n" +
 	"\vErrorDetail\x122\n" +

@@ -40,6 +40,7 @@ func (c *Callers) Identify(r *http.Request) (*access.Caller, error) {
 		r.Header.Del(forward.HeaderFrom)
 		r.Header.Del(forward.HeaderCaller)
 		if err := c.verify(r.TLS); err != nil {
+			c.cfg.Denials.RefusedAddress(r.RemoteAddr, err)
 			return nil, err
 		}
 		credentials(r, &presented)
@@ -159,14 +160,12 @@ func Check(ctx context.Context, request any) error {
 		return apierror.New(wire.Status_INTERNAL, "the request is no message of the schema")
 	}
 	caller := access.Of(ctx)
-	if refused := caller.Check(message); refused != nil {
-		caller.Denied(message, refused)
-		return apierror.FromResult(refused)
+	refused := quota.Of(ctx).Request(message, caller.Check(message))
+	if refused == nil {
+		return nil
 	}
-	if refused := quota.Of(ctx).Request(message); refused != nil {
-		return apierror.FromResult(refused)
-	}
-	return nil
+	caller.Denied(message, refused)
+	return apierror.FromResult(refused)
 }
 
 // checkedConn checks each message that it receives.

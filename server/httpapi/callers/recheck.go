@@ -44,10 +44,12 @@ type use struct {
 	tls    *tls.ConnectionState
 	// cancel ends the request. It has no effect after the request.
 	cancel context.CancelCauseFunc
+	once   sync.Once
 }
 
-// dismiss ends the request, and its connection as soon as no other caller's request runs there.
+// dismiss ends the request, and its connection as soon as no other caller's request runs there, and reports it.
 func (u *use) dismiss(err error) {
+	u.once.Do(func() { u.caller.Dismissed(err) })
 	u.cancel(err)
 	u.conn.CloseWhenIdle()
 }

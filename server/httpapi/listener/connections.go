@@ -32,6 +32,8 @@ type Config struct {
 	MaxHandshakes int
 	// HeaderTimeout bounds a TLS handshake.
 	HeaderTimeout time.Duration
+	// Refused is called with the address and the error of each TLS handshake that fails because of a revoked certificate.
+	Refused func(address string, err error)
 	// IdleTimeout is the time after which a connection without a request is closed.
 	IdleTimeout time.Duration
 }

@@ -111,6 +111,9 @@ func (h *handshaker) insecure(c *Conn, err error) {
 	if errors.As(err, &header) && header.Conn != nil && looksLikeHTTP(header.RecordHeader[:]) {
 		_, _ = c.Conn.Write([]byte("HTTP/1.0 400 Bad Request\r\n\r\nThis port speaks HTTPS.\n"))
 	}
+	if errors.Is(err, transport.ErrRevoked) {
+		h.connections.cfg.Refused(c.RemoteAddr().String(), err)
+	}
 	h.connections.cfg.Warnings.Warn("TLS handshake error", "peer", c.RemoteAddr().String(), "error", err)
 }
 

@@ -16,19 +16,22 @@ func RightOf(request proto.Message) wire.Right {
 	return right
 }
 
-// Check refuses a request that the caller may not send, with PERMISSION_DENIED. request is the message of the schema:
-// the body of a framed request, or the input of a procedure. A retry of a request that was executed is not refused: it
-// gets its first outcome. A follower catches up before it refuses.
+// Check refuses a request that is malformed, or that the caller may not send, with PERMISSION_DENIED. request is the
+// message of the schema: the body of a framed request, or the input of a procedure. A retry of a request that was
+// executed is not refused: it gets its first outcome. A follower catches up before it refuses.
 func (c *Caller) Check(request proto.Message) *wire.Result {
-	refused := c.checkNow(request)
+	if refused := CheckForm(request); refused != nil {
+		return refused
+	}
+	refused := c.authorize(request)
 	if refused != nil && c.source.CatchUp() {
-		return c.checkNow(request)
+		return c.authorize(request)
 	}
 	return refused
 }
 
-// checkNow is Check for the state that this node has applied.
-func (c *Caller) checkNow(request proto.Message) *wire.Result {
+// authorize refuses a request that the caller may not send by the state that this node has applied.
+func (c *Caller) authorize(request proto.Message) *wire.Result {
 	g := c.Grants()
 	if g == nil {
 		return nil
@@ -234,14 +237,14 @@ var bodyField = (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("b
 
 // CheckRequest is Check for a framed request. A request without a body is not refused here: no node knows it.
 func (c *Caller) CheckRequest(req *wire.Request) *wire.Result {
-	if c.Grants() == nil {
-		return nil
-	}
 	body := BodyOf(req)
 	if body == nil {
 		return nil
 	}
-	return c.unlessRemembered(c.Check(body), req)
+	if refused := CheckForm(body); refused != nil {
+		return refused
+	}
+	return c.unlessRemembered(c.authorize(body), req)
 }
 
 // BodyOf returns the body of a framed request, nil if it has none that this node knows.

@@ -40,7 +40,7 @@ func createToken(req *wire.CreateTokenRequest, now time.Time) (*wire.CreateToken
 	if err := identity.ValidName(req.GetName()); err != nil {
 		return nil, err
 	}
-	op := &wire.CreateToken{Sha256: sum, Name: req.GetName(), Reason: req.GetReason(), Operator: req.GetOperator()}
+	op := &wire.CreateToken{Sha256: sum, Name: req.GetName(), Reason: req.GetReason(), Operator: req.GetOperator(), Ticket: req.GetTicket()}
 	switch ttl := req.GetTtlMs(); {
 	case ttl > uint64(maxTokenLife.Milliseconds()):
 		return nil, fmt.Errorf("ttl_ms is %d: at most %d is allowed, and 0 for a token without an end", ttl, maxTokenLife.Milliseconds())

@@ -31,11 +31,24 @@ func (d Denials) Refused(caller *wire.Caller, err error) {
 	d.report(Denial{Caller: caller, Status: status, Message: err.Error()})
 }
 
+// maxMessageBytes bounds the message of a denial, which the node's log and its audit file get. A message may quote a
+// lock name and an identity.
+const maxMessageBytes = 2 << 10
+
 func (d Denials) report(denial Denial) {
 	if d != nil {
+		denial.Message = wire.CleanText(denial.Message, maxMessageBytes)
 		d(denial)
 	}
 }
+
+// RefusedAddress is Refused for a connection of which nothing is verified but its address.
+func (d Denials) RefusedAddress(address string, err error) {
+	d.Refused(&wire.Caller{Address: address}, err)
+}
+
+// Dismissed reports a caller whose connection or request ends because it has lost its credential or its rights.
+func (c *Caller) Dismissed(err error) { c.denials.Refused(c.origin, err) }
 
 // Denied reports the result of a request if it is PERMISSION_DENIED, whether the port or the state machine refused it.
 func (c *Caller) Denied(request proto.Message, res *wire.Result) {

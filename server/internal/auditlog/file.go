@@ -1,6 +1,7 @@
 package auditlog
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -10,7 +11,7 @@ import (
 const (
 	// fileMode keeps others from reading who does what.
 	fileMode = 0o600
-	// tailBytes is how much of the file's end is searched for the last intact line. Lines are far shorter.
+	// tailBytes is how much of the file is read at once to find its last line. Lines are far shorter.
 	tailBytes = 1 << 20
 )
 
@@ -54,9 +55,10 @@ func (o *file) resume() (position, error) {
 	if _, err := o.f.ReadAt(tail, o.size-int64(len(tail))); err != nil && !errors.Is(err, io.EOF) {
 		return position{}, err
 	}
-	at, torn, ours := lastLine(tail)
-	if torn == 0 {
-		return at, nil
+	torn, ours := tornLine(tail)
+	at, err := o.search(o.size - int64(torn))
+	if err != nil || torn == 0 {
+		return at, err
 	}
 	if ours && o.f.Truncate(o.size-int64(torn)) == nil { // a file that may only grow cannot be truncated
 		o.size -= int64(torn)
@@ -64,6 +66,27 @@ func (o *file) resume() (position, error) {
 	}
 	_, err = o.write([]byte("\n"))
 	return at, err
+}
+
+// search returns the position after the last line before end that is one of this package. Any number of other lines may
+// follow it. A line that is longer than tailBytes is none of this package.
+func (o *file) search(end int64) (position, error) {
+	for end > 0 {
+		start := max(0, end-tailBytes)
+		lines := make([]byte, end-start)
+		if _, err := o.f.ReadAt(lines, start); err != nil {
+			return position{}, err
+		}
+		cut := 0 // the length of the line that begins before start
+		if start > 0 {
+			cut = bytes.IndexByte(lines[:len(lines)-1], '\n') + 1
+		}
+		if at, ok := lastLine(lines[cut:]); ok {
+			return at, nil
+		}
+		end = start + int64(cut)
+	}
+	return position{}, nil
 }
 
 // write appends a line, or the rest of one.

@@ -17,6 +17,8 @@ import (
 const (
 	// kindAct is an audit record. Its fields are those of AuditRecord.
 	kindAct = "ACT"
+	// kindLocal is an act that this node has performed without a leader, so no audit record has it.
+	kindLocal = "LOCAL"
 	// kindDenied is a refused request or caller.
 	kindDenied = "DENIED"
 	// kindMissing says that the node does not know the records between two.
@@ -53,6 +55,8 @@ type note struct {
 	BeforeRevision uint64 `json:"beforeRevision,omitempty,string"`
 	// DROPPED: how many lines.
 	Count uint64 `json:"count,omitempty,string"`
+	// LOCAL: the fields of AuditRecord, without an id.
+	Act json.RawMessage `json:"act,omitempty"`
 	*denied
 }
 
@@ -140,19 +144,22 @@ func parse(line []byte) (at position, ok bool) {
 	return at, true
 }
 
-// lastLine returns the position after the last intact line, and how many bytes follow it: a line that was cut when the
-// node was killed. ours is false if these bytes are not the beginning of a line of this package.
-func lastLine(tail []byte) (at position, torn int, ours bool) {
-	end := bytes.LastIndexByte(tail, '\n') + 1
-	rest := tail[end:]
+// tornLine returns how many bytes follow the last complete line: a line that was cut when the node was killed. ours is
+// false if these bytes are not the beginning of a line of this package.
+func tornLine(tail []byte) (torn int, ours bool) {
+	rest := tail[bytes.LastIndexByte(tail, '\n')+1:]
 	begin := []byte(`{"kind":"`)
-	ours = bytes.HasPrefix(rest, begin) || bytes.HasPrefix(begin, rest)
-	for lines := tail[:end]; len(lines) > 0; {
+	return len(rest), bytes.HasPrefix(rest, begin) || bytes.HasPrefix(begin, rest)
+}
+
+// lastLine returns the position after the last line that is one of this package, and false if none is.
+func lastLine(lines []byte) (at position, ok bool) {
+	for len(lines) > 0 {
 		start := bytes.LastIndexByte(lines[:len(lines)-1], '\n') + 1
 		if at, ok := parse(lines[start:]); ok {
-			return at, len(rest), ours
+			return at, true
 		}
 		lines = lines[:start]
 	}
-	return position{}, len(rest), ours
+	return position{}, false
 }

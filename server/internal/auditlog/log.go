@@ -2,6 +2,7 @@ package auditlog
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"sync"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/access"
@@ -18,8 +20,13 @@ import (
 // ErrFile is returned if the file cannot be opened at the start.
 var ErrFile = errors.New("cannot open the audit log")
 
-// maxQueued bounds the lines that wait for the disk.
-const maxQueued = 4096
+const (
+	// maxQueued bounds the lines that wait for the disk, maxQueuedBytes their total size.
+	maxQueued      = 4096
+	maxQueuedBytes = 4 << 20
+	// lineBytes is the size of a line besides its record or its denial, in bytes, more or less.
+	lineBytes = 256
+)
 
 // Config configures a Log.
 type Config struct {
@@ -47,6 +54,7 @@ type Log struct {
 
 	mu      sync.Mutex // guards the fields below
 	queue   []queued
+	size    int    // of the queue, in bytes
 	dropped uint64 // lines since the last one in queue
 
 	wake, reopen chan struct{} // each has a capacity of one
@@ -55,12 +63,22 @@ type Log struct {
 	done         chan struct{} // closed when the writer has ended
 }
 
-// queued is a line to write: a record or a denial.
+// queued is a line to write: a record, a local act or a denial.
 type queued struct {
 	cluster string
 	record  *wire.AuditRecord
+	local   json.RawMessage
 	denied  *denied
 	wall    time.Time
+}
+
+// bytes returns about how much memory the line takes.
+func (q queued) bytes() int {
+	size := lineBytes + proto.Size(q.record) + len(q.local)
+	if d := q.denied; d != nil {
+		size += len(d.Caller) + len(d.Request) + len(d.Message)
+	}
+	return size
 }
 
 // Open opens the file, if there is one, and starts to write to it. It returns ErrFile.
@@ -112,6 +130,19 @@ func (l *Log) Append(cluster string, records []*wire.AuditRecord) {
 	l.enqueue(lines...)
 }
 
+// AppendLocal queues an act that this node has performed without a leader.
+func (l *Log) AppendLocal(act *wire.AuditRecord) {
+	if l.cfg.Path == "" {
+		return
+	}
+	text, err := compactJSON(act)
+	if err != nil {
+		l.log.Error("cannot write an act to the audit log", "act", act.GetAction().String(), "error", err)
+		return
+	}
+	l.enqueue(queued{cluster: l.cfg.ClusterID(), local: text, wall: time.Now()})
+}
+
 // Deny logs a denial and queues its line, unless there were others of the same caller just before it.
 func (l *Log) Deny(d access.Denial) {
 	l.metrics.denials.WithLabelValues(d.Status.String()).Inc()
@@ -138,13 +169,17 @@ func (l *Log) Deny(d access.Denial) {
 
 func (l *Log) enqueue(lines ...queued) {
 	l.mu.Lock()
-	fit := min(len(lines), maxQueued-len(l.queue))
-	if l.dropped > 0 {
-		fit = 0 // what follows would come before the line that reports the dropped ones
+	var missed uint64
+	for _, line := range lines {
+		size := line.bytes()
+		// What follows a dropped line would come before the line that reports it.
+		if l.dropped > 0 || len(l.queue) >= maxQueued || l.size+size > maxQueuedBytes {
+			l.dropped++
+			missed++
+			continue
+		}
+		l.queue, l.size = append(l.queue, line), l.size+size
 	}
-	l.queue = append(l.queue, lines[:fit]...)
-	missed := uint64(len(lines) - fit)
-	l.dropped += missed
 	l.mu.Unlock()
 	l.metrics.dropped.Add(float64(missed))
 	signal(l.wake)
@@ -155,7 +190,7 @@ func (l *Log) take() (lines []queued, dropped uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	lines, dropped = l.queue, l.dropped
-	l.queue, l.dropped = nil, 0
+	l.queue, l.size, l.dropped = nil, 0, 0
 	return lines, dropped
 }
 

@@ -150,8 +150,9 @@ func TestLines(t *testing.T) {
 	l.Append("c1", records(1, 2))
 	l.Deny(denial("bob", "10.0.0.2:5"))
 	l.Deny(access.Denial{Caller: &wire.Caller{Address: "10.0.0.3:5"}, Status: wire.Status_UNAUTHENTICATED, Message: "the token is unknown"})
+	l.AppendLocal(&wire.AuditRecord{Action: wire.AuditRecord_SAVE_SNAPSHOT, Reason: "no leader", Ticket: "T-1"})
 	closeLog(t, l)
-	if got, want := kinds(t, path), "OPENED after 0, 1, 2, DENIED after 2, DENIED after 2"; got != want {
+	if got, want := kinds(t, path), "OPENED after 0, 1, 2, DENIED after 2, DENIED after 2, LOCAL after 2"; got != want {
 		t.Fatalf("%s, want %s", got, want)
 	}
 	lines := linesOf(t, path)
@@ -165,6 +166,9 @@ func TestLines(t *testing.T) {
 	}
 	if l := lines[4]; l["status"] != "UNAUTHENTICATED" || l["request"] != nil {
 		t.Errorf("a refused caller is told as %v", l)
+	}
+	if act, _ := lines[5]["act"].(map[string]any); act["action"] != "SAVE_SNAPSHOT" || act["reason"] != "no leader" || act["ticket"] != "T-1" {
+		t.Errorf("a local act is told as %v", lines[5])
 	}
 	if s := text.String(); !strings.Contains(s, "identity=bob") || !strings.Contains(s, "remote=10.0.0.3:5") {
 		t.Errorf("the node's log says\n%s", s)
@@ -471,18 +475,4 @@ func TestNoFile(t *testing.T) {
 	if n := valueOf(t, l.metrics.denials.WithLabelValues("PERMISSION_DENIED")); n != 1 {
 		t.Errorf("%v denials", n)
 	}
-}
-
-// FuzzLastLine verifies that a line that is appended to anything is found.
-func FuzzLastLine(f *testing.F) {
-	f.Add([]byte("{}\n{\"kind\""), uint64(3))
-	f.Add([]byte("\n"), uint64(0))
-	f.Fuzz(func(t *testing.T, before []byte, id uint64) {
-		lastLine(before)
-		at := noteLine(note{head: head{Kind: kindOpened, ClusterID: "c1"}, AfterID: id, AfterRevision: 2})
-		got, torn, ours := lastLine(append(append(before, '\n'), at...))
-		if want := (position{"c1", id, 2}); got != want || torn != 0 || !ours {
-			t.Errorf("%v, %d torn, want %v", got, torn, want)
-		}
-	})
 }

@@ -52,11 +52,14 @@ func (w *writer) flush() {
 	lines, dropped := w.take()
 	for _, line := range lines {
 		w.enter(line.cluster)
-		if line.record == nil {
+		switch {
+		case line.record != nil:
+			w.act(line)
+		case line.local != nil:
+			w.note(note{head: head{Kind: kindLocal}, Act: line.local}, line.wall)
+		default:
 			w.note(note{head: head{Kind: kindDenied}, denied: line.denied}, line.wall)
-			continue
 		}
-		w.act(line)
 	}
 	if dropped > 0 {
 		w.note(note{head: head{Kind: kindDropped}, Count: dropped}, time.Now())

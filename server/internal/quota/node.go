@@ -1,6 +1,7 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"math"
 	"sync"
@@ -182,24 +183,27 @@ func (a *Account) Watch() (end func(), refusal *wire.Result) {
 	}, nil
 }
 
-// Request counts a request, the message of the schema, towards the requests per second. It returns a refusal if there
-// are too many. Heartbeats, requests that give something up and those of operators do not count.
-func (a *Account) Request(request proto.Message) *wire.Result {
-	if !a.limited() || exempt(request) {
-		return nil
+// Request counts a request, the message of the schema, towards the requests per second. denied is the refusal of the
+// policy, nil if it allows the request. Request returns how the request is refused, if it is: if there are too many,
+// whether they are denied or not, and otherwise with denied. Heartbeats, requests that give something up and those of
+// operators do not count.
+func (a *Account) Request(request proto.Message, denied *wire.Result) *wire.Result {
+	if !a.limited() || exempt(request, denied != nil) {
+		return denied
 	}
-	return a.takeToken()
+	return cmp.Or(a.takeToken(), denied)
 }
 
 // RequestOf is Request for a framed request.
-func (a *Account) RequestOf(req *wire.Request) *wire.Result {
+func (a *Account) RequestOf(req *wire.Request, denied *wire.Result) *wire.Result {
 	if !a.limited() {
-		return nil
+		return denied
 	}
-	if body := access.BodyOf(req); body == nil || exempt(body) {
-		return nil
+	body := access.BodyOf(req)
+	if body == nil {
+		return denied
 	}
-	return a.takeToken()
+	return a.Request(body, denied)
 }
 
 // limited reports whether requests may be refused.
@@ -234,18 +238,20 @@ func Of(ctx context.Context) *Account {
 	return a
 }
 
-// exempt reports whether a request is never refused for its rate.
-func exempt(request proto.Message) bool {
+// exempt reports whether a request is never refused for its rate. Whoever is denied an operator's request is no operator.
+func exempt(request proto.Message, denied bool) bool {
 	switch request.(type) { // the frequent ones first, without reflection
-	case *wire.Acquire:
+	case *wire.Acquire, *wire.AttachRequest: // to attach is no giving up, although it is about one's own
 		return false
 	case *wire.Release, *wire.Heartbeat, *wire.EndWatch:
 		return true
 	}
 	switch access.RightOf(request) {
-	case wire.Right_OWN, wire.Right_OPERATE_LOCKS, wire.Right_READ_AUDIT, wire.Right_SAVE_BACKUP,
-		wire.Right_CHANGE_MEMBERS, wire.Right_RESTORE_BACKUP, wire.Right_CHANGE_POLICY:
+	case wire.Right_OWN:
 		return true
+	case wire.Right_OPERATE_LOCKS, wire.Right_READ_AUDIT, wire.Right_SAVE_BACKUP,
+		wire.Right_CHANGE_MEMBERS, wire.Right_RESTORE_BACKUP, wire.Right_CHANGE_POLICY:
+		return !denied
 	}
 	return false
 }

@@ -158,7 +158,7 @@ func TestRequestsPerSecond(t *testing.T) {
 	here, now := New(n, 10), time.Unix(1_000, 0)
 	here.now = func() time.Time { return now }
 	a := here.Open("ann")
-	acquire := func() *wire.Result { return a.Request(&wire.Acquire{}) }
+	acquire := func() *wire.Result { return a.Request(&wire.Acquire{}, nil) }
 	for i := range 3 {
 		if refused := acquire(); refused != nil {
 			t.Fatalf("request %d: %v", i, refused)
@@ -177,12 +177,32 @@ func TestRequestsPerSecond(t *testing.T) {
 		{Body: &wire.Request_ReleaseLease{ReleaseLease: &wire.ReleaseLeaseRequest{}}}, {Body: &wire.Request_Downgrade{Downgrade: &wire.Downgrade{}}},
 		{Body: &wire.Request_ForceRelease{ForceRelease: &wire.ForceRelease{}}}, {Body: &wire.Request_SetPolicy{SetPolicy: &wire.SetPolicy{}}}, {},
 	} {
-		if refused := a.RequestOf(free); refused != nil {
+		if refused := a.RequestOf(free, nil); refused != nil {
 			t.Errorf("%v: %v", free, refused)
 		}
 	}
-	if a.RequestOf(&wire.Request{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{}}}) == nil {
+	if a.RequestOf(&wire.Request{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{}}}, nil) == nil {
 		t.Error("a read does not count")
+	}
+	denied := &wire.Result{Status: wire.Status_PERMISSION_DENIED}
+	for what, counted := range map[string]*wire.Request{
+		"an attach":                     {Body: &wire.Request_Attach{Attach: &wire.AttachRequest{}}},
+		"a denied read":                 {Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{}}},
+		"a denied request of operators": {Body: &wire.Request_ForceRelease{ForceRelease: &wire.ForceRelease{}}},
+	} {
+		var refusal *wire.Result
+		if what != "an attach" {
+			refusal = denied
+		}
+		if got := a.RequestOf(counted, refusal); got.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("%s: %v", what, got)
+		}
+	}
+	if got := a.Request(&wire.Release{}, denied); got != denied {
+		t.Errorf("a denied release: %v", got)
+	}
+	if got := here.Open("ben").Request(&wire.Acquire{}, denied); got != denied {
+		t.Errorf("a denied acquire without a quota: %v", got)
 	}
 	now = now.Add(time.Second / 3)
 	if refused := acquire(); refused != nil {
@@ -191,7 +211,7 @@ func TestRequestsPerSecond(t *testing.T) {
 	if acquire() == nil {
 		t.Error("two after a third of a second")
 	}
-	if here.Open("ben").Request(&wire.Acquire{}) != nil {
+	if here.Open("ben").Request(&wire.Acquire{}, nil) != nil {
 		t.Error("an identity without a quota is refused")
 	}
 	n.set()
@@ -205,7 +225,7 @@ func TestAccountsAreForgotten(t *testing.T) {
 	here, now := New(n, 10), time.Unix(1_000, 0)
 	here.now = func() time.Time { return now }
 	a := here.Open("ann")
-	a.Request(&wire.Acquire{})
+	a.Request(&wire.Acquire{}, nil)
 	a.Close()
 	here.Open("ben").Close()
 	if here.Sweep(); len(here.accounts) != 1 {
@@ -223,7 +243,7 @@ func TestNothingIsBoundedWithoutANode(t *testing.T) {
 	a := here.Open("ann")
 	leave, refused := a.Connect(here.Pool("max_connections", 1))
 	end, also := a.Watch()
-	if leave(); refused != nil || also != nil || a.Request(&wire.Acquire{}) != nil || a.RequestOf(&wire.Request{}) != nil || here.Use("ann") != (Use{}) {
+	if leave(); refused != nil || also != nil || a.Request(&wire.Acquire{}, nil) != nil || a.RequestOf(&wire.Request{}, nil) != nil || here.Use("ann") != (Use{}) {
 		t.Error("a nil account refuses")
 	}
 	end()
