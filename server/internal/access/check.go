@@ -18,20 +18,25 @@ func RightOf(request proto.Message) wire.Right {
 
 // Check refuses a request that is malformed, or that the caller may not send, with PERMISSION_DENIED. request is the
 // message of the schema: the body of a framed request, or the input of a procedure. A retry of a request that was
-// executed is not refused: it gets its first outcome. A follower catches up before it refuses.
+// executed is not refused: it gets its first outcome.
 func (c *Caller) Check(request proto.Message) *wire.Result {
 	if refused := CheckForm(request); refused != nil {
 		return refused
 	}
-	refused := c.authorize(request)
+	return c.authorize(request)
+}
+
+// authorize refuses a request that the caller may not send. A follower catches up before it refuses.
+func (c *Caller) authorize(request proto.Message) *wire.Result {
+	refused := c.authorizeNow(request)
 	if refused != nil && c.source.CatchUp() {
-		return c.authorize(request)
+		return c.authorizeNow(request)
 	}
 	return refused
 }
 
-// authorize refuses a request that the caller may not send by the state that this node has applied.
-func (c *Caller) authorize(request proto.Message) *wire.Result {
+// authorizeNow is authorize for the state that this node has applied.
+func (c *Caller) authorizeNow(request proto.Message) *wire.Result {
 	g := c.Grants()
 	if g == nil {
 		return nil
