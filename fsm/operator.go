@@ -112,7 +112,7 @@ func (m *Machine) resize(op *wire.Resize) *wire.Result {
 func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
 	s, ok := m.editSession(op.GetSessionId())
 	if !ok {
-		return answer(wire.Status_NOT_FOUND, "no such session")
+		return noSession()
 	}
 	if refusal := m.mayEnd(s); refusal != nil {
 		return refusal
@@ -121,6 +121,8 @@ func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
 	m.endSession(s, wire.Event_SESSION_CLOSED, ending{what: wire.Event_FORCED, reason: op.Reason})
 	return answer(wire.Status_OK, "")
 }
+
+func noSession() *wire.Result { return answer(wire.Status_NOT_FOUND, "no such session") }
 
 // waitsForMore returns the first claim in a queue that wants more permits than limit, or nil.
 func (m *Machine) waitsForMore(l *lock, limit uint64) (found *claim) {
