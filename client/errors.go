@@ -1,6 +1,7 @@
 package client
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -146,7 +147,8 @@ func (r *reason) Unwrap() []error { return r.parents }
 // for each other. It matches ErrDeadlock.
 type DeadlockError struct {
 	// Cycle starts with the refused request. Each step waits for a lock that the next step holds, or waits
-	// for ahead of it; the last step waits for the first.
+	// for ahead of it; the last step waits for the first. A step
+	// whose lock the caller may not read is empty.
 	Cycle []DeadlockStep
 	// Message is the cluster's message.
 	Message string
@@ -172,7 +174,7 @@ func (e *DeadlockError) Error() string {
 	}
 	for i, step := range e.Cycle {
 		b.WriteString([2]string{": ", ", "}[min(i, 1)])
-		fmt.Fprintf(&b, "%s waits for %s", step.who(), wire.Printable(step.Lock))
+		fmt.Fprintf(&b, "%s waits for %s", step.who(), cmp.Or(wire.Printable(step.Lock), "a lock that may not be read"))
 		fmt.Fprintf(&b, " of %s", e.Cycle[(i+1)%len(e.Cycle)].who())
 	}
 	return b.String()
@@ -180,6 +182,9 @@ func (e *DeadlockError) Error() string {
 
 // who describes a step by its session, the session's name and its owner.
 func (d DeadlockStep) who() string {
+	if d.SessionID == 0 {
+		return "an owner that is not shown"
+	}
 	text := fmt.Sprintf("session %d", d.SessionID)
 	if d.ClientName != "" {
 		text += fmt.Sprintf(" (%s)", wire.Printable(d.ClientName))

@@ -138,6 +138,9 @@ func TestTextsOfErrors(t *testing.T) {
 	for want, err := range map[string]error{
 		"quorumlock: deadlock":              &DeadlockError{},
 		"quorumlock: deadlock: two\\nlines": &DeadlockError{Message: "two\nlines"},
+		"quorumlock: deadlock: session 1 waits for a of an owner that is not shown, an owner that is not shown waits for a lock that may not be read of session 1": &DeadlockError{
+			Cycle: []DeadlockStep{{SessionID: 1, Lock: "a"}, {}},
+		},
 		"quorumlock: deadlock: session 1 waits for a of session 2 (b) owner 3, session 2 (b) owner 3 waits for c of session 1": &DeadlockError{
 			Cycle: []DeadlockStep{{1, 0, "", "a"}, {2, 3, "b", "c"}}, Message: "not shown"},
 		"quorumlock: events compacted: a watch may begin after revision 7":       &CompactedError{Oldest: 7},

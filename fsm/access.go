@@ -345,11 +345,15 @@ func Denied(identity string, v wire.Verb, lock string) *wire.Result {
 	return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with %v on %s", identity, v, on))
 }
 
-// mayOperate refuses a caller unless it may operate all locks of a claim. It does not name a lock, which the caller
+// mayOperate refuses a caller unless it may operate all locks of a hold. It does not name a lock, which the caller
 // may not be allowed to see.
 func (m *Machine) mayOperate(c *claim) *wire.Result {
-	if m.mayAll(m.callerGrants(), "", wire.Verb_OPERATE, c) == nil {
+	g := m.callerGrants()
+	if m.mayAll(g, "", wire.Verb_OPERATE, c) == nil {
 		return nil
+	}
+	if !m.sees(g, m.caller.GetIdentity(), c) {
+		return notHeld()
 	}
 	return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on every lock of that hold", m.caller.GetIdentity()))
 }
@@ -369,7 +373,10 @@ func (m *Machine) mayEnd(s *session) *wire.Result {
 	if g.OnAllLocks(wire.Verb_OPERATE) {
 		return nil
 	}
-	denied := answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on every lock of that session", m.caller.GetIdentity()))
+	denied := noSession()
+	if m.SeesSession(g, m.caller.GetIdentity(), s.id) {
+		denied = answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on every lock of that session", m.caller.GetIdentity()))
+	}
 	ids := m.claimsOf(s.id)
 	for _, id := range ids {
 		if c, _ := m.claims.get(id); m.mayAll(g, "", wire.Verb_OPERATE, c) != nil {

@@ -211,3 +211,26 @@ func TestAccountsLastAsLongAsSessions(t *testing.T) {
 		t.Errorf("accounts %v after two sessions closed", got)
 	}
 }
+
+// TestMismatchHidesTheLimit checks that the text of a MISMATCH has the limit of a semaphore only for whoever may read it.
+func TestMismatchHidesTheLimit(t *testing.T) {
+	m := bootstrapped(t)
+	policy := bindings("cid", "user", "ann", "locker")
+	policy.Roles = []*wire.Role{{Name: "locker", Locks: []*wire.LockRule{{Name: "pool", Verbs: []wire.Verb{wire.Verb_LOCK}}}}}
+	setPolicy(t, m, policy)
+	acquire := func(name, identity string, limit uint64) *wire.Result {
+		session := openAs(t, m, name, identity)
+		return applyOne(t, m, &wire.Command{SessionId: session, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{{Name: "pool", Limit: limit, Permits: 1}},
+		}}}).Results[0]
+	}
+	if r := acquire("first", "cid", 743); r.Status != wire.Status_GRANTED {
+		t.Fatal(r)
+	}
+	for identity, shown := range map[string]bool{"cid": true, "ann": false} {
+		r := acquire("second of "+identity, identity, 5)
+		if r.Status != wire.Status_MISMATCH || strings.Contains(r.Message, "743") != shown {
+			t.Errorf("%s: %v", identity, r)
+		}
+	}
+}

@@ -50,7 +50,7 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 // known answers an acquire of an existing lock if the lock is of another kind, or if the owner already
 // holds it or waits for it. It returns nil if the acquire may go on.
 func (m *Machine) known(s *session, op *wire.Acquire, l *lock, request *wire.LockRequest) *wire.Result {
-	if refusal := l.mismatch(request, op.Order == wire.Order_UNFAIR); refusal != nil {
+	if refusal := m.mismatch(s, l, request, op.Order == wire.Order_UNFAIR); refusal != nil {
 		return refusal
 	}
 	at, ok := m.owners.get(ownerKey{s.id, op.Owner, l.id})

@@ -65,11 +65,14 @@ func (l *lock) order() wire.Order {
 	return wire.Order_FIFO
 }
 
-// mismatch refuses a request that expects a lock of another kind.
-func (l *lock) mismatch(request *wire.LockRequest, unfair bool) *wire.Result {
+// mismatch refuses a session's request that expects a lock of another kind. The text has the limit of a semaphore
+// only if the identity of the session may read the lock.
+func (m *Machine) mismatch(s *session, l *lock, request *wire.LockRequest, unfair bool) *wire.Result {
 	switch {
 	case uint64(l.limit) != request.Limit && l.limit == 0:
 		return answer(wire.Status_MISMATCH, fmt.Sprintf("%q is in use as a lock with modes: leave limit and permits out", l.name))
+	case uint64(l.limit) != request.Limit && !m.grantsOf(s).OnLock(l.name, wire.Verb_READ):
+		return answer(wire.Status_MISMATCH, fmt.Sprintf("%q is in use as a semaphore of another limit", l.name))
 	case uint64(l.limit) != request.Limit:
 		return answer(wire.Status_MISMATCH, fmt.Sprintf("%q is in use as a semaphore of limit %d", l.name, l.limit))
 	case l.unfair != unfair:

@@ -115,7 +115,7 @@ func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
 	}
 	s, ok := m.editSession(op.GetSessionId())
 	if !ok {
-		return answer(wire.Status_NOT_FOUND, "no such session")
+		return noSession()
 	}
 	if refusal := m.mayEnd(s); refusal != nil {
 		return refusal
@@ -134,6 +134,8 @@ func (m *Machine) forceCloseAll(op *wire.ForceClose) *wire.Result {
 	m.closeSessionsOf(map[string]bool{op.Identity: true}, op.Reason)
 	return answer(wire.Status_OK, "")
 }
+
+func noSession() *wire.Result { return answer(wire.Status_NOT_FOUND, "no such session") }
 
 // waitsForMore returns the first claim in a queue that wants more permits than limit, or nil.
 func (m *Machine) waitsForMore(l *lock, limit uint64) (found *claim) {

@@ -322,7 +322,7 @@ func (w *walker) fillAccess(op *wire.RestoreBackup) {
 // guardedOutcomes are the outcomes that guarded walks must have, and how often in ten thousand commands.
 var guardedOutcomes = map[string]int{
 	"Acquire PERMISSION_DENIED": 50, "Upgrade PERMISSION_DENIED": 1, "SetValue PERMISSION_DENIED": 1, "OpenSession PERMISSION_DENIED": 20,
-	"OpenLease PERMISSION_DENIED": 2, "ForceRelease PERMISSION_DENIED": 2, "Revoke PERMISSION_DENIED": 2, "Resize PERMISSION_DENIED": 1,
+	"OpenLease PERMISSION_DENIED": 2, "ForceRelease PERMISSION_DENIED": 1, "Revoke PERMISSION_DENIED": 1, "Resize PERMISSION_DENIED": 1,
 	"RestoreBackup PERMISSION_DENIED": 1, "SetPolicy OK": 20, "SetPolicy PERMISSION_DENIED": 10, "SetPolicy FAILED_PRECONDITION": 5,
 	"SetPolicy INVALID_ARGUMENT": 5, "CreateToken OK": 5, "CreateToken PERMISSION_DENIED": 5, "CreateToken FAILED_PRECONDITION": 1,
 	"CreateToken INVALID_ARGUMENT": 2, "RevokeToken OK": 2, "RevokeToken NOT_FOUND": 5, "RevokeToken PERMISSION_DENIED": 3,

@@ -47,13 +47,24 @@ func writeDeadlocks(w io.Writer, deadlocks []*wire.Deadlock) {
 		fmt.Fprintf(w, "%s in a circle:\n", count(uint64(len(d.GetCycle())), "owner"))
 		for at, step := range d.GetCycle() {
 			next := d.GetCycle()[(at+1)%len(d.GetCycle())]
-			fmt.Fprintf(w, "  %s waits for %s behind %s\n", stepOwner(step), printable(step.GetLock()), stepOwner(next))
+			fmt.Fprintf(w, "  %s waits for %s behind %s\n", stepOwner(step), stepLock(step), stepOwner(next))
 		}
 	}
 }
 
+// stepLock describes the lock that one owner of a cycle waits for. The cluster hides those that may not be read.
+func stepLock(step *wire.DeadlockStep) string {
+	if step.GetLock() == "" {
+		return "a lock that you may not read"
+	}
+	return printable(step.GetLock())
+}
+
 // stepOwner describes one owner of a cycle by its session, and by its key if it has one.
 func stepOwner(step *wire.DeadlockStep) string {
+	if step.GetSessionId() == 0 {
+		return "an owner that is not shown"
+	}
 	text := fmt.Sprintf("session %d", step.GetSessionId())
 	if step.GetClientName() != "" {
 		text = printable(step.GetClientName()) + " (" + text + ")"

@@ -141,7 +141,7 @@ func answering(t *testing.T) *fakeService {
 			return &wire.ListDeadlocksResponse{Deadlocks: []*wire.Deadlock{
 				{Cycle: []*wire.DeadlockStep{
 					{SessionId: 10, ClientName: batch().GetName(), Lock: "orders/42", WaitId: 212}, {SessionId: 9, Owner: 3, ClientName: "refund", Lock: "ledger", WaitId: 9}}},
-				{Cycle: []*wire.DeadlockStep{{SessionId: 20, Lock: "x", WaitId: 220}, {SessionId: 21, Lock: "y", WaitId: 221}}},
+				{Cycle: []*wire.DeadlockStep{{SessionId: 20, Lock: "x", WaitId: 220}, {SessionId: 21, Lock: "y", WaitId: 221}}}, {Cycle: []*wire.DeadlockStep{{SessionId: 20, Lock: "x", WaitId: 220}, {}}},
 			}}, nil
 		},
 		audit: func(req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) { return auditPage(req), nil },

@@ -101,6 +101,22 @@ func (d *Model) mayOn(who string, v wire.Verb, c *Claim) bool {
 	return !slices.ContainsFunc(c.Locks, func(l *wire.LockRequest) bool { return !d.May(who, v, l.Name) })
 }
 
+// noticed reports whether the caller may know of a claim, which is its own or on a lock that it may read.
+func (d *Model) noticed(c *Claim) bool {
+	if s := d.Session(c.Session); s != nil && s.Identity == d.who() {
+		return true
+	}
+	return slices.ContainsFunc(c.Locks, func(l *wire.LockRequest) bool { return d.May(d.who(), wire.Verb_READ, l.Name) })
+}
+
+// unless is the refusal of what the caller may not do: absent unless it has seen what that is about.
+func (d *Model) unless(seen bool, absent wire.Status_Code) wire.Status_Code {
+	if seen {
+		return wire.Status_PERMISSION_DENIED
+	}
+	return absent
+}
+
 // who is the identity of the caller of the command.
 func (d *Model) who() string { return d.caller.GetIdentity() }
 

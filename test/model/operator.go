@@ -85,7 +85,7 @@ func (d *Model) force(op *wire.ForceRelease) *wire.Result {
 		return says(wire.Status_NOT_HELD)
 	}
 	if !d.mayOn(d.who(), wire.Verb_OPERATE, c) {
-		return says(wire.Status_PERMISSION_DENIED)
+		return says(d.unless(d.noticed(c), wire.Status_NOT_HELD))
 	}
 	d.record(wire.AuditRecord_FORCE_RELEASE, op, d.about(c))
 	d.takeAway(c, wire.Event_FORCED, op.Reason)
@@ -98,7 +98,7 @@ func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 		return says(wire.Status_NOT_HELD)
 	}
 	if !d.mayOn(d.who(), wire.Verb_OPERATE, c) {
-		return says(wire.Status_PERMISSION_DENIED)
+		return says(d.unless(d.noticed(c), wire.Status_NOT_HELD))
 	}
 	if c.Revoked == nil && d.Weight()+revocationWeight > int(d.Limits.MaxStateBytes) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
@@ -162,7 +162,8 @@ func (d *Model) forceClose(op *wire.ForceClose) *wire.Result {
 		return says(wire.Status_NOT_FOUND)
 	}
 	if !d.mayClose(s) {
-		return says(wire.Status_PERMISSION_DENIED)
+		seen := s.Identity == d.who() || slices.ContainsFunc(d.Of(s.ID), d.noticed)
+		return says(d.unless(seen, wire.Status_NOT_FOUND))
 	}
 	d.record(wire.AuditRecord_FORCE_CLOSE, op, &wire.AuditRecord{SessionId: s.ID, ClientName: inBrief(s.Client.GetName())})
 	d.end(s, wire.Event_SESSION_CLOSED, op.Reason)

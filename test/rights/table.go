@@ -22,8 +22,12 @@ const Lock = "team/a"
 var (
 	everybody = []string{"other", "reader", "user", "operator", "admin"}
 	lockers   = []string{"user", "admin"}
+	// holders may send a request about a hold. Whose it is, the state machine decides.
+	holders   = []string{"other", "user", "admin"}
 	readers   = []string{"reader", "user", "operator", "admin"}
 	operators = []string{"operator", "admin"}
+	// strangers are operators too, to which what is not theirs does not exist.
+	strangers = []string{"other", "operator", "admin"}
 	admins    = []string{"admin"}
 )
 
@@ -37,8 +41,8 @@ var Allowed = map[string][]string{
 	"ReleaseLeaseRequest": everybody, "Cancel": everybody, "Downgrade": everybody, "DowngradeRequest": everybody,
 	"EndWatch": everybody, "WhoAmIRequest": everybody, "GetQuotaRequest": everybody,
 
-	"Acquire": lockers, "AcquireRequest": lockers, "AcquireLeaseRequest": lockers, "Upgrade": lockers, "UpgradeRequest": lockers,
-	"Extend": lockers, "ExtendRequest": lockers, "ExtendLeaseRequest": lockers, "SetValue": lockers, "SetValueRequest": lockers,
+	"Acquire": lockers, "AcquireRequest": lockers, "AcquireLeaseRequest": lockers, "Upgrade": holders, "UpgradeRequest": holders,
+	"Extend": holders, "ExtendRequest": holders, "ExtendLeaseRequest": holders, "SetValue": holders, "SetValueRequest": holders,
 
 	// The answers contain only what the caller may read.
 	"ListLocksRequest": everybody, "ListDeadlocksRequest": everybody, "WatchRequest": everybody, "ListSessionsRequest": everybody,
@@ -46,7 +50,7 @@ var Allowed = map[string][]string{
 
 	"GetLockRequest": readers, "VerifyTokenRequest": readers,
 
-	"ForceRelease": operators, "Revoke": operators, "SkipDelay": operators, "Resize": operators, "ForceClose": operators,
+	"ForceRelease": strangers, "Revoke": strangers, "SkipDelay": operators, "Resize": operators, "ForceClose": strangers,
 	"ListAuditRequest": operators, "SaveSnapshotRequest": operators, "AddMemberRequest": operators, "RemoveMemberRequest": operators,
 	"TransferLeadershipRequest": operators, "AcknowledgeAlarmsRequest": operators,
 

@@ -167,12 +167,17 @@ func (c *Caller) mayLockAll(g *rights.Grants, request proto.Message) *wire.Resul
 	case *wire.AcquireLeaseRequest:
 		return c.mayLock(g, op.GetAcquire().GetLocks())
 	}
-	return c.onHold(g, wire.Verb_LOCK, request)
+	return c.onHold(g, wire.Verb_LOCK, request, func(m *fsm.Machine, hold uint64) []string {
+		if !m.OwnsClaim(c.Identity(), hold) {
+			return nil // the state machine compares its session and secret
+		}
+		return m.LocksOfClaim(hold)
+	})
 }
 
 // onHold checks the locks of the hold that a request names. A hold that does not exist is not refused here: its
-// request is answered NOT_HELD.
-func (c *Caller) onHold(g *rights.Grants, v wire.Verb, request proto.Message) *wire.Result {
+// request is answered NOT_HELD. locks are those of the hold if the caller may know of it.
+func (c *Caller) onHold(g *rights.Grants, v wire.Verb, request proto.Message, locks func(m *fsm.Machine, hold uint64) []string) *wire.Result {
 	hold, ok := request.(interface{ GetHoldId() uint64 })
 	if !ok {
 		return denied("the schema does not say which locks this request concerns")
@@ -180,9 +185,9 @@ func (c *Caller) onHold(g *rights.Grants, v wire.Verb, request proto.Message) *w
 	if !g.OnSomeLock(v) {
 		return c.require(false, fmt.Sprintf("a role with %v on any lock", v))
 	}
-	var locks []string
-	c.source.View(func(m *fsm.Machine) { locks = m.LocksOfClaim(hold.GetHoldId()) })
-	return c.onAll(g, v, locks)
+	var names []string
+	c.source.View(func(m *fsm.Machine) { names = locks(m, hold.GetHoldId()) })
+	return c.onAll(g, v, names)
 }
 
 // onAll does not name the lock that is refused, because the caller may not be allowed to see it.
@@ -205,9 +210,24 @@ func (c *Caller) mayOperate(g *rights.Grants, request proto.Message) *wire.Resul
 		if op.GetIdentity() != "" {
 			return c.require(g.OnAllLocks(wire.Verb_OPERATE), "a role with OPERATE on all locks, which the sessions of an identity require")
 		}
-		return c.mayClose(g, op.GetSessionId())
+		return c.mayClose(g, op)
 	}
-	return c.onHold(g, wire.Verb_OPERATE, request)
+	seen := false
+	refused := c.onHold(g, wire.Verb_OPERATE, request, func(m *fsm.Machine, hold uint64) []string {
+		seen = m.SeesClaim(g, c.Identity(), hold)
+		return m.LocksOfClaim(hold)
+	})
+	return c.ifSeen(seen || !g.OnSomeLock(wire.Verb_OPERATE), request, refused)
+}
+
+// ifSeen returns a refusal if the caller may know of what it is about. Otherwise the refusal is only reported, and the
+// state machine answers the request as if that did not exist.
+func (c *Caller) ifSeen(seen bool, request proto.Message, refused *wire.Result) *wire.Result {
+	if seen {
+		return refused
+	}
+	c.Denied(request, refused)
+	return nil
 }
 
 func (c *Caller) mayOperateOn(g *rights.Grants, name string) *wire.Result {
@@ -218,16 +238,24 @@ func (c *Caller) mayOperateOn(g *rights.Grants, name string) *wire.Result {
 }
 
 // mayClose requires OPERATE on every lock that the session holds or waits for, and on all locks if there is none.
-func (c *Caller) mayClose(g *rights.Grants, session uint64) *wire.Result {
+func (c *Caller) mayClose(g *rights.Grants, op *wire.ForceClose) *wire.Result {
 	if g.OnAllLocks(wire.Verb_OPERATE) {
 		return nil
 	}
-	var locks []string
-	c.source.View(func(m *fsm.Machine) { locks = m.LockNames(session) })
-	if len(locks) == 0 || !g.OnSomeLock(wire.Verb_OPERATE) {
-		return c.require(false, "a role with OPERATE on every lock, which a session without locks requires")
+	refused := c.require(false, "a role with OPERATE on every lock of that session")
+	if !g.OnSomeLock(wire.Verb_OPERATE) {
+		return refused
 	}
-	return c.onAll(g, wire.Verb_OPERATE, locks)
+	var locks []string
+	var exists, seen bool
+	c.source.View(func(m *fsm.Machine) {
+		_, exists = m.Session(op.GetSessionId())
+		locks, seen = m.LockNames(op.GetSessionId()), m.SeesSession(g, c.Identity(), op.GetSessionId())
+	})
+	if !exists || len(locks) > 0 && c.onAll(g, wire.Verb_OPERATE, locks) == nil {
+		return nil
+	}
+	return c.ifSeen(seen, op, refused)
 }
 
 // Owns refuses a caller that did not open the session or the lease.

@@ -94,14 +94,12 @@ func TestEveryLockOfARequest(t *testing.T) {
 	held := c.Must(t, &wire.Command{SessionId: session, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: locks}}})
 	caller := as(t, c, "other")
 	for name, request := range map[string]proto.Message{
-		"acquire":                          &wire.Acquire{Locks: locks},
-		"acquire over HTTP":                &wire.AcquireRequest{Locks: locks},
-		"lease":                            &wire.AcquireLeaseRequest{Acquire: &wire.Acquire{Locks: locks}},
-		"extend":                           &wire.Extend{HoldId: held.GetHoldId()},
-		"force":                            &wire.ForceRelease{HoldId: held.GetHoldId()},
-		"close":                            &wire.ForceClose{SessionId: session},
-		"close of a session without locks": &wire.ForceClose{SessionId: 1 << 40},
-		"close of an identity":             &wire.ForceClose{Identity: "other"},
+		"acquire":              &wire.Acquire{Locks: locks},
+		"acquire over HTTP":    &wire.AcquireRequest{Locks: locks},
+		"lease":                &wire.AcquireLeaseRequest{Acquire: &wire.Acquire{Locks: locks}},
+		"force":                &wire.ForceRelease{HoldId: held.GetHoldId()},
+		"close":                &wire.ForceClose{SessionId: session},
+		"close of an identity": &wire.ForceClose{Identity: "other"},
 	} {
 		if res := caller.Check(request); res.GetStatus() != wire.Status_PERMISSION_DENIED {
 			t.Errorf("%s: %v", name, res)
@@ -127,6 +125,55 @@ func TestWatchesOfAuditRecords(t *testing.T) {
 		}
 		if shown := caller.Event(audited); (shown != nil) != may {
 			t.Errorf("%s sees %v", role, shown)
+		}
+	}
+}
+
+// TestHiddenHoldsAndSessionsLookAbsent verifies that requests about holds and sessions that a caller may not know of are
+// passed on, like those about none, and are reported. To whoever may read one of the locks they are refused.
+func TestHiddenHoldsAndSessionsLookAbsent(t *testing.T) {
+	c := rights.New(t)
+	opened := c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "user"}, Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: append(make([]byte, 31), 1)}}})
+	idle := opened.GetSession().GetSessionId()
+	policy := rights.Policy()
+	policy.Roles = append(policy.Roles, &wire.Role{Name: "watcher", Locks: []*wire.LockRule{
+		{Prefix: "else/", Verbs: []wire.Verb{wire.Verb_OPERATE, wire.Verb_LOCK}}, {Name: rights.Lock, Verbs: []wire.Verb{wire.Verb_READ}},
+	}})
+	for _, b := range policy.Bindings {
+		if b.Identity == "reader" {
+			b.Roles = append(b.Roles, "watcher")
+		}
+	}
+	c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "admin"}, Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
+		Policy: policy, ExpectedRevision: revision(c), Reason: "test",
+	}}})
+	const none, denied = wire.Status_UNSPECIFIED, wire.Status_PERMISSION_DENIED
+	for name, test := range map[string]struct {
+		request       proto.Message
+		other, reader wire.Status_Code
+		reported      bool
+	}{
+		"force":                         {&wire.ForceRelease{HoldId: c.Hold, Reason: "r"}, none, denied, true},
+		"force what is not there":       {&wire.ForceRelease{HoldId: 1 << 40, Reason: "r"}, none, none, false},
+		"revoke":                        {&wire.Revoke{HoldId: c.Hold, Reason: "r"}, none, denied, true},
+		"close":                         {&wire.ForceClose{SessionId: 1, Reason: "r"}, none, denied, true},
+		"close a session without locks": {&wire.ForceClose{SessionId: idle, Reason: "r"}, none, none, true},
+		"close what is not there":       {&wire.ForceClose{SessionId: 1 << 40, Reason: "r"}, none, none, false},
+		"extend":                        {&wire.Extend{HoldId: c.Hold}, none, none, false},
+		"extend what is not there":      {&wire.Extend{HoldId: 1 << 40}, none, none, false},
+		"extend over HTTP":              {&wire.ExtendRequest{HoldId: c.Hold}, none, none, false},
+		"set a value":                   {&wire.SetValue{HoldId: c.Hold}, none, none, false},
+	} {
+		var reports []access.Denial
+		caller, err := access.Authenticate(c, "c1", access.Presented{Token: c.Tokens["other"], Secure: true, Denials: func(d access.Denial) { reports = append(reports, d) }})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := caller.Check(test.request).GetStatus(); got != test.other || (len(reports) == 1) != test.reported {
+			t.Errorf("%s by other: %v, reported %v", name, got, reports)
+		}
+		if got := as(t, c, "reader").Check(test.request).GetStatus(); got != test.reader {
+			t.Errorf("%s by reader: %v", name, got)
 		}
 	}
 }

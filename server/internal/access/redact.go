@@ -152,6 +152,9 @@ func (c *Caller) Event(e *wire.Event) *wire.Event {
 		return e
 	}
 	shown := proto.CloneOf(e)
+	if names[0] != e.GetLock() {
+		shown.Mode, shown.Permits = wire.Mode_MODE_UNSPECIFIED, 0 // they are those of the first lock
+	}
 	shown.Lock, shown.Locks = names[0], names
 	return shown
 }

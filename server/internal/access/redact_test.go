@@ -115,6 +115,14 @@ func TestHoldersAndWaiters(t *testing.T) {
 func TestEvents(t *testing.T) {
 	c := rights.New(t)
 	other := as(t, c, "other")
+	permits := &wire.Event{Lock: "team/a", Locks: []string{"team/a", "else/2"}, Mode: wire.Mode_PERMITS, Permits: 3}
+	if shown := other.Event(permits); shown.GetMode() != 0 || shown.GetPermits() != 0 {
+		t.Errorf("the permits of a hidden lock: %v", shown)
+	}
+	permits.Lock, permits.Locks = "else/2", []string{"else/2", "team/a"}
+	if shown := other.Event(permits); shown.GetMode() != wire.Mode_PERMITS || shown.GetPermits() != 3 {
+		t.Errorf("the permits of a readable lock: %v", shown)
+	}
 	for what, test := range map[string]struct {
 		event *wire.Event
 		lock  string // of what is shown; "-" for an event without a lock, empty for none
