@@ -26,8 +26,6 @@ const (
 	scheme       = "quorumlock"
 	spiffe       = "spiffe"
 	clientPrefix = "/client/"
-	// certificateCredential begins the credential of a caller with a certificate.
-	certificateCredential = "certificate "
 	// maxBytes bounds an identity.
 	maxBytes = 256
 )
@@ -59,12 +57,7 @@ func FromCertificate(cert *x509.Certificate, cluster string) (*wire.Caller, erro
 	if err != nil {
 		return nil, err
 	}
-	return &wire.Caller{Identity: named, Credential: certificateCredential + Serial(cert)}, nil
-}
-
-// Certified reports whether a caller was identified by a certificate.
-func Certified(caller *wire.Caller) bool {
-	return strings.HasPrefix(caller.GetCredential(), certificateCredential)
+	return &wire.Caller{Identity: named, Credential: wire.CertificateCredential + Serial(cert)}, nil
 }
 
 // Serial returns the serial number of a certificate as other tools print it.
