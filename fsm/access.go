@@ -29,6 +29,8 @@ type Access struct {
 	revision uint64
 	// tokens are ordered by id.
 	tokens []*wire.TokenRecord
+	// certified are the keepers that have changed the policy or the tokens with a client certificate, sorted.
+	certified []string
 }
 
 var noAccess = &Access{}
@@ -75,41 +77,8 @@ func (a *Access) find(id string) (int, bool) {
 
 func tokenID(sum []byte) string { return fmt.Sprintf("%x", sum[:min(len(sum), tokenIDBytes/2)]) }
 
-// keepers reports whether somebody can change the policy for good: an identity that a binding names, unless it has
-// only tokens that end.
-func (a *Access) keepers() bool {
-	if a.rights == nil {
-		return true
-	}
-	return slices.ContainsFunc(a.rights.Keepers(), func(identity string) bool {
-		ending, lasting := false, false
-		for _, t := range a.tokens {
-			switch {
-			case t.Info.Name != identity:
-			case t.Info.EndsUnixMs == 0:
-				lasting = true
-			default:
-				ending = true
-			}
-		}
-		return lasting || !ending
-	})
-}
-
 // Access returns who may do what.
 func (m *Machine) Access() *Access { return cmp.Or(m.state.access, noAccess) }
-
-// noKeeper is the message for a policy that nobody could change any more.
-const noKeeper = "nobody could change the policy any more: a binding must give a role with POLICY to an identity by its exact name, and that identity needs a certificate or a token without an end"
-
-// change makes a changed copy of the access current, unless nobody could change the policy any more.
-func (m *Machine) change(next Access) *wire.Result {
-	if !next.keepers() {
-		return answer(wire.Status_FAILED_PRECONDITION, noKeeper)
-	}
-	m.state.access = &next
-	return nil
-}
 
 // setPolicy replaces the policy if it has not changed since the caller read it.
 func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
@@ -121,6 +90,9 @@ func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
 	next.policy, next.rights, next.revision = op.Policy, nil, m.state.revision
 	if op.Policy != nil {
 		next.rights, _ = rights.Compile(op.Policy) // validPolicy has compiled it
+	}
+	if next = next.certify(m.caller); !next.kept() {
+		return answer(wire.Status_FAILED_PRECONDITION, noKeeper)
 	}
 	if refusal := m.change(next); refusal != nil {
 		return refusal
@@ -447,7 +419,7 @@ func validAccess(policy *wire.Policy, tokens []*wire.TokenRecord) *wire.Result {
 		return refusal
 	}
 	compiled, _ := rights.Compile(policy)
-	if a := (&Access{rights: compiled, tokens: tokens}); !a.keepers() {
+	if len(compiled.Keepers()) == 0 {
 		return invalid(noKeeper)
 	}
 	return nil

@@ -62,9 +62,9 @@ var tokensOfABackup = map[string]struct {
 	"a negative end":          {func(op *wire.RestoreBackup) { op.Tokens[1].Info.EndsUnixMs = -1 }, "ends_unix_ms"},
 	"an invalid policy":       {func(op *wire.RestoreBackup) { op.Policy.Bindings[0].Roles[0] = "chief" }, `there is no role "chief"`},
 	"a policy of nobody":      {func(op *wire.RestoreBackup) { op.Policy.Bindings = nil }, "nobody could change the policy any more"},
-	"a keeper that ends": {func(op *wire.RestoreBackup) {
+	"a keeper that may have a certificate": {func(op *wire.RestoreBackup) {
 		op.Policy = &wire.Policy{Bindings: []*wire.Binding{{Identity: "eve", Roles: []string{"admin"}}}}
-	}, "nobody could change the policy any more"},
+	}, ""},
 	"tokens without a policy": {func(op *wire.RestoreBackup) { op.Policy = nil; slices.Reverse(op.Tokens) }, "is out of order"},
 }
 
@@ -183,9 +183,12 @@ var brokenAccess = []breakage{
 	{"a policy that was never set", editAccess(func(a *Access) { a.revision = 0 }), "a policy of revision 0"},
 	{"a policy without its index", editAccess(func(a *Access) { a.rights = nil }), "a policy of revision 13"},
 	{"an index without its policy", editAccess(func(a *Access) { a.policy = nil }), "a policy of revision 13"},
-	{"a removed policy", editAccess(func(a *Access) { a.policy, a.rights = nil, nil }), ""},
+	{"a removed policy", editAccess(func(a *Access) { a.policy, a.rights, a.certified = nil, nil, nil }), ""},
 	{"an invalid policy", editAccess(func(a *Access) { a.policy = &wire.Policy{Bindings: []*wire.Binding{{}}} }), "the identity is empty"},
 	{"a policy that nobody can change", editAccess(func(a *Access) { a.policy = &wire.Policy{} }), "nobody could change the policy"},
+	{"a certificate of a keeper", editAccess(func(a *Access) { a.certified = []string{"root"} }), ""},
+	{"a certificate twice", editAccess(func(a *Access) { a.certified = []string{"root", "root"} }), `"root" has used a certificate, but is out of order`},
+	{"a certificate of another", editAccess(func(a *Access) { a.certified = []string{"ben"} }), `"ben" has used a certificate, but`},
 	{"tokens out of order", editAccess(func(a *Access) { slices.Reverse(a.tokens) }), "is out of order"},
 	{"a token of another id", editAccess(func(a *Access) { a.tokens[0] = &wire.TokenRecord{Sha256: a.tokens[1].Sha256, Info: a.tokens[0].Info} }), "its id is not that"},
 	{"a session not counted", editAccount("ann", func(a *account) { a.used.Sessions = 1 }), `identity "ann" has {Sessions:2 `},

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"slices"
 
 	"google.golang.org/protobuf/proto"
 
@@ -128,6 +129,11 @@ func (m *checking) checkAccess() error {
 	}
 	if a.revision > m.state.revision || (a.rights == nil) != (a.policy == nil) || a.policy != nil && a.revision == 0 {
 		return fmt.Errorf("a policy of revision %d of %d", a.revision, m.state.revision)
+	}
+	for i, one := range a.certified {
+		if !slices.Contains(a.rights.Keepers(), one) || i > 0 && one <= a.certified[i-1] {
+			return fmt.Errorf("%q has used a certificate, but is out of order or may not change the policy", one)
+		}
 	}
 	return m.checkAccounts()
 }

@@ -115,6 +115,9 @@ func compareAccess(t tester, m *Machine, d *model.Model) {
 	if !same(policy, d.Policy) || (policy == nil) != (d.Policy == nil) || revision != d.PolicyRevision || (m.Access().Rights() == nil) != (d.Policy == nil) {
 		t.Fatalf("policy    %v, changed at %d\nthe model %v, changed at %d", policy, revision, d.Policy, d.PolicyRevision)
 	}
+	if !slices.Equal(m.Access().Certified(), d.Certified) {
+		t.Fatalf("certified %v\nthe model %v", m.Access().Certified(), d.Certified)
+	}
 	tokens := m.Access().Tokens()
 	if len(tokens) != len(d.Tokens) {
 		t.Fatalf("tokens    %v\nthe model %v", tokens, d.Tokens)

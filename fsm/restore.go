@@ -160,6 +160,9 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 	if h.PolicyRevision != 0 {
 		r.access().revision = h.PolicyRevision
 	}
+	if len(h.Certified) > 0 {
+		r.access().certified = h.Certified
+	}
 	return validTermStarts(h)
 }
 

@@ -12,10 +12,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// callerOfLine returns the caller that a line names, or nil.
+// callerOfLine returns the caller that a line names, or nil. It has a certificate, or NAME+token a token.
 func callerOfLine(a args) *wire.Caller {
 	if a.identity == "" {
 		return nil
+	}
+	if name, ok := strings.CutSuffix(a.identity, "+token"); ok {
+		return &wire.Caller{Identity: name, Credential: "token 01", Address: "10.0.0.1:7"}
 	}
 	return &wire.Caller{Identity: a.identity, Credential: "certificate 01", Address: "10.0.0.1:7"}
 }
@@ -152,10 +155,13 @@ func (s *script) lastActs(n int) {
 	}
 }
 
-// showAccess prints the policy's revision and the tokens.
+// showAccess prints the policy's revision, the keepers with certificates and the tokens.
 func (s *script) showAccess() {
 	policy, revision := s.m.Access().Policy()
 	s.print("%d bindings, changed at revision %d", len(policy.GetBindings()), revision)
+	for _, name := range s.m.Access().Certified() {
+		s.print("%s has a certificate", name)
+	}
 	for _, t := range s.m.Access().Tokens() {
 		ends := ""
 		if t.EndsUnixMs != 0 {

@@ -77,6 +77,7 @@ func (m *Machine) header() *wire.SnapshotHeader {
 
 		AlarmsAcknowledged: s.acknowledged,
 		PolicyRevision:     m.Access().revision,
+		Certified:          m.Access().certified,
 	}
 }
 

@@ -282,7 +282,7 @@ func (w *walker) attribute(cmd *wire.Command) {
 	if w.one(40) {
 		return
 	}
-	cmd.Caller = &wire.Caller{Identity: who, Credential: "certificate 01", Address: "10.0.0.1:7"}
+	cmd.Caller = &wire.Caller{Identity: who, Credential: []string{"certificate 01", "token 01"}[w.d.Revision%2], Address: "10.0.0.1:7"}
 	if w.one(150) {
 		cmd.Caller.Identity = strings.Repeat("i", 257)
 	}

@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm/rights"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -54,9 +55,19 @@ func planPolicy(ctx context.Context, svc service, next *wire.Policy, name string
 	if err := plan.compare(current.GetPolicy()); err != nil {
 		return nil, err
 	}
-	if me, err := svc.WhoAmI(ctx, &wire.WhoAmIRequest{}); err == nil && next != nil {
-		plan.warnCaller(me.GetCaller().GetIdentity())
+	if next == nil {
+		return plan, nil
 	}
+	me, err := svc.WhoAmI(ctx, &wire.WhoAmIRequest{})
+	if err != nil {
+		return plan, nil
+	}
+	plan.warnCaller(me.GetCaller().GetIdentity())
+	tokens, err := svc.ListTokens(ctx, &wire.ListTokensRequest{})
+	if err != nil {
+		return nil, err
+	}
+	plan.warnKeepers(me.GetCaller(), current.GetCertified(), tokens.GetTokens())
 	return plan, nil
 }
 
@@ -158,6 +169,23 @@ func (p *policyPlan) warnCaller(me string) {
 	after, err := compiled(p.next)
 	if err == nil && me != "" && !after.Grants(me).OnCluster(wire.Verb_POLICY) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("you, %s, could not change this policy", me))
+	}
+}
+
+// warnKeepers warns if the cluster knows no lasting credential of the identities that could change the policy: their
+// names may be wrong.
+func (p *policyPlan) warnKeepers(me *wire.Caller, certified []string, tokens []*wire.TokenInfo) {
+	after, err := compiled(p.next)
+	if err != nil || len(after.Keepers()) == 0 {
+		return
+	}
+	known := func(keeper string) bool {
+		return keeper == identity.Anonymous || slices.Contains(certified, keeper) || me.Certified() && me.GetIdentity() == keeper ||
+			slices.ContainsFunc(tokens, func(t *wire.TokenInfo) bool { return t.GetName() == keeper && t.GetEndsUnixMs() == 0 })
+	}
+	if !slices.ContainsFunc(after.Keepers(), known) {
+		p.Warnings = append(p.Warnings, fmt.Sprintf("perhaps nobody could change this policy: of %s, the cluster knows neither a token without an end "+
+			"nor a certificate that was used to change the policy or the tokens", nameList(after.Keepers()[:min(len(after.Keepers()), 5)])))
 	}
 }
 

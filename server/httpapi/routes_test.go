@@ -185,7 +185,7 @@ func TestEveryProcedureAtTheGate(t *testing.T) {
 func TestEveryRouteAsksForACertificate(t *testing.T) {
 	play(t, func(st *stage) {
 		st.s.callers = callers.New(callers.Config{Source: st.node, Require: true})
-		cert := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "app"}}
+		cert := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}, Subject: pkix.Name{CommonName: "app"}}
 		shown := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}, VerifiedChains: [][]*x509.Certificate{{cert}}}
 		for path, route := range st.s.routes {
 			for _, state := range []*tls.ConnectionState{nil, {}, shown} {

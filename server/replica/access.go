@@ -1,6 +1,8 @@
 package replica
 
 import (
+	"slices"
+
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/status"
@@ -19,23 +21,32 @@ func (r *Replica) CheckChange(cmd *wire.Command) *wire.Result {
 	return access.CheckKeepers(r.Access(), cmd)
 }
 
+// checkInForce returns status.ErrPrecondition if the cluster, with new members at these addresses, cannot have the policy
+// that is in force.
+func (r *Replica) checkInForce(added ...string) error {
+	policy, _ := r.Access().Policy()
+	if refusal := r.checkPolicy(policy, added...); refusal != nil {
+		return status.Err(refusal)
+	}
+	return nil
+}
+
 // checkPolicy refuses a policy in a cluster whose nodes do not authenticate each other: anybody who reaches a peer
-// port could act there as any identity. Clusters on loopback are exempt.
-func (r *Replica) checkPolicy(policy *wire.Policy) *wire.Result {
+// port could act there as any identity. Clusters on loopback are exempt. added are the peer addresses of new members.
+func (r *Replica) checkPolicy(policy *wire.Policy, added ...string) *wire.Result {
 	if policy == nil || r.cfg.PeerTLS != nil {
 		return nil
 	}
-	exposed := ""
+	addresses := added
 	r.machine.View(func(m *fsm.Machine) {
 		for _, member := range m.Members() {
-			if !access.IsLoopback(member.GetPeerAddr()) {
-				exposed = member.GetPeerAddr()
-			}
+			addresses = append(addresses, member.GetPeerAddr())
 		}
 	})
-	if exposed == "" {
+	exposed := slices.IndexFunc(addresses, func(address string) bool { return !access.IsLoopback(address) })
+	if exposed < 0 {
 		return nil
 	}
-	return status.Result(wire.Status_FAILED_PRECONDITION, "a policy requires TLS between the nodes, and the peer port "+exposed+
+	return status.Result(wire.Status_FAILED_PRECONDITION, "a policy requires TLS between the nodes, and the peer port "+addresses[exposed]+
 		" has none: start every node with --peer-tls-cert, --peer-tls-key and --peer-tls-ca (qlock tls init makes the files)")
 }

@@ -44,6 +44,9 @@ func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) err
 		return err
 	}
 	defer done()
+	if err := r.checkInForce(req.GetPeerAddr()); err != nil {
+		return err
+	}
 	return r.members.Add(ctx, lead, req, act)
 }
 

@@ -170,6 +170,10 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 // serve opens the node for clients. Every session has a full TTL from now on. It runs on the completer, and
 // under this leadership nothing but the barrier and, in a new cluster, the bootstrap has been applied.
 func (r *Replica) serve(lead *leadership) {
+	if err := r.checkInForce(); err != nil {
+		r.running.Go(func() { r.halt(err) }) // not here, because it waits for the completer
+		return
+	}
 	node := r.cluster.Raft()
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -326,6 +326,9 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		r.running.Go(func() { m.Run(r.ctx) })
 		r.running.Go(func() { r.handover.Run(r.ctx) })
 	}
+	if err := r.checkInForce(); err != nil { // as far as a snapshot has it; a leader checks again before it serves
+		r.halt(err)
+	}
 	return nil
 }
 

@@ -166,36 +166,58 @@ func (d *Model) mayClose(s *Session) bool {
 	return !slices.ContainsFunc(claims, func(c *Claim) bool { return !d.mayOn(d.who(), wire.Verb_OPERATE, c) })
 }
 
-// governable reports whether somebody could still change the policy: an identity that has the verb through a binding
-// of its own, unless all its tokens end.
-func governable(p *wire.Policy, tokens []*wire.TokenRecord) bool {
+// keepers returns the identities that may change a policy by a binding of their own, sorted.
+func keepers(p *wire.Policy) (names []string) {
+	for _, b := range p.GetBindings() {
+		rules := slices.ContainsFunc(named(p, b.Roles), func(role *wire.Role) bool { return slices.Contains(role.Cluster, wire.Verb_POLICY) })
+		if rules && !strings.Contains(b.Identity, "*") {
+			names = append(names, b.Identity)
+		}
+	}
+	slices.Sort(names)
+	return names
+}
+
+// certifiedBy returns the keepers of a policy that had or have shown a certificate.
+func (d *Model) certifiedBy(p *wire.Policy) []string {
+	return slices.DeleteFunc(keepers(p), func(name string) bool {
+		shows := name == d.who() && strings.HasPrefix(d.caller.GetCredential(), "certificate ")
+		return !shows && !slices.Contains(d.Certified, name)
+	})
+}
+
+// lasting returns the keepers of a policy with a token that does not end, or a known certificate.
+func (d *Model) lasting(p *wire.Policy, tokens []*wire.TokenRecord) []string {
+	certified := d.certifiedBy(p)
+	return slices.DeleteFunc(keepers(p), func(name string) bool {
+		lasts := func(t *wire.TokenRecord) bool { return t.Info.Name == name && t.Info.EndsUnixMs == 0 }
+		return !slices.Contains(certified, name) && !slices.ContainsFunc(tokens, lasts)
+	})
+}
+
+// governable reports whether a policy has a keeper that may have a lasting credential.
+func (d *Model) governable(p *wire.Policy) bool {
 	if p == nil {
 		return true
 	}
-	for _, b := range p.Bindings {
-		rules := slices.ContainsFunc(named(p, b.Roles), func(role *wire.Role) bool { return slices.Contains(role.Cluster, wire.Verb_POLICY) })
-		if strings.Contains(b.Identity, "*") || !rules {
-			continue
-		}
-		all, ending := 0, 0
-		for _, t := range tokens {
-			if t.Info.Name == b.Identity {
-				all++
-				ending += min(1, int(t.Info.EndsUnixMs))
-			}
-		}
-		if all == 0 || ending < all {
-			return true
-		}
-	}
-	return false
+	lasting := d.lasting(p, d.Tokens)
+	return slices.ContainsFunc(keepers(p), func(name string) bool {
+		has := func(t *wire.TokenRecord) bool { return t.Info.Name == name }
+		return slices.Contains(lasting, name) || !slices.ContainsFunc(d.Tokens, has)
+	})
+}
+
+// locksOut reports whether a change takes the last lasting credential that is known.
+func (d *Model) locksOut(p *wire.Policy, tokens []*wire.TokenRecord) bool {
+	return p != nil && len(d.lasting(d.Policy, d.Tokens)) > 0 && len(d.lasting(p, tokens)) == 0
 }
 
 func (d *Model) setPolicy(op *wire.SetPolicy) *wire.Result {
-	if op.ExpectedRevision != d.PolicyRevision || !governable(op.Policy, d.Tokens) {
+	if op.ExpectedRevision != d.PolicyRevision || !d.governable(op.Policy) || d.locksOut(op.Policy, d.Tokens) {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	before := d.Policy
+	d.Certified = d.certifiedBy(op.Policy)
 	d.Policy, d.PolicyRevision = op.Policy, d.Revision
 	d.record(wire.AuditRecord_SET_POLICY, op, &wire.AuditRecord{})
 	d.closeAll(op.Reason, func(who string) bool { return op.CloseSessions && deprived(before, op.Policy, who) })
@@ -221,10 +243,7 @@ func (d *Model) createToken(op *wire.CreateToken) *wire.Result {
 		Id: id, Name: op.Name, CreatedBy: d.who(), CreatedUnixMs: d.wall, EndsUnixMs: op.EndsUnixMs,
 	}})
 	slices.SortFunc(tokens, func(a, b *wire.TokenRecord) int { return cmp.Compare(a.Info.Id, b.Info.Id) })
-	if !governable(d.Policy, tokens) {
-		return says(wire.Status_FAILED_PRECONDITION)
-	}
-	d.Tokens = tokens
+	d.Tokens, d.Certified = tokens, d.certifiedBy(d.Policy)
 	d.record(wire.AuditRecord_CREATE_TOKEN, op, &wire.AuditRecord{TokenId: id, Identity: op.Name})
 	return says(wire.Status_OK)
 }
@@ -235,10 +254,10 @@ func (d *Model) revokeToken(op *wire.RevokeToken) *wire.Result {
 		return says(wire.Status_NOT_FOUND)
 	}
 	name, rest := d.Tokens[at].Info.Name, slices.Delete(slices.Clone(d.Tokens), at, at+1)
-	if !governable(d.Policy, rest) {
+	if d.locksOut(d.Policy, rest) {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
-	d.Tokens = rest
+	d.Tokens, d.Certified = rest, d.certifiedBy(d.Policy)
 	d.record(wire.AuditRecord_REVOKE_TOKEN, op, &wire.AuditRecord{TokenId: op.TokenId, Identity: name})
 	d.closeAll(op.Reason, func(identity string) bool { return op.CloseSessions && identity == name })
 	return says(wire.Status_OK)
@@ -272,7 +291,7 @@ func validClose(op *wire.ForceClose) bool {
 // takeOver takes over the policy and the tokens of a backup if there is no policy.
 func (d *Model) takeOver(op *wire.RestoreBackup) {
 	if d.Policy == nil && op.Policy != nil {
-		d.Policy, d.Tokens, d.PolicyRevision = op.Policy, op.Tokens, d.Revision
+		d.Policy, d.Tokens, d.PolicyRevision, d.Certified = op.Policy, op.Tokens, d.Revision, nil
 	}
 }
 
@@ -337,7 +356,7 @@ func validAccess(p *wire.Policy, tokens []*wire.TokenRecord) bool {
 		}
 		last = i.Id
 	}
-	return len(tokens) <= 1000 && validPolicy(p) && governable(p, tokens)
+	return len(tokens) <= 1000 && validPolicy(p) && (p == nil || len(keepers(p)) > 0)
 }
 
 func validCaller(c *wire.Caller) bool {

@@ -25,6 +25,8 @@ type Model struct {
 	Policy         *wire.Policy
 	PolicyRevision uint64
 	Tokens         []*wire.TokenRecord // by ID
+	// Certified are the keepers of the policy that have changed it, or the tokens, with a certificate; sorted.
+	Certified []string
 	// Opened is the last session's ID. Live are the open sessions, ordered by ID.
 	Opened uint64
 	// before is the largest ID that a session from before the last restore can have.

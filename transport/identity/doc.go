@@ -7,5 +7,5 @@
 //	anonymous           no certificate and no token
 //
 // Names have no colon, so no name can be taken for one of the other kinds. Certificates of nodes and of servers
-// identify no client.
+// identify no client: a client's are valid for clients and, except with a SPIFFE id, not for servers.
 package identity

@@ -26,8 +26,6 @@ const (
 	scheme       = "quorumlock"
 	spiffe       = "spiffe"
 	clientPrefix = "/client/"
-	// certificateCredential begins the credential of a caller with a certificate.
-	certificateCredential = "certificate "
 	// maxBytes bounds an identity.
 	maxBytes = 256
 )
@@ -53,24 +51,22 @@ func ValidName(text string) error {
 
 // FromCertificate returns the caller that a verified client certificate identifies, without its address. cluster is
 // the cluster's id, or empty if it is not known yet. It returns ErrNone for a certificate of a node, of a server, of
-// another cluster, or without a name.
+// another cluster, without a name, or that is not valid for clients.
 func FromCertificate(cert *x509.Certificate, cluster string) (*wire.Caller, error) {
-	named, err := fromCertificate(cert, cluster)
+	named, err := nameIn(cert, cluster)
+	if err == nil {
+		err = validForClients(cert)
+	}
 	if err != nil {
 		return nil, err
 	}
-	return &wire.Caller{Identity: named, Credential: certificateCredential + Serial(cert)}, nil
-}
-
-// Certified reports whether a caller was identified by a certificate.
-func Certified(caller *wire.Caller) bool {
-	return strings.HasPrefix(caller.GetCredential(), certificateCredential)
+	return &wire.Caller{Identity: named, Credential: wire.CertificateCredential + Serial(cert)}, nil
 }
 
 // Serial returns the serial number of a certificate as other tools print it.
 func Serial(cert *x509.Certificate) string { return hex.EncodeToString(cert.SerialNumber.Bytes()) }
 
-func fromCertificate(cert *x509.Certificate, cluster string) (string, error) {
+func nameIn(cert *x509.Certificate, cluster string) (string, error) {
 	ours, ids := urisOf(cert, scheme), urisOf(cert, spiffe)
 	switch {
 	case len(ours)+len(ids) > 1:
@@ -79,12 +75,24 @@ func fromCertificate(cert *x509.Certificate, cluster string) (string, error) {
 		return fromURI(ours[0], cluster)
 	case len(ids) == 1:
 		return bounded(ids[0].String())
-	case slices.Contains(cert.ExtKeyUsage, x509.ExtKeyUsageServerAuth):
-		return "", fmt.Errorf("%w: the certificate is that of a server; a client's has the URI quorumlock://<cluster>/client/<name>, or is not valid for servers", ErrNone)
 	case cert.Subject.CommonName == "":
 		return "", fmt.Errorf("%w: the certificate has neither a URI nor a common name", ErrNone)
 	}
 	return bounded("cn:" + cert.Subject.CommonName)
+}
+
+// validForClients returns ErrNone for a certificate whose extended key usage does not say that it is a client's, and
+// nothing else: others are those of servers. The SPIFFE standard requires both usages, and its id names no server.
+func validForClients(cert *x509.Certificate) error {
+	usable := func(u x509.ExtKeyUsage) bool { return slices.Contains(cert.ExtKeyUsage, u) }
+	server := usable(x509.ExtKeyUsageServerAuth) && len(urisOf(cert, spiffe)) == 0
+	switch {
+	case server || usable(x509.ExtKeyUsageAny):
+		return fmt.Errorf("%w: the certificate is that of a server: its extended key usage must be clientAuth only", ErrNone)
+	case !usable(x509.ExtKeyUsageClientAuth):
+		return fmt.Errorf("%w: the certificate is not said to be that of a client: its extended key usage must be clientAuth", ErrNone)
+	}
+	return nil
 }
 
 func urisOf(cert *x509.Certificate, scheme string) (found []*url.URL) {

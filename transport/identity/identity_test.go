@@ -55,6 +55,12 @@ func server(cert *x509.Certificate) *x509.Certificate {
 	return cert
 }
 
+// usable replaces the usages.
+func usable(cert *x509.Certificate, usages ...x509.ExtKeyUsage) *x509.Certificate {
+	cert.ExtKeyUsage = usages
+	return cert
+}
+
 // TestFromCertificate presents certificates to the cluster c1.
 func TestFromCertificate(t *testing.T) {
 	long := strings.Repeat("n", 128)
@@ -66,7 +72,16 @@ func TestFromCertificate(t *testing.T) {
 		"a client":                    {client(t, "", "quorumlock://c1/client/alice"), "alice"},
 		"a client with a common name": {client(t, "bob", "quorumlock://c1/client/alice"), "alice"},
 		"a client in a team":          {client(t, "", "quorumlock://c1/client/team/app@host-1.x_y"), "team/app@host-1.x_y"},
-		"a client valid for servers":  {server(client(t, "", "quorumlock://c1/client/alice")), "alice"},
+		"a client valid for servers":  {server(client(t, "", "quorumlock://c1/client/alice")), "!that of a server"},
+		"a client for any use":        {usable(client(t, "", "quorumlock://c1/client/alice"), x509.ExtKeyUsageAny), "!that of a server"},
+		"a client for no named use":   {usable(client(t, "", "quorumlock://c1/client/alice")), "!not said to be that of a client"},
+		"a common name for any use":   {usable(client(t, "db.corp"), x509.ExtKeyUsageAny), "!that of a server"},
+		"any use and clients":         {usable(client(t, "db.corp"), x509.ExtKeyUsageAny, x509.ExtKeyUsageClientAuth), "!that of a server"},
+		"a common name alone":         {usable(client(t, "db.corp")), "!not said to be that of a client"},
+		"a common name for mail":      {usable(client(t, "db.corp"), x509.ExtKeyUsageEmailProtection), "!not said to be that of a client"},
+		"clients and mail":            {usable(client(t, "ann"), x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageEmailProtection), "cn:ann"},
+		"SPIFFE for any use":          {usable(client(t, "", "spiffe://corp/ns/app"), x509.ExtKeyUsageAny), "!that of a server"},
+		"SPIFFE for no named use":     {usable(client(t, "", "spiffe://corp/ns/app")), "!not said to be that of a client"},
 		"the longest name":            {client(t, "", "quorumlock://c1/client/"+long), long},
 		"a longer name":               {client(t, "", "quorumlock://c1/client/"+long+"n"), "!up to 128 letters"},
 		"a client without a name":     {client(t, "", "quorumlock://c1/client/"), "!is not allowed"},
@@ -105,7 +120,6 @@ func TestFromCertificate(t *testing.T) {
 		"a newline":                   {client(t, "alice\nbob"), "!control character U+000A"},
 		"a server":                    {server(client(t, "db.corp")), "!that of a server"},
 		"a certificate for servers":   {server(&x509.Certificate{Subject: pkix.Name{CommonName: "db.corp"}}), "!that of a server"},
-		"a certificate for any use":   {&x509.Certificate{Subject: pkix.Name{CommonName: "alice"}}, "cn:alice"},
 		"no name":                     {client(t, ""), "!neither a URI nor a common name"},
 	} {
 		caller, err := FromCertificate(certificate(t, c.cert), "c1")

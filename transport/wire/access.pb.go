@@ -1250,7 +1250,10 @@ type GetPolicyResponse struct {
 	// Absent if the cluster has none.
 	Policy *Policy `protobuf:"bytes,1,opt,name=policy,proto3" json:"policy,omitempty"`
 	// The revision of its last change; 0 if there was none.
-	Revision      uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	Revision uint64 `protobuf:"varint,2,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The identities that may change the policy by a binding of their exact name, and have changed it or the tokens with
+	// a client certificate.
+	Certified     []string `protobuf:"bytes,3,rep,name=certified,proto3" json:"certified,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1297,6 +1300,13 @@ func (x *GetPolicyResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *GetPolicyResponse) GetCertified() []string {
+	if x != nil {
+		return x.Certified
+	}
+	return nil
 }
 
 // SetPolicy replaces the policy.
@@ -1934,10 +1944,11 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\n" +
 	"has_policy\x18\x03 \x01(\bR\thasPolicy\".\n" +
 	"\x10GetPolicyRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"^\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"|\n" +
 	"\x11GetPolicyResponse\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12\x1a\n" +
-	"\brevision\x18\x02 \x01(\x04R\brevision\"\xe0\x01\n" +
+	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1c\n" +
+	"\tcertified\x18\x03 \x03(\tR\tcertified\"\xe0\x01\n" +
 	"\tSetPolicy\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12+\n" +
 	"\x11expected_revision\x18\x02 \x01(\x04R\x10expectedRevision\x12\x16\n" +

@@ -290,8 +290,11 @@ type SnapshotHeader struct {
 	AlarmsAcknowledged uint64 `protobuf:"varint,23,opt,name=alarms_acknowledged,json=alarmsAcknowledged,proto3" json:"alarms_acknowledged,omitempty"`
 	// The revision of the last change of the policy; 0 if there was none.
 	PolicyRevision uint64 `protobuf:"varint,24,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The identities that have changed the policy or the tokens with a client certificate, of those to which a
+	// binding gives POLICY by name; sorted.
+	Certified     []string `protobuf:"bytes,25,rep,name=certified,proto3" json:"certified,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *SnapshotHeader) Reset() {
@@ -462,6 +465,13 @@ func (x *SnapshotHeader) GetPolicyRevision() uint64 {
 		return x.PolicyRevision
 	}
 	return 0
+}
+
+func (x *SnapshotHeader) GetCertified() []string {
+	if x != nil {
+		return x.Certified
+	}
+	return nil
 }
 
 // SessionRecord is one session.
@@ -1176,7 +1186,7 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\x06policy\x18\n" +
 	" \x01(\v2\x15.quorumlock.v1.PolicyH\x00R\x06policy\x12?\n" +
 	"\atrailer\x18\x0f \x01(\v2#.quorumlock.node.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xc9\x05\n" +
+	"\x06record\"\xe7\x05\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1201,7 +1211,8 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\vterm_starts\x18\x16 \x03(\v2\x1d.quorumlock.node.v1.TermStartR\n" +
 	"termStarts\x12/\n" +
 	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\x12'\n" +
-	"\x0fpolicy_revision\x18\x18 \x01(\x04R\x0epolicyRevision\"\xd0\x02\n" +
+	"\x0fpolicy_revision\x18\x18 \x01(\x04R\x0epolicyRevision\x12\x1c\n" +
+	"\tcertified\x18\x19 \x03(\tR\tcertified\"\xd0\x02\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +

@@ -46,7 +46,10 @@ func bearer(token string) func(*http.Request) {
 // certified gives a request a client certificate of user, verified or only presented.
 func certified(verified bool) func(*http.Request) {
 	return func(r *http.Request) {
-		cert := &x509.Certificate{SerialNumber: big.NewInt(7), NotAfter: time.Now().Add(time.Hour), URIs: []*url.URL{identity.URI("c1", "user")}}
+		cert := &x509.Certificate{
+			SerialNumber: big.NewInt(7), NotAfter: time.Now().Add(time.Hour), URIs: []*url.URL{identity.URI("c1", "user")},
+			ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+		}
 		r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{cert}}
 		if verified {
 			r.TLS.VerifiedChains = [][]*x509.Certificate{{cert}}

@@ -18,30 +18,35 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// forClients is the usage of clients' certificates.
+var forClients = []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}
+
 // TestWhoACallerIs verifies which credential counts, and that nothing invalid is replaced by a weaker one.
 func TestWhoACallerIs(t *testing.T) {
 	c := rights.New(t)
-	user := &x509.Certificate{SerialNumber: big.NewInt(0x2a), URIs: []*url.URL{identity.URI("c1", "user")}}
-	node := &x509.Certificate{SerialNumber: big.NewInt(1), URIs: []*url.URL{{Scheme: "quorumlock", Host: "c1", Path: "/n1"}}}
-	other := &x509.Certificate{SerialNumber: big.NewInt(1), URIs: []*url.URL{identity.URI("c2", "admin")}}
-	named := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "admin"}}
+	user := &x509.Certificate{SerialNumber: big.NewInt(0x2a), ExtKeyUsage: forClients, URIs: []*url.URL{identity.URI("c1", "user")}}
+	node := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, URIs: []*url.URL{{Scheme: "quorumlock", Host: "c1", Path: "/n1"}}}
+	other := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, URIs: []*url.URL{identity.URI("c2", "admin")}}
+	named := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "admin"}}
+	server := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "admin"}, DNSNames: []string{"admin"}}
 	for name, test := range map[string]struct {
 		presented access.Presented
 		want      *wire.Caller
 		err       error
 		says      string
 	}{
-		"certificate":              {access.Presented{Certificate: user, Address: "a:1"}, &wire.Caller{Identity: "user", Credential: "certificate 2a", Address: "a:1"}, nil, ""},
-		"token":                    {access.Presented{Token: c.Tokens["admin"], Secure: true}, &wire.Caller{Identity: "admin"}, nil, ""},
-		"token before certificate": {access.Presented{Token: c.Tokens["reader"], Secure: true, Certificate: user}, &wire.Caller{Identity: "reader"}, nil, ""},
-		"another node's word":      {access.Presented{Origin: &wire.Caller{Identity: "user", Credential: "x"}}, &wire.Caller{Identity: "user", Credential: "x"}, nil, ""},
-		"token in the clear":       {access.Presented{Token: c.Tokens["admin"]}, nil, access.ErrUnauthenticated, "over TLS or from loopback only"},
-		"unknown token":            {access.Presented{Token: identity.NewToken(), Secure: true, Certificate: user}, nil, access.ErrUnauthenticated, "revoked"},
-		"no token at all":          {access.Presented{Token: "secret", Secure: true}, nil, access.ErrUnauthenticated, "malformed"},
-		"a node's certificate":     {access.Presented{Certificate: node}, nil, access.ErrUnauthenticated, "is that of the node"},
-		"another cluster's":        {access.Presented{Certificate: other}, nil, access.ErrUnauthenticated, `cluster "c2"`},
-		"a common name":            {access.Presented{Certificate: named}, nil, access.ErrNoRole, `"cn:admin"`},
-		"nothing":                  {access.Presented{}, nil, access.ErrNoRole, `"anonymous"`},
+		"certificate":               {access.Presented{Certificate: user, Address: "a:1"}, &wire.Caller{Identity: "user", Credential: "certificate 2a", Address: "a:1"}, nil, ""},
+		"token":                     {access.Presented{Token: c.Tokens["admin"], Secure: true}, &wire.Caller{Identity: "admin"}, nil, ""},
+		"token before certificate":  {access.Presented{Token: c.Tokens["reader"], Secure: true, Certificate: user}, &wire.Caller{Identity: "reader"}, nil, ""},
+		"another node's word":       {access.Presented{Origin: &wire.Caller{Identity: "user", Credential: "x"}}, &wire.Caller{Identity: "user", Credential: "x"}, nil, ""},
+		"token in the clear":        {access.Presented{Token: c.Tokens["admin"]}, nil, access.ErrUnauthenticated, "over TLS or from loopback only"},
+		"unknown token":             {access.Presented{Token: identity.NewToken(), Secure: true, Certificate: user}, nil, access.ErrUnauthenticated, "revoked"},
+		"no token at all":           {access.Presented{Token: "secret", Secure: true}, nil, access.ErrUnauthenticated, "malformed"},
+		"a node's certificate":      {access.Presented{Certificate: node}, nil, access.ErrUnauthenticated, "is that of the node"},
+		"a certificate for any use": {access.Presented{Certificate: server}, nil, access.ErrUnauthenticated, "extended key usage must be clientAuth"},
+		"another cluster's":         {access.Presented{Certificate: other}, nil, access.ErrUnauthenticated, `cluster "c2"`},
+		"a common name":             {access.Presented{Certificate: named}, nil, access.ErrNoRole, `"cn:admin"`},
+		"nothing":                   {access.Presented{}, nil, access.ErrNoRole, `"anonymous"`},
 	} {
 		t.Run(name, func(t *testing.T) {
 			caller, err := access.Authenticate(c, "c1", test.presented)

@@ -20,7 +20,7 @@ import (
 func TestEndsOfCertificates(t *testing.T) {
 	c := rights.New(t)
 	end := time.Now().Add(time.Hour)
-	cert := &x509.Certificate{SerialNumber: big.NewInt(7), NotAfter: end, URIs: []*url.URL{identity.URI("c1", "user")}}
+	cert := &x509.Certificate{SerialNumber: big.NewInt(7), NotAfter: end, ExtKeyUsage: forClients, URIs: []*url.URL{identity.URI("c1", "user")}}
 	for what, test := range map[string]struct {
 		presented access.Presented
 		ends      bool

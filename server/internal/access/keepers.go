@@ -14,7 +14,7 @@ import (
 // identities that may change the policy. It is for nodes that accept no client certificates. A caller who has
 // presented one shows that another node accepts them.
 func CheckKeepers(now *fsm.Access, cmd *wire.Command) *wire.Result {
-	if identity.Certified(cmd.GetCaller()) {
+	if cmd.GetCaller().Certified() {
 		return nil
 	}
 	keepers, tokens := afterChange(now, cmd)

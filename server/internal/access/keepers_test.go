@@ -65,8 +65,10 @@ func TestKeepersWithoutCertificates(t *testing.T) {
 	check("an unknown token", revoke("000000000000"), false)
 	create("admin", 0, 2)
 	check("one of the keeper's tokens", revoke(tokenOf("admin")), false)
-	certificates := kept("cn:ann")
-	certificates.GetSetPolicy().ExpectedRevision, certificates.Caller = revision(c), &wire.Caller{Identity: "admin"}
+	both, certificates := kept("admin", "cn:ann"), kept("cn:ann")
+	both.GetSetPolicy().ExpectedRevision, both.Caller = revision(c), &wire.Caller{Identity: "admin"}
+	c.Must(t, both)
+	certificates.GetSetPolicy().ExpectedRevision, certificates.Caller = revision(c), &wire.Caller{Identity: "cn:ann", Credential: "certificate 7f"}
 	c.Must(t, certificates)
 	check("a token under a policy of certificates", revoke(tokenOf("admin")), false)
 }

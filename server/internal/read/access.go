@@ -17,8 +17,9 @@ func (r *View) WhoAmI() *wire.WhoAmIResponse {
 
 // GetPolicy returns the policy from the applied state.
 func (r *View) GetPolicy() *wire.GetPolicyResponse {
-	policy, revision := r.source.Fork().Access().Policy()
-	return &wire.GetPolicyResponse{Policy: policy, Revision: revision}
+	access := r.source.Fork().Access()
+	policy, revision := access.Policy()
+	return &wire.GetPolicyResponse{Policy: policy, Revision: revision, Certified: access.Certified()}
 }
 
 // ListTokens returns the tokens from the applied state.
