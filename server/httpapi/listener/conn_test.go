@@ -146,9 +146,12 @@ func TestRequestsOfAConnection(t *testing.T) {
 // is closed, and that a refusal is not remembered.
 func TestConnectionIsCountedOncePerIdentity(t *testing.T) {
 	c, _ := wiredConn(&wired{}, nil)
-	counted, refused := map[string]int{}, 0
+	counted, refused, firsts := map[string]int{}, 0, 0
 	count := func(identity string, refuses bool) {
-		c.Count(identity, func() func() {
+		c.Count(identity, func(first bool) func() {
+			if first {
+				firsts++
+			}
 			if refuses {
 				refused++
 				return nil
@@ -163,8 +166,8 @@ func TestConnectionIsCountedOncePerIdentity(t *testing.T) {
 	if count("ben", false); refused != 1 {
 		t.Errorf("refused %d times", refused)
 	}
-	if counted["ann"] != 1 || counted["ben"] != 1 {
-		t.Errorf("counted %v", counted)
+	if counted["ann"] != 1 || counted["ben"] != 1 || firsts != 2 {
+		t.Errorf("counted %v, %d times as the first", counted, firsts) // ann is, also when it is refused
 	}
 	_ = c.Close()
 	if count("cid", false); counted["ann"] != 0 || counted["ben"] != 0 || counted["cid"] != 0 {

@@ -126,8 +126,9 @@ func (a *Account) adjust() {
 	}
 }
 
-// Connect counts a connection of a port, whose places are in the pool, until leave is called. It returns a refusal if
-// the identity has its connections.
+// Connect counts a connection of a port, whose places are in the pool, until leave is called. port is nil if another
+// identity that uses the connection as well has taken its place. Connect returns a refusal if the identity has its
+// connections.
 func (a *Account) Connect(port *Pool) (leave func(), refusal *wire.Result) {
 	if a == nil {
 		return func() {}, nil
