@@ -142,6 +142,26 @@ func TestRequestsOfAConnection(t *testing.T) {
 	}
 }
 
+// TestNodesAlwaysGetAPlace verifies that the connections of clients cannot keep out those of other nodes.
+func TestNodesAlwaysGetAPlace(t *testing.T) {
+	l := New(Config{Registry: prometheus.NewRegistry(), MaxConnections: 1, MaxHandshakes: 9, IdleTimeout: time.Hour})
+	establish := func(raw net.Conn) (*Conn, bool) {
+		c := l.Begin(raw)
+		t.Cleanup(func() { _ = c.Close() })
+		return c, l.Establish(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c)))
+	}
+	client, first := establish(&wired{})
+	_, second := establish(&wired{})
+	node, third := establish(&NodeConn{&wired{}})
+	if !first || second || !third {
+		t.Errorf("established: a client %v, another one %v, a node %v", first, second, third)
+	}
+	_, _ = client.Close(), node.Close()
+	if _, again := establish(&wired{}); !again {
+		t.Error("places are not free")
+	}
+}
+
 // TestConnectionIsCountedOncePerIdentity verifies that a connection is counted for each identity that uses it until it
 // is closed, and that a refusal is not remembered.
 func TestConnectionIsCountedOncePerIdentity(t *testing.T) {

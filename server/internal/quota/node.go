@@ -300,13 +300,27 @@ func (a *Account) use() Use {
 	return use
 }
 
-// each calls fn for each identity with an account that has a quota.
+// each calls fn for each identity with an account that has a quota. fn may take long: it logs.
 func (n *Node) each(fn func(identity string, use Use, quota *wire.Quota)) {
+	for _, one := range n.bounded() {
+		fn(one.identity, one.use, one.quota)
+	}
+}
+
+// boundedUse is what an identity with a quota uses.
+type boundedUse struct {
+	identity string
+	use      Use
+	quota    *wire.Quota
+}
+
+func (n *Node) bounded() (all []boundedUse) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for identity, a := range n.accounts {
 		if quota := a.present(); quota != nil {
-			fn(identity, a.use(), quota)
+			all = append(all, boundedUse{identity, a.use(), quota})
 		}
 	}
+	return all
 }
