@@ -123,7 +123,9 @@ type usage struct {
 func (l *look) replicated(warns bool) {
 	var found []usage
 	l.monitor.replica.View(func(m *fsm.Machine) {
-		m.EachPrefix(func(claims uint64, q *wire.Quota) { found = append(found, usage{"prefix_claims", q.Prefix, claims, q.Claims}) })
+		m.EachPrefix(func(claims uint64, q *wire.Quota) {
+			found = append(found, usage{"prefix_claims", q.Prefix, claims, q.Claims})
+		})
 	})
 	for last, more := "", true; more; {
 		more = false
