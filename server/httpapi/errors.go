@@ -10,7 +10,6 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
-	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -68,7 +67,7 @@ type problem struct {
 // respond answers a request that does not reach a handler, after the request has arrived. gRPC clients read only
 // trailers, so they get the error there.
 func (s *Server) respond(w http.ResponseWriter, r *http.Request, status int, code connect.Code, p problem) {
-	response.Drain(w, r)
+	s.drains.Drain(w, r)
 	if strings.HasPrefix(r.Header.Get("Content-Type"), "application/grpc") {
 		_ = s.errors.Write(w, r, connect.NewError(code, errors.New(p.Message)))
 		return

@@ -27,7 +27,8 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 	route, known := s.routes[routeOf(r.URL.Path)]
 	s.connections.Request(r)
 	caller, unknown := s.identify(r, route, known && !route.open)
-	full := caller != nil && !s.connections.Establish(r)
+	refused := s.connect(r, caller)
+	full := caller != nil && refused == nil && !s.connections.Establish(r)
 	a := response.New(w, max(s.cfg.Limits.WriteTimeout, route.writeTimeout), listener.Memory(r.Context()))
 	defer s.metrics.Count(route.name, a, time.Now())
 	defer s.recoverPanic(a, r)
@@ -50,6 +51,9 @@ func (s *Server) gate(w http.ResponseWriter, r *http.Request) {
 		s.notFound(a, r)
 	case unknown != nil:
 		s.refuse(a, r, unknown)
+	case refused != nil:
+		a.Header().Set("Connection", "close") // or connections beyond the quota would stay
+		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
 	case caller == nil:
 		s.dispatch(a, r, route)
 	default:
@@ -72,6 +76,14 @@ func (s *Server) identify(r *http.Request, route route, needed bool) (*access.Ca
 	return caller, nil
 }
 
+// connect counts the connection of a verified caller, and returns a refusal if that has its connections.
+func (s *Server) connect(r *http.Request, caller *access.Caller) *wire.Result {
+	if caller == nil {
+		return nil
+	}
+	return s.callers.Connect(r.Context(), caller)
+}
+
 // serveCaller serves a request of a verified caller.
 func (s *Server) serveCaller(a *response.Writer, r *http.Request, route route, caller *access.Caller) {
 	places := s.places
@@ -80,7 +92,6 @@ func (s *Server) serveCaller(a *response.Writer, r *http.Request, route route, c
 	}
 	ctx, end, refused := s.callers.Begin(r, caller, places)
 	if refused != nil {
-		a.Header().Set("Connection", "close") // or connections beyond the quota would stay
 		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{Message: refused.GetMessage()})
 		return
 	}
@@ -244,9 +255,11 @@ func (s *Server) recoverPanic(a *response.Writer, r *http.Request) {
 	})
 }
 
-// refuse answers a caller that is not known, or that has no role.
+// refuse answers a caller that is not known, or that has no role. The connection of another node has other callers.
 func (s *Server) refuse(a *response.Writer, r *http.Request, err error) {
-	a.Header().Set("Connection", "close")
+	if !listener.Of(r.Context()).FromNode() {
+		a.Header().Set("Connection", "close")
+	}
 	if errors.Is(err, access.ErrNoRole) {
 		s.respond(a, r, http.StatusForbidden, connect.CodePermissionDenied, problem{Message: err.Error()})
 		return

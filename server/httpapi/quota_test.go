@@ -173,6 +173,9 @@ func TestShareOfConnections(t *testing.T) {
 			if got := st.ask("AccessService/WhoAmI", stale, on).reply(); (got.status == http.StatusOK) != (i < 2) {
 				t.Errorf("connection %d of 4: %d %s", i, got.status, got.body)
 			}
+			if _, established := st.s.connections.Len(); established != min(i+1, 2) {
+				t.Errorf("with connection %d, %d are established", i, established)
+			}
 		}
 	}, limits(func(l *Limits) { l.MaxConnections = 4 }))
 }
@@ -191,6 +194,9 @@ func TestShareOfRequests(t *testing.T) {
 		const want = `max_requests: 2 of 4 are taken, and 2 of them by \"anonymous\": while a policy is in force`
 		if got.status != http.StatusTooManyRequests || !strings.Contains(got.body, want) {
 			t.Errorf("the third: %d %s", got.status, got.body)
+		}
+		if again := st.ask("AccessService/WhoAmI", "{}").reply(); again.status != http.StatusTooManyRequests || got.header.Get("Connection")+again.header.Get("Connection") != "" {
+			t.Errorf("the refusals end the connections: %d %v %v", again.status, got.header, again.header)
 		}
 		for i := range proofs {
 			proofs[i].apply().answer()

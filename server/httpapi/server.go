@@ -48,6 +48,7 @@ type Server struct {
 	warnings    *ratelog.Logger
 	connections *listener.Connections
 	places      *quota.Pool // of requests in flight
+	drains      *response.Drains
 	errors      *connect.ErrorWriter
 	routes      map[string]route
 	forwarder   *forward.Forwarder
@@ -80,6 +81,7 @@ func New(cfg Config) (*Server, error) {
 		replica: cfg.Replica,
 		reader:  read.New(cfg.Replica, maxAnswerBytes, cfg.Quotas),
 		metrics: response.NewMetrics(cfg.Registry),
+		drains:  response.NewDrains(),
 		errors:  connect.NewErrorWriter(),
 	}
 	s.life, s.stop = context.WithCancel(context.Background())

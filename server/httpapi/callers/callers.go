@@ -80,19 +80,36 @@ type Config struct {
 	Connections *quota.Pool
 }
 
-// count opens the account of a caller and counts its connection, and its request until leave is called. Another node has
-// already counted what it forwards towards the quotas, for which account is nil, but not towards the places of this node.
+// Connect counts the connection of a caller until it is closed. It returns a refusal if the caller's identity has its
+// connections. Call it before the connection is established, so that a refused one takes no place of others. What other
+// nodes forward, they have counted themselves.
+func (c *Callers) Connect(ctx context.Context, caller *access.Caller) (refused *wire.Result) {
+	conn := listener.Of(ctx)
+	if conn.FromNode() {
+		return nil
+	}
+	conn.Count(caller.Identity(), func(first bool) (leave func()) {
+		account := c.cfg.Quotas.Open(caller.Identity())
+		defer account.Close()
+		port := c.cfg.Connections
+		if !first {
+			port = nil // the connection has a place already
+		}
+		leave, refused = account.Connect(port)
+		return leave
+	})
+	return refused
+}
+
+// count opens the account of a caller and counts its request until leave is called. Another node has already counted what
+// it forwards towards the quotas, for which account is nil, but not towards the places of this node.
 func (c *Callers) count(ctx context.Context, caller *access.Caller, places *quota.Pool) (account *quota.Account, leave func(), refused *wire.Result) {
-	opened, conn := c.cfg.Quotas.Open(caller.Identity()), listener.Of(ctx)
-	if !conn.FromNode() {
+	opened := c.cfg.Quotas.Open(caller.Identity())
+	if !listener.Of(ctx).FromNode() {
 		account = opened
-		conn.Count(caller.Identity(), func() (leave func()) {
-			leave, refused = account.Connect(c.cfg.Connections)
-			return leave
-		})
 	}
 	free := func() {}
-	if refused == nil && places != nil {
+	if places != nil {
 		free, refused = opened.Enter(places)
 	}
 	if refused != nil {

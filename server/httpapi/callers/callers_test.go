@@ -158,7 +158,11 @@ func TestConnectionsAreCounted(t *testing.T) {
 	one, two, node := port.Begin(near), port.Begin(near), port.Begin(&listener.NodeConn{Conn: near})
 	begin := func(conn *listener.Conn, refusal bool) (ctx context.Context, end func()) {
 		t.Helper()
-		ctx, end, refused := all.Begin(requestOn(conn), user, nil)
+		r := requestOn(conn)
+		refused := all.Connect(r.Context(), user)
+		if refused == nil {
+			ctx, end, refused = all.Begin(r, user, nil)
+		}
 		if (refused != nil) != refusal || refusal && refused.GetMessage() != `quota connections of "user": 1 of 1 used, this would take 1 more` {
 			t.Fatalf("refused with %v", refused)
 		}
@@ -200,6 +204,40 @@ func TestConnectionsAreCounted(t *testing.T) {
 	_ = two.Close()
 	if use := quotas.Use("user"); use != (quota.Use{}) {
 		t.Errorf("left are %+v", use)
+	}
+}
+
+// TestConnectionTakesOnePlace verifies that a connection that several identities use takes one place of the port, so that
+// it leaves the others to other connections.
+func TestConnectionTakesOnePlace(t *testing.T) {
+	c := rights.New(t)
+	near, far := net.Pipe()
+	defer far.Close()
+	quotas := quota.New(c, 10)
+	places := quotas.Pool("max_connections", 3)
+	all := callers.New(callers.Config{Source: c, Quotas: quotas, Connections: places})
+	port := listener.New(listener.Config{Registry: prometheus.NewRegistry(), MaxHandshakes: 9, IdleTimeout: time.Hour})
+	shared, own := port.Begin(near), port.Begin(near)
+	connect := func(conn *listener.Conn, role string) *wire.Result {
+		return all.Connect(requestOn(conn).Context(), caller(t, c, role))
+	}
+	for _, role := range []string{"reader", "user", "operator"} {
+		if refused := connect(shared, role); refused != nil {
+			t.Errorf("%s on the same connection: %v", role, refused)
+		}
+		if use := quotas.Use(role); use.Connections != 1 {
+			t.Errorf("%s uses %+v", role, use)
+		}
+	}
+	if refused := connect(own, "admin"); refused != nil {
+		t.Errorf("on another connection: %v", refused)
+	}
+	_, _ = shared.Close(), own.Close()
+	single := quotas.Open("user")
+	for range 2 {
+		if _, refused := single.Connect(places); refused != nil {
+			t.Errorf("places are not free: %v", refused)
+		}
 	}
 }
 

@@ -55,8 +55,8 @@ func (u *use) dismiss(err error) {
 }
 
 // Begin returns the context of a request, which is cancelled when its caller has to go. end ends it. places are those of
-// requests of this kind; nil if they are not bounded. Begin returns a refusal if the caller's identity has its
-// connections or its share of the places.
+// requests of this kind; nil if they are not bounded. Begin returns a refusal if the caller's identity has its share of
+// them.
 func (c *Callers) Begin(r *http.Request, caller *access.Caller, places *quota.Pool) (_ context.Context, end func(), refused *wire.Result) {
 	ctx := r.Context()
 	account, leave, refused := c.count(ctx, caller, places)

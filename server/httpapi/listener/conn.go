@@ -221,8 +221,8 @@ func (c *Conn) Memory() *budget.Account {
 }
 
 // Count counts the connection for an identity that uses it, until it is closed. count is called unless it is counted
-// already. It returns what ends the counting, or nil to refuse it.
-func (c *Conn) Count(identity string, count func() (uncount func())) {
+// already, with first set if no other identity counts it. It returns what ends the counting, or nil to refuse it.
+func (c *Conn) Count(identity string, count func(first bool) (uncount func())) {
 	if c == nil {
 		return
 	}
@@ -234,7 +234,7 @@ func (c *Conn) Count(identity string, count func() (uncount func())) {
 	if c.counts == nil {
 		c.counts = map[string]func(){}
 	}
-	if uncount := count(); uncount != nil {
+	if uncount := count(len(c.counts) == 0); uncount != nil {
 		c.counts[identity] = uncount
 	}
 }

@@ -133,8 +133,9 @@ func TestRequestsOfAConnection(t *testing.T) {
 	if got := places(); got != [2]int{0, 1} {
 		t.Errorf("before a verified caller: established and not: %v", got)
 	}
-	if ok := c.connections.Establish(r) && c.connections.Establish(r); !ok || places() != [2]int{1, 0} {
-		t.Errorf("after one: %v, established and not: %v", ok, places())
+	first := c.connections.Establish(r)
+	if again := c.connections.Establish(r); !first || !again || places() != [2]int{1, 0} {
+		t.Errorf("after one: %v, then %v, established and not: %v", first, again, places())
 	}
 	_ = c.Close()
 	if c.connections.Establish(r) || places() != [2]int{0, 0} {
@@ -142,13 +143,36 @@ func TestRequestsOfAConnection(t *testing.T) {
 	}
 }
 
+// TestNodesAlwaysGetAPlace verifies that the connections of clients cannot keep out those of other nodes.
+func TestNodesAlwaysGetAPlace(t *testing.T) {
+	l := New(Config{Registry: prometheus.NewRegistry(), MaxConnections: 1, MaxHandshakes: 9, IdleTimeout: time.Hour})
+	establish := func(raw net.Conn) (*Conn, bool) {
+		c := l.Begin(raw)
+		t.Cleanup(func() { _ = c.Close() })
+		return c, l.Establish(httptest.NewRequest(http.MethodGet, "/", nil).WithContext(Context(t.Context(), c)))
+	}
+	client, first := establish(&wired{})
+	_, second := establish(&wired{})
+	node, third := establish(&NodeConn{&wired{}})
+	if !first || second || !third {
+		t.Errorf("established: a client %v, another one %v, a node %v", first, second, third)
+	}
+	_, _ = client.Close(), node.Close()
+	if _, again := establish(&wired{}); !again {
+		t.Error("places are not free")
+	}
+}
+
 // TestConnectionIsCountedOncePerIdentity verifies that a connection is counted for each identity that uses it until it
 // is closed, and that a refusal is not remembered.
 func TestConnectionIsCountedOncePerIdentity(t *testing.T) {
 	c, _ := wiredConn(&wired{}, nil)
-	counted, refused := map[string]int{}, 0
+	counted, refused, firsts := map[string]int{}, 0, 0
 	count := func(identity string, refuses bool) {
-		c.Count(identity, func() func() {
+		c.Count(identity, func(first bool) func() {
+			if first {
+				firsts++
+			}
 			if refuses {
 				refused++
 				return nil
@@ -163,8 +187,8 @@ func TestConnectionIsCountedOncePerIdentity(t *testing.T) {
 	if count("ben", false); refused != 1 {
 		t.Errorf("refused %d times", refused)
 	}
-	if counted["ann"] != 1 || counted["ben"] != 1 {
-		t.Errorf("counted %v", counted)
+	if counted["ann"] != 1 || counted["ben"] != 1 || firsts != 2 {
+		t.Errorf("counted %v, %d times as the first", counted, firsts) // ann is, also when it is refused
 	}
 	_ = c.Close()
 	if count("cid", false); counted["ann"] != 0 || counted["ben"] != 0 || counted["cid"] != 0 {

@@ -115,11 +115,12 @@ func (l *Connections) leave(established bool) {
 	}
 }
 
-// assign gives a place to a connection if there is one.
-func (l *Connections) assign() bool {
+// assign gives a place to a connection if there is one. A connection of another node, of which there are few, always
+// gets one: it carries the requests of many callers.
+func (l *Connections) assign(fromNode bool) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.established >= l.cfg.MaxConnections {
+	if l.established >= l.cfg.MaxConnections && !fromNode {
 		return false
 	}
 	l.established++
@@ -169,7 +170,7 @@ func (l *Connections) Establish(r *http.Request) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if !c.established && !c.closed {
-		if c.established = l.assign(); c.established && !c.FromNode() {
+		if c.established = l.assign(c.FromNode()); c.established && !c.FromNode() {
 			var err error
 			c.memory, err = l.cfg.Buffers.Open(ConnBytes, func() { go l.cut(c) }) // not of a node: see Charge
 			c.starved = err != nil

@@ -112,10 +112,20 @@ func (m *Monitor) Look() {
 	m.near, m.full, m.warned = now.near, now.full, now.warned
 }
 
-// replicated looks at the quotas of the replicated state, a part of the identities at a time.
+// usage is how much of a quota is used.
+type usage struct {
+	kind, whose string
+	used, limit uint64
+}
+
+// replicated looks at the quotas of the replicated state, a part of the identities at a time. It logs while nothing waits
+// for the state.
 func (l *look) replicated(warns bool) {
+	var found []usage
 	l.monitor.replica.View(func(m *fsm.Machine) {
-		m.EachPrefix(func(claims uint64, q *wire.Quota) { l.note("prefix_claims", q.Prefix, claims, q.Claims, warns) })
+		m.EachPrefix(func(claims uint64, q *wire.Quota) {
+			found = append(found, usage{"prefix_claims", q.Prefix, claims, q.Claims})
+		})
 	})
 	for last, more := "", true; more; {
 		more = false
@@ -128,12 +138,15 @@ func (l *look) replicated(warns bool) {
 				}
 				n++
 				last = identity
-				l.note("sessions", identity, used.Sessions, q.GetSessions(), warns)
-				l.note("claims", identity, used.Claims, q.GetClaims(), warns)
-				l.note("bytes", identity, used.Bytes, q.GetBytes(), warns)
+				found = append(found, usage{"sessions", identity, used.Sessions, q.GetSessions()},
+					usage{"claims", identity, used.Claims, q.GetClaims()}, usage{"bytes", identity, used.Bytes, q.GetBytes()})
 				return true
 			})
 		})
+		for _, u := range found {
+			l.note(u.kind, u.whose, u.used, u.limit, warns)
+		}
+		found = found[:0]
 	}
 }
 

@@ -127,8 +127,9 @@ func (a *Account) adjust() {
 	}
 }
 
-// Connect counts a connection of a port, whose places are in the pool, until leave is called. It returns a refusal if
-// the identity has its connections.
+// Connect counts a connection of a port, whose places are in the pool, until leave is called. port is nil if another
+// identity that uses the connection as well has taken its place. Connect returns a refusal if the identity has its
+// connections.
 func (a *Account) Connect(port *Pool) (leave func(), refusal *wire.Result) {
 	if a == nil {
 		return func() {}, nil
@@ -305,13 +306,27 @@ func (a *Account) use() Use {
 	return use
 }
 
-// each calls fn for each identity with an account that has a quota.
+// each calls fn for each identity with an account that has a quota. fn may take long: it logs.
 func (n *Node) each(fn func(identity string, use Use, quota *wire.Quota)) {
+	for _, one := range n.bounded() {
+		fn(one.identity, one.use, one.quota)
+	}
+}
+
+// boundedUse is what an identity with a quota uses.
+type boundedUse struct {
+	identity string
+	use      Use
+	quota    *wire.Quota
+}
+
+func (n *Node) bounded() (all []boundedUse) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	for identity, a := range n.accounts {
 		if quota := a.present(); quota != nil {
-			fn(identity, a.use(), quota)
+			all = append(all, boundedUse{identity, a.use(), quota})
 		}
 	}
+	return all
 }

@@ -38,6 +38,9 @@ func (a *Account) Enter(pool *Pool) (leave func(), refusal *wire.Result) {
 
 // take adds n places. Called with mu held.
 func (a *Account) take(pool *Pool, n int) {
+	if pool == nil {
+		return
+	}
 	pool.taken += n
 	if a.places[pool] += n; a.places[pool] == 0 {
 		delete(a.places, pool)
@@ -46,6 +49,9 @@ func (a *Account) take(pool *Pool, n int) {
 
 // overShare refuses another place if the identity would have more than are free. Called with mu held.
 func (a *Account) overShare(pool *Pool) *wire.Result {
+	if pool == nil {
+		return nil
+	}
 	free, has := pool.size-pool.taken, a.places[pool]
 	if has < free || a.node.source.Access().Rights() == nil {
 		return nil
