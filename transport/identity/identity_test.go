@@ -61,14 +61,17 @@ func usable(cert *x509.Certificate, usages ...x509.ExtKeyUsage) *x509.Certificat
 	return cert
 }
 
-// TestFromCertificate presents certificates to the cluster c1.
-func TestFromCertificate(t *testing.T) {
+// presented is a certificate, and the identity that it gives, or a part of the error after '!'.
+type presented struct {
+	cert *x509.Certificate
+	want string
+}
+
+// certificates are presented to the cluster c1, by what is special about them.
+func certificates(t *testing.T) map[string]presented {
 	long := strings.Repeat("n", 128)
 	spiffe256 := "spiffe://corp/" + strings.Repeat("a", 256-len("spiffe://corp/"))
-	for what, c := range map[string]struct {
-		cert *x509.Certificate
-		want string // the identity, or a part of the error after '!'
-	}{
+	return map[string]presented{
 		"a client":                    {client(t, "", "quorumlock://c1/client/alice"), "alice"},
 		"a client with a common name": {client(t, "bob", "quorumlock://c1/client/alice"), "alice"},
 		"a client in a team":          {client(t, "", "quorumlock://c1/client/team/app@host-1.x_y"), "team/app@host-1.x_y"},
@@ -121,7 +124,12 @@ func TestFromCertificate(t *testing.T) {
 		"a server":                    {server(client(t, "db.corp")), "!that of a server"},
 		"a certificate for servers":   {server(&x509.Certificate{Subject: pkix.Name{CommonName: "db.corp"}}), "!that of a server"},
 		"no name":                     {client(t, ""), "!neither a URI nor a common name"},
-	} {
+	}
+}
+
+// TestFromCertificate presents certificates to the cluster c1.
+func TestFromCertificate(t *testing.T) {
+	for what, c := range certificates(t) {
 		caller, err := FromCertificate(certificate(t, c.cert), "c1")
 		wanted, fails := strings.CutPrefix(c.want, "!")
 		switch {
