@@ -10,12 +10,13 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/urfave/cli/v2"
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/internal/contexts"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
-	"github.com/urfave/cli/v2"
-	"google.golang.org/protobuf/proto"
 )
 
 // TestTokenCreate checks that the standard output is the token alone, and that no message contains it.
