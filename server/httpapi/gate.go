@@ -87,7 +87,7 @@ func (s *Server) connect(r *http.Request, caller *access.Caller) *wire.Result {
 // serveCaller serves a request of a verified caller.
 func (s *Server) serveCaller(a *response.Writer, r *http.Request, route route, caller *access.Caller) {
 	places := s.places
-	if route.streams {
+	if route.unbounded() {
 		places = nil
 	}
 	ctx, end, refused := s.callers.Begin(r, caller, places)
@@ -118,6 +118,14 @@ func (s *Server) dispatch(a *response.Writer, r *http.Request, route route) {
 		})
 		return
 	}
+	leave, ok := s.enterRequest(listener.Of(r.Context()), route)
+	if !ok {
+		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{
+			Message: "max_requests: too many requests are in flight on this node, or this connection has used its share",
+		})
+		return
+	}
+	defer leave()
 	r = r.WithContext(a.Context(r.Context()))
 	if route.streams {
 		route.handler.ServeHTTP(a, r)
@@ -129,15 +137,6 @@ func (s *Server) dispatch(a *response.Writer, r *http.Request, route route) {
 // unary serves a request of one message. It reads the request completely before anything is done, so that it
 // can be forwarded to the leader at any later time.
 func (s *Server) unary(a *response.Writer, r *http.Request, route route) {
-	conn := listener.Of(r.Context())
-	leave, ok := s.enterRequest(conn, route)
-	if !ok {
-		s.respond(a, r, http.StatusTooManyRequests, connect.CodeResourceExhausted, problem{
-			Message: "max_requests: too many requests are in flight on this node, or this connection has used its share",
-		})
-		return
-	}
-	defer leave()
 	most := max(s.cfg.Limits.MaxBodyBytes, route.maxBody)
 	memory, takes := a.Memory(), requestBytes+response.BodyFactor*bodyBytes(r, most)
 	if err := memory.Reserve(takes); err != nil {
@@ -168,9 +167,9 @@ const operatorsShare = 16
 
 // enterRequest takes a place among the requests in flight. A connection may have as many places as are still
 // free, so that busy connections leave places for others. A connection of another node carries the requests of
-// many callers, whose identities have shares instead. Health requests are bounded by the connections.
+// many callers, whose identities have shares instead. Short requests are bounded by the connections.
 func (s *Server) enterRequest(conn *listener.Conn, route route) (leave func(), ok bool) {
-	if route.open {
+	if route.unbounded() {
 		return func() {}, true
 	}
 	most := int64(s.cfg.Limits.MaxRequests)

@@ -317,6 +317,31 @@ func TestReflection(t *testing.T) {
 	_, _ = stream.Close()
 }
 
+// TestStreamsTakePlaces verifies that a stream that its caller leaves open has a place among the requests in flight.
+func TestStreamsTakePlaces(t *testing.T) {
+	p := start(t, newCluster(t), "n1", limits(func(l *Limits) { l.MaxRequests = 2 }))
+	reflection := grpcreflect.NewClient(h2c(t), "http://"+p.addr, connect.WithGRPC())
+	open := func() (*grpcreflect.ClientStream, error) {
+		stream := reflection.NewStream(t.Context())
+		_, err := stream.ListServices()
+		return stream, err
+	}
+	first, err := open()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := open(); connect.CodeOf(err) != connect.CodeResourceExhausted {
+		t.Errorf("the second stream of the connection: %v", err)
+	}
+	_, _ = first.Close()
+	eventually(t, "the place is free", func() bool { return p.server.metrics.InFlight.Load() == 0 })
+	again, err := open()
+	if err != nil {
+		t.Error(err)
+	}
+	_, _ = again.Close()
+}
+
 func TestConfigIsChecked(t *testing.T) {
 	good := Config{NodeID: "n1", Replica: newCluster(t).node("n1")}
 	for name, spoil := range map[string]func(*Config){

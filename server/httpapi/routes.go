@@ -39,6 +39,9 @@ type route struct {
 	writeTimeout time.Duration
 }
 
+// unbounded reports whether requests take no place among those in flight: those of health, and pages, which end soon.
+func (r route) unbounded() bool { return r.open || r.method == http.MethodGet }
+
 // maxRestoreBytes has room for all records that the audit log keeps.
 const maxRestoreBytes = 1 << 20
 
