@@ -207,6 +207,8 @@ func about(r *wire.AuditRecord) string {
 		return "limit " + fmt.Sprint(r.GetLimit())
 	case r.GetTokenId() != "":
 		return fmt.Sprintf("token %s of %s", printable(r.GetTokenId()), dash(printable(r.GetIdentity())))
+	case r.GetIdentity() != "":
+		return "sessions of " + printable(r.GetIdentity())
 	case r.GetMember() != "":
 		return printable(strings.TrimSpace(r.GetMember() + " " + r.GetAddress()))
 	case r.GetBackup() != nil:

@@ -102,3 +102,10 @@ func TestMessagesForOperators(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 }
+
+// TestAuditOfClosedSessions checks that the audit log says whose sessions were closed.
+func TestAuditOfClosedSessions(t *testing.T) {
+	if got := about(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Identity: "ci\n7"}); got != `sessions of ci\n7` {
+		t.Error(got)
+	}
+}

@@ -29,6 +29,10 @@ const waitLimit = time.Minute
 // mostRequests is the maximum length of a conversation.
 const mostRequests = 40
 
+// honestIdentity is the identity of the honest session. Requests never name it, because whoever may close all sessions
+// of an identity may close this one.
+const honestIdentity = "honest"
+
 // target is a node under attack, with what must not change.
 type target struct {
 	t    *testing.T
@@ -37,6 +41,8 @@ type target struct {
 	log  *raft.InmemStore
 	// honest is a session with one hold; 0 in an empty cluster.
 	honest, hold, token uint64
+	// governed is set once there has been a policy, which may have closed the honest session.
+	governed bool
 	// guest is a session that the fuzzer knows from the beginning, if there is an honest one.
 	guest   *wire.Credentials
 	lineage string
@@ -80,7 +86,7 @@ func open(t *testing.T, tally *tally) *target {
 	node.Replica().View(func(m *fsm.Machine) { g.lineage = m.Lineage() })
 	g.known = generate.NewMemory(func(v protoreflect.Value) bool {
 		n, ok := v.Interface().(uint64)
-		return ok && g.token != 0 && (n == g.token || n == g.honest)
+		return v.Interface() == honestIdentity || ok && g.token != 0 && (n == g.token || n == g.honest)
 	})
 	return g
 }
@@ -108,7 +114,7 @@ func (g *target) close() {
 func (g *target) do(cmd *wire.Command) *wire.Result {
 	g.t.Helper()
 	answered := make(chan *wire.Result, 1)
-	if cmd.GetSessionId() == 0 {
+	if cmd.GetSessionId() == 0 && cmd.Caller == nil {
 		cmd.Caller = &wire.Caller{Identity: identity.Anonymous}
 	}
 	g.node.Replica().Propose(cmd, func(r *wire.Result) { answered <- r })
@@ -120,7 +126,7 @@ func (g *target) do(cmd *wire.Command) *wire.Result {
 func (g *target) prepare() {
 	g.t.Helper()
 	hash := sha256.Sum256([]byte("what only the honest one knows"))
-	opened := g.do(&wire.Command{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:], TtlMs: 600_000, Client: &wire.ClientInfo{Name: "honest"}}}})
+	opened := g.do(&wire.Command{Caller: &wire.Caller{Identity: honestIdentity}, Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:], TtlMs: 600_000}}})
 	g.honest = opened.GetSession().GetSessionId()
 	held := g.do(&wire.Command{SessionId: g.honest, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 		Locks: []*wire.LockRequest{{Name: "honest/lock", Mode: wire.Mode_EXCLUSIVE}},
@@ -181,7 +187,8 @@ func (g *target) check(after string) {
 	if n := m.Discarded(); n != 0 {
 		g.t.Fatalf("after %s: %d commands were discarded, because their handlers panicked", after, n)
 	}
-	if g.hold == 0 || m.Lineage() != g.lineage {
+	g.governed = g.governed || m.Access().Rights() != nil
+	if g.hold == 0 || g.governed || m.Lineage() != g.lineage {
 		return // a new lineage: the cluster was restored
 	}
 	answer := m.VerifyToken(&wire.VerifyTokenRequest{Name: "honest/lock", Token: g.token})

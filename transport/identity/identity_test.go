@@ -61,30 +61,38 @@ func usable(cert *x509.Certificate, usages ...x509.ExtKeyUsage) *x509.Certificat
 	return cert
 }
 
-// presented is a certificate, and the identity that it gives, or a part of the error after '!'.
+// presented is a certificate and the identity that it proves, or a part of the error after '!'.
 type presented struct {
 	cert *x509.Certificate
 	want string
 }
 
-// certificates are presented to the cluster c1, by what is special about them.
-func certificates(t *testing.T) map[string]presented {
+// present presents certificates to the cluster c1.
+func present(t *testing.T, certs map[string]presented) {
+	t.Helper()
+	for what, c := range certs {
+		caller, err := FromCertificate(certificate(t, c.cert), "c1")
+		wanted, fails := strings.CutPrefix(c.want, "!")
+		switch {
+		case fails && (caller != nil || !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), wanted)):
+			t.Errorf("%s: %v, %v; want %q", what, caller, err, wanted)
+		case fails:
+		case err != nil:
+			t.Errorf("%s: %v", what, err)
+		case caller.Identity != wanted || caller.Credential != "certificate 0abc" || caller.Address != "":
+			t.Errorf("%s: %v, want %q", what, caller, wanted)
+		}
+	}
+}
+
+// TestFromCertificate checks which names in certificates identify a client.
+func TestFromCertificate(t *testing.T) {
 	long := strings.Repeat("n", 128)
 	spiffe256 := "spiffe://corp/" + strings.Repeat("a", 256-len("spiffe://corp/"))
-	return map[string]presented{
+	present(t, map[string]presented{
 		"a client":                    {client(t, "", "quorumlock://c1/client/alice"), "alice"},
 		"a client with a common name": {client(t, "bob", "quorumlock://c1/client/alice"), "alice"},
 		"a client in a team":          {client(t, "", "quorumlock://c1/client/team/app@host-1.x_y"), "team/app@host-1.x_y"},
-		"a client valid for servers":  {server(client(t, "", "quorumlock://c1/client/alice")), "!that of a server"},
-		"a client for any use":        {usable(client(t, "", "quorumlock://c1/client/alice"), x509.ExtKeyUsageAny), "!that of a server"},
-		"a client for no named use":   {usable(client(t, "", "quorumlock://c1/client/alice")), "!not said to be that of a client"},
-		"a common name for any use":   {usable(client(t, "db.corp"), x509.ExtKeyUsageAny), "!that of a server"},
-		"any use and clients":         {usable(client(t, "db.corp"), x509.ExtKeyUsageAny, x509.ExtKeyUsageClientAuth), "!that of a server"},
-		"a common name alone":         {usable(client(t, "db.corp")), "!not said to be that of a client"},
-		"a common name for mail":      {usable(client(t, "db.corp"), x509.ExtKeyUsageEmailProtection), "!not said to be that of a client"},
-		"clients and mail":            {usable(client(t, "ann"), x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageEmailProtection), "cn:ann"},
-		"SPIFFE for any use":          {usable(client(t, "", "spiffe://corp/ns/app"), x509.ExtKeyUsageAny), "!that of a server"},
-		"SPIFFE for no named use":     {usable(client(t, "", "spiffe://corp/ns/app")), "!not said to be that of a client"},
 		"the longest name":            {client(t, "", "quorumlock://c1/client/"+long), long},
 		"a longer name":               {client(t, "", "quorumlock://c1/client/"+long+"n"), "!up to 128 letters"},
 		"a client without a name":     {client(t, "", "quorumlock://c1/client/"), "!is not allowed"},
@@ -104,7 +112,6 @@ func certificates(t *testing.T) map[string]presented {
 		"a node for clients only":     {client(t, "n1", "quorumlock://c1/node/n1"), "!is that of the node"},
 		"a URI of ours without path":  {client(t, "alice", "quorumlock://c1"), "!is that of the node"},
 		"SPIFFE":                      {client(t, "", "spiffe://corp/ns/app"), "spiffe://corp/ns/app"},
-		"SPIFFE valid for servers":    {server(client(t, "alice", "spiffe://corp/ns/app")), "spiffe://corp/ns/app"},
 		"the longest SPIFFE id":       {client(t, "", spiffe256), spiffe256},
 		"a longer SPIFFE id":          {client(t, "", spiffe256+"a"), "!has 257 bytes, at most 256"},
 		"SPIFFE and a client":         {client(t, "", "spiffe://corp/app", "quorumlock://c1/client/alice"), "!several names"},
@@ -121,27 +128,27 @@ func certificates(t *testing.T) map[string]presented {
 		"a longer common name":        {client(t, strings.Repeat("x", 254)), "!has 257 bytes, at most 256"},
 		"a control character":         {client(t, "ali\x07ce"), "!control character U+0007"},
 		"a newline":                   {client(t, "alice\nbob"), "!control character U+000A"},
-		"a server":                    {server(client(t, "db.corp")), "!that of a server"},
-		"a certificate for servers":   {server(&x509.Certificate{Subject: pkix.Name{CommonName: "db.corp"}}), "!that of a server"},
 		"no name":                     {client(t, ""), "!neither a URI nor a common name"},
-	}
+	})
 }
 
-// TestFromCertificate presents certificates to the cluster c1.
-func TestFromCertificate(t *testing.T) {
-	for what, c := range certificates(t) {
-		caller, err := FromCertificate(certificate(t, c.cert), "c1")
-		wanted, fails := strings.CutPrefix(c.want, "!")
-		switch {
-		case fails && (caller != nil || !errors.Is(err, ErrNone) || !strings.Contains(err.Error(), wanted)):
-			t.Errorf("%s: %v, %v; want %q", what, caller, err, wanted)
-		case fails:
-		case err != nil:
-			t.Errorf("%s: %v", what, err)
-		case caller.Identity != wanted || caller.Credential != "certificate 0abc" || caller.Address != "":
-			t.Errorf("%s: %v, want %q", what, caller, wanted)
-		}
-	}
+// TestUsageOfCertificates checks that only a certificate for clients identifies one.
+func TestUsageOfCertificates(t *testing.T) {
+	present(t, map[string]presented{
+		"a client valid for servers": {server(client(t, "", "quorumlock://c1/client/alice")), "!that of a server"},
+		"a client for any use":       {usable(client(t, "", "quorumlock://c1/client/alice"), x509.ExtKeyUsageAny), "!that of a server"},
+		"a client for no named use":  {usable(client(t, "", "quorumlock://c1/client/alice")), "!not said to be that of a client"},
+		"a common name for any use":  {usable(client(t, "db.corp"), x509.ExtKeyUsageAny), "!that of a server"},
+		"any use and clients":        {usable(client(t, "db.corp"), x509.ExtKeyUsageAny, x509.ExtKeyUsageClientAuth), "!that of a server"},
+		"a common name alone":        {usable(client(t, "db.corp")), "!not said to be that of a client"},
+		"a common name for mail":     {usable(client(t, "db.corp"), x509.ExtKeyUsageEmailProtection), "!not said to be that of a client"},
+		"clients and mail":           {usable(client(t, "ann"), x509.ExtKeyUsageClientAuth, x509.ExtKeyUsageEmailProtection), "cn:ann"},
+		"SPIFFE for any use":         {usable(client(t, "", "spiffe://corp/ns/app"), x509.ExtKeyUsageAny), "!that of a server"},
+		"SPIFFE for no named use":    {usable(client(t, "", "spiffe://corp/ns/app")), "!not said to be that of a client"},
+		"SPIFFE valid for servers":   {server(client(t, "alice", "spiffe://corp/ns/app")), "spiffe://corp/ns/app"},
+		"a server":                   {server(client(t, "db.corp")), "!that of a server"},
+		"a certificate for servers":  {server(&x509.Certificate{Subject: pkix.Name{CommonName: "db.corp"}}), "!that of a server"},
+	})
 }
 
 // TestCertificateBeforeTheCluster checks that a node which does not know its cluster yet accepts a client of any.
