@@ -29,7 +29,7 @@ type Access struct {
 	revision uint64
 	// tokens are ordered by id.
 	tokens []*wire.TokenRecord
-	// certified are the keepers that have changed the policy or the tokens with a client certificate, sorted.
+	// certified are the administrators that have changed the policy or the tokens with a client certificate, sorted.
 	certified []string
 }
 
@@ -92,7 +92,7 @@ func (m *Machine) setPolicy(op *wire.SetPolicy) *wire.Result {
 		next.rights, _ = rights.Compile(op.Policy) // validPolicy has compiled it
 	}
 	if next = next.certify(m.caller); !next.kept() {
-		return answer(wire.Status_FAILED_PRECONDITION, noKeeper)
+		return answer(wire.Status_FAILED_PRECONDITION, noAdministrator)
 	}
 	if refusal := m.change(next); refusal != nil {
 		return refusal
@@ -137,7 +137,7 @@ func (m *Machine) createToken(op *wire.CreateToken) *wire.Result {
 	case found:
 		return answer(wire.Status_FAILED_PRECONDITION, "the token is in use already: create another one")
 	case len(next.tokens) >= maxTokens:
-		return exhausted("max_tokens: %d tokens exist: revoke some", len(next.tokens))
+		return exhausted("max_tokens: %d tokens exist: revoke those that have expired or are not used (qlock token list)", len(next.tokens))
 	}
 	token := &wire.TokenRecord{Sha256: op.Sha256, Info: &wire.TokenInfo{
 		Id: id, Name: op.Name, CreatedBy: m.caller.GetIdentity(), CreatedUnixMs: m.wall, EndsUnixMs: op.EndsUnixMs,
@@ -314,7 +314,7 @@ func Denied(identity string, v wire.Verb, lock string) *wire.Result {
 	if lock == "" {
 		on = "the cluster"
 	}
-	return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with %v on %s", identity, v, on))
+	return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with %s on %s", identity, rights.VerbName(v), on))
 }
 
 // mayOperate refuses a caller unless it may operate all locks of a hold. It does not name a lock, which the caller
@@ -327,7 +327,7 @@ func (m *Machine) mayOperate(c *claim) *wire.Result {
 	if !m.sees(g, m.caller.GetIdentity(), c) {
 		return notHeld()
 	}
-	return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on every lock of that hold", m.caller.GetIdentity()))
+	return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with operate on every lock of that hold", m.caller.GetIdentity()))
 }
 
 // mayOperateLock refuses a caller unless it may operate a lock that it named.
@@ -347,7 +347,7 @@ func (m *Machine) mayEnd(s *session) *wire.Result {
 	}
 	denied := noSession()
 	if m.SeesSession(g, m.caller.GetIdentity(), s.id) {
-		denied = answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on every lock of that session", m.caller.GetIdentity()))
+		denied = answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with operate on every lock of that session", m.caller.GetIdentity()))
 	}
 	ids := m.claimsOf(s.id)
 	for _, id := range ids {
@@ -419,8 +419,8 @@ func validAccess(policy *wire.Policy, tokens []*wire.TokenRecord) *wire.Result {
 		return refusal
 	}
 	compiled, _ := rights.Compile(policy)
-	if len(compiled.Keepers()) == 0 {
-		return invalid(noKeeper)
+	if len(compiled.Administrators()) == 0 {
+		return invalid(noAdministrator)
 	}
 	return nil
 }

@@ -61,8 +61,8 @@ var tokensOfABackup = map[string]struct {
 	"a later end":             {func(op *wire.RestoreBackup) { op.Tokens[1].Info.EndsUnixMs = maxWallMs + 1 }, "ends_unix_ms"},
 	"a negative end":          {func(op *wire.RestoreBackup) { op.Tokens[1].Info.EndsUnixMs = -1 }, "ends_unix_ms"},
 	"an invalid policy":       {func(op *wire.RestoreBackup) { op.Policy.Bindings[0].Roles[0] = "chief" }, `there is no role "chief"`},
-	"a policy of nobody":      {func(op *wire.RestoreBackup) { op.Policy.Bindings = nil }, "nobody could change the policy any more"},
-	"a keeper that may have a certificate": {func(op *wire.RestoreBackup) {
+	"a policy of nobody":      {func(op *wire.RestoreBackup) { op.Policy.Bindings = nil }, "nobody could change the policy afterwards"},
+	"an administrator that may have a certificate": {func(op *wire.RestoreBackup) {
 		op.Policy = &wire.Policy{Bindings: []*wire.Binding{{Identity: "eve", Roles: []string{"admin"}}}}
 	}, ""},
 	"tokens without a policy": {func(op *wire.RestoreBackup) { op.Policy = nil; slices.Reverse(op.Tokens) }, "is out of order"},
@@ -186,7 +186,7 @@ var brokenAccess = []breakage{
 	{"a removed policy", editAccess(func(a *Access) { a.policy, a.rights, a.certified = nil, nil, nil }), ""},
 	{"an invalid policy", editAccess(func(a *Access) { a.policy = &wire.Policy{Bindings: []*wire.Binding{{}}} }), "the identity is empty"},
 	{"a policy that nobody can change", editAccess(func(a *Access) { a.policy = &wire.Policy{} }), "nobody could change the policy"},
-	{"a certificate of a keeper", editAccess(func(a *Access) { a.certified = []string{"root"} }), ""},
+	{"a certificate of an administrator", editAccess(func(a *Access) { a.certified = []string{"root"} }), ""},
 	{"a certificate twice", editAccess(func(a *Access) { a.certified = []string{"root", "root"} }), `"root" has used a certificate, but is out of order`},
 	{"a certificate of another", editAccess(func(a *Access) { a.certified = []string{"ben"} }), `"ben" has used a certificate, but`},
 	{"tokens out of order", editAccess(func(a *Access) { slices.Reverse(a.tokens) }), "is out of order"},

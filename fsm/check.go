@@ -131,7 +131,7 @@ func (m *checking) checkAccess() error {
 		return fmt.Errorf("a policy of revision %d of %d", a.revision, m.state.revision)
 	}
 	for i, one := range a.certified {
-		if !slices.Contains(a.rights.Keepers(), one) || i > 0 && one <= a.certified[i-1] {
+		if !slices.Contains(a.rights.Administrators(), one) || i > 0 && one <= a.certified[i-1] {
 			return fmt.Errorf("%q has used a certificate, but is out of order or may not change the policy", one)
 		}
 	}

@@ -128,7 +128,7 @@ func (m *Machine) forceClose(op *wire.ForceClose) *wire.Result {
 // forceCloseAll ends the sessions of an identity.
 func (m *Machine) forceCloseAll(op *wire.ForceClose) *wire.Result {
 	if !m.callerGrants().OnAllLocks(wire.Verb_OPERATE) {
-		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with OPERATE on all locks", m.caller.GetIdentity()))
+		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with operate on all locks", m.caller.GetIdentity()))
 	}
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_FORCE_CLOSE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Identity: op.Identity})
 	m.closeSessionsOf(map[string]bool{op.Identity: true}, op.Reason)

@@ -155,7 +155,7 @@ func (s *script) lastActs(n int) {
 	}
 }
 
-// showAccess prints the policy's revision, the keepers with certificates and the tokens.
+// showAccess prints the policy's revision, the administrators with certificates and the tokens.
 func (s *script) showAccess() {
 	policy, revision := s.m.Access().Policy()
 	s.print("%d bindings, changed at revision %d", len(policy.GetBindings()), revision)

@@ -54,7 +54,7 @@ func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 		return m.attach(s, op.Client.GetAddress())
 	}
 	if !m.callerGrants().OnSomeLock(wire.Verb_LOCK) {
-		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with LOCK on any lock", m.caller.GetIdentity()))
+		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with lock on any lock", m.caller.GetIdentity()))
 	}
 	s, refusal := m.newSession(op, false)
 	if refusal != nil {

@@ -121,8 +121,8 @@ func (w *walker) policy() *wire.Policy {
 	bind := func(identity string, roles ...string) {
 		p.Bindings = append(p.Bindings, &wire.Binding{Identity: identity, Roles: roles})
 	}
-	if keeper := []string{"root", "root", "root", "root", "root", "ro*", "ann"}[w.roll(7)]; !w.one(12) {
-		bind(keeper, "admin")
+	if administrator := []string{"root", "root", "root", "root", "root", "ro*", "ann"}[w.roll(7)]; !w.one(12) {
+		bind(administrator, "admin")
 	}
 	for _, identity := range walkIdentities[2:] {
 		switch w.roll(8) {

@@ -129,8 +129,8 @@ func TestLockOutIsHealed(t *testing.T) {
 	c.expect(wire.Status_SESSION_LOST, attach(session, "the secret of a session"))
 	c.expect(wire.Status_NOT_FOUND, &wire.Request{Body: &wire.Request_GetLock{GetLock: &wire.GetLockRequest{Name: "orders/1"}}})
 	policy := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_GetPolicy{GetPolicy: &wire.GetPolicyRequest{}}}).GetGetPolicy()
-	if keeper := policy.GetPolicy().GetBindings()[0].GetIdentity(); keeper != "ben" {
-		t.Errorf("the policy is kept by %s", keeper)
+	if administrator := policy.GetPolicy().GetBindings()[0].GetIdentity(); administrator != "ben" {
+		t.Errorf("the policy is kept by %s", administrator)
 	}
 	next := c.open("the secret of another session")
 	if granted := c.expect(wire.Status_GRANTED, acquire(next, 1, "orders/1")).GetResult(); granted.GetToken() <= held.GetToken() {

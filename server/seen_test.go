@@ -23,7 +23,7 @@ func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
 	t.Helper()
 	tokens := map[string]string{}
 	c := dial(t, node)
-	for _, name := range []string{"ann", "partner", hidden + "keeper"} {
+	for _, name := range []string{"ann", "partner", hidden + "administrator"} {
 		tokens[name] = identity.NewToken()
 		c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_CreateToken{CreateToken: &wire.CreateTokenRequest{
 			Name: name, AuthToken: tokens[name], Reason: hidden + "reason",
@@ -35,7 +35,7 @@ func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
 			{Name: hidden + "role", Locks: []*wire.LockRule{{Prefix: hidden + "b/", Verbs: []wire.Verb{wire.Verb_LOCK}}}},
 		},
 		Bindings: []*wire.Binding{
-			{Identity: "ann", Roles: []string{"team"}}, {Identity: "partner", Roles: []string{"user"}}, {Identity: hidden + "keeper", Roles: []string{"admin"}},
+			{Identity: "ann", Roles: []string{"team"}}, {Identity: "partner", Roles: []string{"user"}}, {Identity: hidden + "administrator", Roles: []string{"admin"}},
 		},
 		Quotas: []*wire.Quota{{Prefix: hidden + "b/", Claims: 100}, {Identity: hidden + "*", Sessions: 50}},
 	}}}})
@@ -53,8 +53,8 @@ func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
 		session := s.expect(wire.Status_OK, req).GetResult().GetSession().GetSessionId()
 		return s.answer(&wire.Request{SessionId: session, Seq: 1, Body: &wire.Request_Acquire{Acquire: a}}).GetResult().GetHoldId()
 	}
-	holds = append(holds, lock(hidden+"keeper", hidden+"a"), lock("partner", rights.Lock, hidden+"b/1"))
-	lock(hidden+"keeper", hidden+"b/1", hidden+"b/2") // waits
+	holds = append(holds, lock(hidden+"administrator", hidden+"a"), lock("partner", rights.Lock, hidden+"b/1"))
+	lock(hidden+"administrator", hidden+"b/1", hidden+"b/2") // waits
 	return tokens["ann"], holds
 }
 

@@ -67,7 +67,7 @@ func planPolicy(ctx context.Context, svc service, next *wire.Policy, name string
 	if err != nil {
 		return nil, err
 	}
-	plan.warnKeepers(me.GetCaller(), current.GetCertified(), tokens.GetTokens())
+	plan.warnAdministrators(me.GetCaller(), current.GetCertified(), tokens.GetTokens())
 	return plan, nil
 }
 
@@ -106,7 +106,7 @@ func (p *policyPlan) compare(current *wire.Policy) error {
 	case p.next == nil:
 		p.Warnings = append(p.Warnings, "without a policy, every client may do everything")
 	}
-	if p.next != nil && len(after.Keepers()) == 0 {
+	if p.next != nil && len(after.Administrators()) == 0 {
 		p.Warnings = append(p.Warnings, "the cluster will refuse it: nobody could change it any more; give a role with the verb policy, such as admin, to an identity by its exact name")
 	}
 	held := map[string][]string{} // identities by role
@@ -172,20 +172,20 @@ func (p *policyPlan) warnCaller(me string) {
 	}
 }
 
-// warnKeepers warns if the cluster knows no lasting credential of the identities that could change the policy: their
+// warnAdministrators warns if the cluster knows no lasting credential of the policy's administrators: their
 // names may be wrong.
-func (p *policyPlan) warnKeepers(me *wire.Caller, certified []string, tokens []*wire.TokenInfo) {
+func (p *policyPlan) warnAdministrators(me *wire.Caller, certified []string, tokens []*wire.TokenInfo) {
 	after, err := compiled(p.next)
-	if err != nil || len(after.Keepers()) == 0 {
+	if err != nil || len(after.Administrators()) == 0 {
 		return
 	}
-	known := func(keeper string) bool {
-		return keeper == identity.Anonymous || slices.Contains(certified, keeper) || me.Certified() && me.GetIdentity() == keeper ||
-			slices.ContainsFunc(tokens, func(t *wire.TokenInfo) bool { return t.GetName() == keeper && t.GetEndsUnixMs() == 0 })
+	known := func(administrator string) bool {
+		return administrator == identity.Anonymous || slices.Contains(certified, administrator) || me.Certified() && me.GetIdentity() == administrator ||
+			slices.ContainsFunc(tokens, func(t *wire.TokenInfo) bool { return t.GetName() == administrator && t.GetEndsUnixMs() == 0 })
 	}
-	if !slices.ContainsFunc(after.Keepers(), known) {
+	if !slices.ContainsFunc(after.Administrators(), known) {
 		p.Warnings = append(p.Warnings, fmt.Sprintf("perhaps nobody could change this policy: of %s, the cluster knows neither a token without an end "+
-			"nor a certificate that was used to change the policy or the tokens", nameList(after.Keepers()[:min(len(after.Keepers()), 5)])))
+			"nor a certificate that was used to change the policy or the tokens", nameList(after.Administrators()[:min(len(after.Administrators()), 5)])))
 	}
 }
 

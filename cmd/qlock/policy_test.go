@@ -21,8 +21,8 @@ func TestPolicyClosesSessions(t *testing.T) {
 	}
 }
 
-// TestPolicyOfUnknownKeepers checks that the change of the policy to keepers without a known credential is warned of.
-func TestPolicyOfUnknownKeepers(t *testing.T) {
+// TestPolicyOfUnknownAdministrators checks the warning of a policy whose administrators have no known credential.
+func TestPolicyOfUnknownAdministrators(t *testing.T) {
 	next := &wire.Policy{Bindings: []*wire.Binding{{Identity: "bob", Roles: []string{"admin"}}, {Identity: "eve", Roles: []string{"admin"}}}}
 	const says = "WARNING: perhaps nobody could change this policy: of bob, eve, the cluster knows neither a token without an end nor"
 	for name, test := range map[string]struct {

@@ -44,7 +44,7 @@ func FuzzCompile(f *testing.F) {
 		for _, b := range p.Bindings {
 			asked = append(asked, b.Identity)
 		}
-		keepers := c.Keepers()
+		administrators := c.Administrators()
 		for _, who := range asked[:min(len(asked), 20)] {
 			g := c.Grants(who)
 			for v := wire.Verb(-2); v < 40; v++ {
@@ -57,8 +57,8 @@ func FuzzCompile(f *testing.F) {
 			if next, ok := g.NextReadable(lockName); ok && (next < lockName || !g.OnLock(next, read)) {
 				t.Fatalf("%q after %q: %q", who, lockName, next)
 			}
-			if !g.Covers(g) || slices.Contains(keepers, who) && !g.OnCluster(wire.Verb_POLICY) {
-				t.Fatalf("%q covers itself: %v, keepers %q", who, g.Covers(g), keepers)
+			if !g.Covers(g) || slices.Contains(administrators, who) && !g.OnCluster(wire.Verb_POLICY) {
+				t.Fatalf("%q covers itself: %v, administrators %q", who, g.Covers(g), administrators)
 			}
 		}
 	})

@@ -305,8 +305,8 @@ func compareCluster(t *testing.T, c *Policy, n *naive, identity string, seen map
 	keeps := slices.ContainsFunc(n.policy.Bindings, func(b *wire.Binding) bool {
 		return b.Identity == identity && newNaive(&wire.Policy{Roles: n.policy.Roles, Bindings: []*wire.Binding{b}}).onCluster(identity, wire.Verb_POLICY)
 	})
-	if slices.Contains(c.Keepers(), identity) != keeps {
-		t.Errorf("keepers %v, want %q: %v", c.Keepers(), identity, keeps)
+	if slices.Contains(c.Administrators(), identity) != keeps {
+		t.Errorf("administrators %v, want %q: %v", c.Administrators(), identity, keeps)
 	}
 }
 

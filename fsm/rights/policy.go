@@ -250,9 +250,9 @@ func (c *Policy) binds(identity string) bool {
 	return exact || slices.ContainsFunc(c.patterns, func(b *wire.Binding) bool { return b.Identity == identity })
 }
 
-// Keepers returns the identities that may change the policy because a binding names them, sorted. Patterns do not
+// Administrators returns the identities that may change the policy because a binding names them, sorted. Patterns do not
 // count, because nobody may match them.
-func (c *Policy) Keepers() (names []string) {
+func (c *Policy) Administrators() (names []string) {
 	if c == nil {
 		return nil
 	}

@@ -224,8 +224,8 @@ func TestRolesOf(t *testing.T) {
 	}
 }
 
-// TestKeepers counts identities that are bound by their exact name to a role with POLICY.
-func TestKeepers(t *testing.T) {
+// TestAdministrators counts identities that are bound by their exact name to a role with POLICY.
+func TestAdministrators(t *testing.T) {
 	keeping := &wire.Role{Name: "keeping", Cluster: []wire.Verb{wire.Verb_AUDIT, wire.Verb_POLICY}}
 	auditing := &wire.Role{Name: "auditing", Cluster: []wire.Verb{wire.Verb_AUDIT, wire.Verb_RESTORE}}
 	p := compiled(t, &wire.Policy{
@@ -233,10 +233,10 @@ func TestKeepers(t *testing.T) {
 		Bindings: slices.Concat(bind("zoe", "admin"), bind("ann", "reader", "keeping"), bind("ben", "auditing", "operator"),
 			bind("c*", "admin"), bind("*", "keeping")),
 	})
-	if got := fmt.Sprint(p.Keepers()); got != "[ann zoe]" {
-		t.Errorf("keepers %s", got)
+	if got := fmt.Sprint(p.Administrators()); got != "[ann zoe]" {
+		t.Errorf("administrators %s", got)
 	}
-	if got := (*Policy)(nil).Keepers(); got != nil {
-		t.Errorf("keepers without a policy: %s", got)
+	if got := (*Policy)(nil).Administrators(); got != nil {
+		t.Errorf("administrators without a policy: %s", got)
 	}
 }

@@ -18,7 +18,7 @@ func (r *Replica) CheckChange(cmd *wire.Command) *wire.Result {
 	if refusal := r.checkPolicy(cmd.GetSetPolicy().GetPolicy()); refusal != nil || r.cfg.ClientCertificates {
 		return refusal
 	}
-	return access.CheckKeepers(r.Access(), cmd)
+	return access.CheckAdministrators(r.Access(), cmd)
 }
 
 // checkInForce returns status.ErrPrecondition if the cluster, with new members at these addresses, cannot have the policy

@@ -166,8 +166,8 @@ func (d *Model) mayClose(s *Session) bool {
 	return !slices.ContainsFunc(claims, func(c *Claim) bool { return !d.mayOn(d.who(), wire.Verb_OPERATE, c) })
 }
 
-// keepers returns the identities that may change a policy by a binding of their own, sorted.
-func keepers(p *wire.Policy) (names []string) {
+// administrators returns the identities that may change a policy by a binding of their own, sorted.
+func administrators(p *wire.Policy) (names []string) {
 	for _, b := range p.GetBindings() {
 		rules := slices.ContainsFunc(named(p, b.Roles), func(role *wire.Role) bool { return slices.Contains(role.Cluster, wire.Verb_POLICY) })
 		if rules && !strings.Contains(b.Identity, "*") {
@@ -178,30 +178,30 @@ func keepers(p *wire.Policy) (names []string) {
 	return names
 }
 
-// certifiedBy returns the keepers of a policy that had or have shown a certificate.
+// certifiedBy returns the administrators of a policy that had or have shown a certificate.
 func (d *Model) certifiedBy(p *wire.Policy) []string {
-	return slices.DeleteFunc(keepers(p), func(name string) bool {
+	return slices.DeleteFunc(administrators(p), func(name string) bool {
 		shows := name == d.who() && strings.HasPrefix(d.caller.GetCredential(), "certificate ")
 		return !shows && !slices.Contains(d.Certified, name)
 	})
 }
 
-// lasting returns the keepers of a policy with a token that does not end, or a known certificate.
+// lasting returns the administrators of a policy with a token that does not end, or a known certificate.
 func (d *Model) lasting(p *wire.Policy, tokens []*wire.TokenRecord) []string {
 	certified := d.certifiedBy(p)
-	return slices.DeleteFunc(keepers(p), func(name string) bool {
+	return slices.DeleteFunc(administrators(p), func(name string) bool {
 		lasts := func(t *wire.TokenRecord) bool { return t.Info.Name == name && t.Info.EndsUnixMs == 0 }
 		return !slices.Contains(certified, name) && !slices.ContainsFunc(tokens, lasts)
 	})
 }
 
-// governable reports whether a policy has a keeper that may have a lasting credential.
+// governable reports whether a policy has an administrator that may have a lasting credential.
 func (d *Model) governable(p *wire.Policy) bool {
 	if p == nil {
 		return true
 	}
 	lasting := d.lasting(p, d.Tokens)
-	return slices.ContainsFunc(keepers(p), func(name string) bool {
+	return slices.ContainsFunc(administrators(p), func(name string) bool {
 		has := func(t *wire.TokenRecord) bool { return t.Info.Name == name }
 		return slices.Contains(lasting, name) || !slices.ContainsFunc(d.Tokens, has)
 	})
@@ -356,7 +356,7 @@ func validAccess(p *wire.Policy, tokens []*wire.TokenRecord) bool {
 		}
 		last = i.Id
 	}
-	return len(tokens) <= 1000 && validPolicy(p) && (p == nil || len(keepers(p)) > 0)
+	return len(tokens) <= 1000 && validPolicy(p) && (p == nil || len(administrators(p)) > 0)
 }
 
 func validCaller(c *wire.Caller) bool {

@@ -25,7 +25,7 @@ type Model struct {
 	Policy         *wire.Policy
 	PolicyRevision uint64
 	Tokens         []*wire.TokenRecord // by ID
-	// Certified are the keepers of the policy that have changed it, or the tokens, with a certificate; sorted.
+	// Certified are the administrators of the policy that have changed it, or the tokens, with a certificate; sorted.
 	Certified []string
 	// Opened is the last session's ID. Live are the open sessions, ordered by ID.
 	Opened uint64

@@ -44,7 +44,7 @@ var required = []string{
 	"withdrawn waiter granted",
 	"session attached by another identity",
 	"prefix without segment border",
-	"last keeper removable",
+	"last administrator removable",
 	"node certificate accepted as client",
 	"audit flushed by one identity",
 	"audited caller as claimed",

@@ -138,7 +138,7 @@ func verifyToken(access *fsm.Access, p Presented) (*wire.Caller, error) {
 
 func ended(token *wire.TokenInfo, now time.Time) error {
 	if end := token.GetEndsUnixMs(); end != 0 && now.UnixMilli() >= end {
-		return fmt.Errorf("the token %s ended at %s: create another one", token.GetId(), time.UnixMilli(end).UTC().Format(time.RFC3339))
+		return fmt.Errorf("the token %s expired at %s: create another one", token.GetId(), time.UnixMilli(end).UTC().Format(time.RFC3339))
 	}
 	return nil
 }

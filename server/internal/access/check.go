@@ -67,7 +67,7 @@ func (c *Caller) check(g *rights.Grants, request proto.Message) *wire.Result {
 	case wire.Right_VERIFY_LOCKS:
 		return c.mayVerify(g, request)
 	case wire.Right_LOCK_SOME:
-		return c.require(g.OnSomeLock(wire.Verb_LOCK), "a role with LOCK on some lock")
+		return c.require(g.OnSomeLock(wire.Verb_LOCK), "a role with lock on some lock")
 	case wire.Right_LOCK_LOCKS:
 		return c.mayLockAll(g, request)
 	case wire.Right_OPERATE_LOCKS:
@@ -141,7 +141,7 @@ func (c *Caller) mayRead(g *rights.Grants, request proto.Message) *wire.Result {
 	}
 	switch {
 	case name == "":
-		return c.require(g.OnSomeLock(wire.Verb_READ), "a role with READ on some lock")
+		return c.require(g.OnSomeLock(wire.Verb_READ), "a role with read on some lock")
 	case !g.OnLock(name, wire.Verb_READ):
 		return fsm.Denied(c.Identity(), wire.Verb_READ, name)
 	}
@@ -208,7 +208,7 @@ func (c *Caller) mayOperate(g *rights.Grants, request proto.Message) *wire.Resul
 		return c.mayOperateOn(g, op.GetName())
 	case *wire.ForceClose:
 		if op.GetIdentity() != "" {
-			return c.require(g.OnAllLocks(wire.Verb_OPERATE), "a role with OPERATE on all locks, which the sessions of an identity require")
+			return c.require(g.OnAllLocks(wire.Verb_OPERATE), "a role with operate on all locks, which the sessions of an identity require")
 		}
 		return c.mayClose(g, op)
 	}
@@ -242,7 +242,7 @@ func (c *Caller) mayClose(g *rights.Grants, op *wire.ForceClose) *wire.Result {
 	if g.OnAllLocks(wire.Verb_OPERATE) {
 		return nil
 	}
-	refused := c.require(false, "a role with OPERATE on every lock of that session")
+	refused := c.require(false, "a role with operate on every lock of that session")
 	if !g.OnSomeLock(wire.Verb_OPERATE) {
 		return refused
 	}

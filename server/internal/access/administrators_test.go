@@ -11,9 +11,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// TestKeepersWithoutCertificates verifies which changes a node refuses that accepts no client certificates. In the
+// TestAdministratorsWithoutCertificates verifies which changes a node refuses that accepts no client certificates. In the
 // cluster, admin keeps the policy and each role has a token without an end.
-func TestKeepersWithoutCertificates(t *testing.T) {
+func TestAdministratorsWithoutCertificates(t *testing.T) {
 	c := rights.New(t)
 	tokenOf := func(name string) string {
 		sum, err := identity.HashToken(c.Tokens[name])
@@ -42,7 +42,7 @@ func TestKeepersWithoutCertificates(t *testing.T) {
 	byToken.Caller = &wire.Caller{Identity: "ann", Credential: "token 7f"}
 	check := func(what string, cmd *wire.Command, refused bool) {
 		t.Helper()
-		res := access.CheckKeepers(c.Access(), cmd)
+		res := access.CheckAdministrators(c.Access(), cmd)
 		if (res != nil) != refused || refused && (res.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(res.GetMessage(), "qlock token create")) {
 			t.Errorf("%s: %v", what, res)
 		}
@@ -60,11 +60,11 @@ func TestKeepersWithoutCertificates(t *testing.T) {
 	create("ann", 1<<40, 1)
 	check("one with a token that ends", kept("ann"), true)
 
-	check("the keeper's only token", revoke(tokenOf("admin")), true)
+	check("the administrator's only token", revoke(tokenOf("admin")), true)
 	check("somebody else's token", revoke(tokenOf("user")), false)
 	check("an unknown token", revoke("000000000000"), false)
 	create("admin", 0, 2)
-	check("one of the keeper's tokens", revoke(tokenOf("admin")), false)
+	check("one of the administrator's tokens", revoke(tokenOf("admin")), false)
 	both, certificates := kept("admin", "cn:ann"), kept("cn:ann")
 	both.GetSetPolicy().ExpectedRevision, both.Caller = revision(c), &wire.Caller{Identity: "admin"}
 	c.Must(t, both)

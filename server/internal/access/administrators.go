@@ -10,41 +10,41 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// CheckKeepers refuses a change of the policy or the tokens after which only client certificates could prove the
+// CheckAdministrators refuses a change of the policy or the tokens after which only client certificates could prove the
 // identities that may change the policy. It is for nodes that accept no client certificates. A caller who has
 // presented one shows that another node accepts them.
-func CheckKeepers(now *fsm.Access, cmd *wire.Command) *wire.Result {
+func CheckAdministrators(now *fsm.Access, cmd *wire.Command) *wire.Result {
 	if cmd.GetCaller().Certified() {
 		return nil
 	}
-	keepers, tokens := afterChange(now, cmd)
-	provable := func(keeper string) bool {
-		return keeper == identity.Anonymous || slices.ContainsFunc(tokens, func(t *wire.TokenInfo) bool {
-			return t.GetName() == keeper && t.GetEndsUnixMs() == 0
+	administrators, tokens := afterChange(now, cmd)
+	provable := func(administrator string) bool {
+		return administrator == identity.Anonymous || slices.ContainsFunc(tokens, func(t *wire.TokenInfo) bool {
+			return t.GetName() == administrator && t.GetEndsUnixMs() == 0
 		})
 	}
-	if len(keepers) == 0 || slices.ContainsFunc(keepers, provable) {
+	if len(administrators) == 0 || slices.ContainsFunc(administrators, provable) {
 		return nil
 	}
 	return &wire.Result{Status: wire.Status_FAILED_PRECONDITION, Message: fmt.Sprintf("nobody could change the policy any more: "+
 		"%.80q has no token without an end, and this node accepts no client certificates: create such a token first "+
-		"(qlock token create), or start the nodes with --tls-cert, --tls-key and --tls-ca", keepers[0])}
+		"(qlock token create), or start the nodes with --tls-cert, --tls-key and --tls-ca", administrators[0])}
 }
 
 // afterChange returns the identities that could change the policy after a command, and the tokens. There are no
 // identities if the command does not concern them, or if the state machine refuses it anyway.
-func afterChange(now *fsm.Access, cmd *wire.Command) (keepers []string, tokens []*wire.TokenInfo) {
+func afterChange(now *fsm.Access, cmd *wire.Command) (administrators []string, tokens []*wire.TokenInfo) {
 	switch op := cmd.GetOp().(type) {
 	case *wire.Command_SetPolicy:
 		if next, err := rights.Compile(op.SetPolicy.GetPolicy()); err == nil {
-			return next.Keepers(), now.Tokens()
+			return next.Administrators(), now.Tokens()
 		}
 	case *wire.Command_RevokeToken:
-		revoked, keepers := now.TokenByID(op.RevokeToken.GetTokenId()), now.Rights().Keepers()
-		if !slices.Contains(keepers, revoked.GetName()) {
+		revoked, administrators := now.TokenByID(op.RevokeToken.GetTokenId()), now.Rights().Administrators()
+		if !slices.Contains(administrators, revoked.GetName()) {
 			return nil, nil
 		}
-		return keepers, slices.DeleteFunc(now.Tokens(), func(t *wire.TokenInfo) bool { return t == revoked })
+		return administrators, slices.DeleteFunc(now.Tokens(), func(t *wire.TokenInfo) bool { return t == revoked })
 	}
 	return nil, nil
 }
