@@ -7,7 +7,7 @@ import (
 )
 
 // An administrator is an identity to which a binding gives the verb policy by its exact name. It is secure if it has a lasting
-// credential that the cluster knows: a token without an end, or a client certificate with which it has changed the
+// credential that the cluster knows: a token that does not expire, or a client certificate with which it has changed the
 // policy or the tokens. Once there is a secure administrator, each change leaves one.
 
 const (
@@ -21,7 +21,7 @@ const (
 // It is shared and must not be changed.
 func (a *Access) Certified() []string { return a.certified }
 
-// kept reports whether there is an administrator that has not only tokens that end.
+// kept reports whether there is an administrator that has not only tokens that expire.
 func (a *Access) kept() bool {
 	return a.rights == nil || slices.ContainsFunc(a.rights.Administrators(), func(administrator string) bool {
 		own := func(t *wire.TokenRecord) bool { return t.Info.Name == administrator }

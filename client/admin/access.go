@@ -112,7 +112,7 @@ type Token struct {
 	// CreatedBy is the identity of the operator.
 	CreatedBy string
 	Created   time.Time
-	// Ends is zero for a token without an end.
+	// Ends is zero for a token that does not expire.
 	Ends time.Time
 }
 
@@ -170,11 +170,11 @@ func (c *Client) TestPolicy(ctx context.Context, test PolicyTest, opts ...ReadOp
 }
 
 // CreateToken makes a token for an identity, which is a name without a colon. ttl is in whole milliseconds; 0 means
-// that the token has no end. The token itself is not stored anywhere: whoever has it has the identity. If ctx ends
+// that the token does not expire. The token itself is not stored anywhere: whoever has it has the identity. If ctx ends
 // first, the error matches client.ErrUncertain: a token that nobody knows may exist, which Tokens shows.
 func (c *Client) CreateToken(ctx context.Context, name string, ttl time.Duration, by By) (token string, about Token, err error) {
 	if ttl < 0 {
-		return "", Token{}, &client.StatusError{Status: client.StatusInvalidArgument, Message: "the TTL " + ttl.String() + " is negative: give 0 for a token without an end"}
+		return "", Token{}, &client.StatusError{Status: client.StatusInvalidArgument, Message: "the TTL " + ttl.String() + " is negative: give 0 for a token that does not expire"}
 	}
 	token = identity.NewToken()
 	answer, err := c.calls.CreateToken(ctx, &wire.CreateTokenRequest{

@@ -113,7 +113,10 @@ func changePolicy(c *cli.Context, dial dialer, next *wire.Policy, name string, r
 		if errors.Is(err, client.ErrFailedPrecondition) {
 			return failf(exitInternal, "not changed: %s", said(err))
 		}
-		return done(c, one{answer}, err, "the policy is that of revision %d now", answer.GetRevision())
+		if next == nil {
+			return done(c, one{answer}, err, "removed the policy (revision %d): every client may do everything", answer.GetRevision())
+		}
+		return done(c, one{answer}, err, "applied the policy (revision %d)", answer.GetRevision())
 	})
 }
 

@@ -184,7 +184,7 @@ func (p *policyPlan) warnAdministrators(me *wire.Caller, certified []string, tok
 			slices.ContainsFunc(tokens, func(t *wire.TokenInfo) bool { return t.GetName() == administrator && t.GetEndsUnixMs() == 0 })
 	}
 	if !slices.ContainsFunc(after.Administrators(), known) {
-		p.Warnings = append(p.Warnings, fmt.Sprintf("perhaps nobody could change this policy: of %s, the cluster knows neither a token without an end "+
+		p.Warnings = append(p.Warnings, fmt.Sprintf("perhaps nobody could change this policy: of %s, the cluster knows neither a token that does not expire "+
 			"nor a certificate that was used to change the policy or the tokens", nameList(after.Administrators()[:min(len(after.Administrators()), 5)])))
 	}
 }

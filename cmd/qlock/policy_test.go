@@ -24,7 +24,7 @@ func TestPolicyClosesSessions(t *testing.T) {
 // TestPolicyOfUnknownAdministrators checks the warning of a policy whose administrators have no known credential.
 func TestPolicyOfUnknownAdministrators(t *testing.T) {
 	next := &wire.Policy{Bindings: []*wire.Binding{{Identity: "bob", Roles: []string{"admin"}}, {Identity: "eve", Roles: []string{"admin"}}}}
-	const says = "WARNING: perhaps nobody could change this policy: of bob, eve, the cluster knows neither a token without an end nor"
+	const says = "WARNING: perhaps nobody could change this policy: of bob, eve, the cluster knows neither a token that does not expire nor"
 	for name, test := range map[string]struct {
 		me        string
 		certified []string

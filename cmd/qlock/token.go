@@ -35,7 +35,7 @@ func createTokenVerb(dial dialer) *cli.Command {
 			"The cluster stores only a hash: a lost token cannot be shown again, only revoked.\n\n" +
 			"Exit codes: 0 created, 78 not allowed, 69 no serving leader or outcome unknown, 64 usage.",
 		Flags: append([]cli.Flag{
-			&cli.DurationFlag{Name: "ttl", DefaultText: "no end", Usage: "`DURATION` after which the token ends"},
+			&cli.DurationFlag{Name: "ttl", DefaultText: "never", Usage: "`DURATION` after which the token expires"},
 		}, reasonFlags()...),
 		Action: func(c *cli.Context) error { return createToken(c, dial) },
 	}
@@ -54,7 +54,7 @@ func createToken(c *cli.Context, dial dialer) error {
 	}
 	ttl := c.Duration("ttl")
 	if c.IsSet("ttl") && ttl < time.Millisecond {
-		return usagef("--ttl must be positive, as in --ttl 720h; leave it out for a token without an end")
+		return usagef("--ttl must be positive, as in --ttl 720h; leave it out for a token that does not expire")
 	}
 	by, err := reasonOf(c)
 	if err != nil {
@@ -83,8 +83,8 @@ func printToken(c *cli.Context, about *wire.TokenInfo, token string) error {
 	if err := write(c, []byte(token+"\n")); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(c.App.ErrWriter, "created token %s for %s, which %s; it is not shown again\n",
-		printable(about.GetId()), printable(about.GetName()), ends(about, "has no end", "ends at "))
+	_, err := fmt.Fprintf(c.App.ErrWriter, "created token %s for %s, %s; it is not shown again\n",
+		printable(about.GetId()), printable(about.GetName()), ends(about, "which does not expire", "valid until "))
 	return err
 }
 
@@ -99,7 +99,7 @@ func ends(t *wire.TokenInfo, never, at string) string {
 func listTokensVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "list",
-		Usage: "list the tokens: for whom, since when and until when",
+		Usage: "list the tokens, with their identities and times",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
 				return usagef("token list takes no arguments")
@@ -121,7 +121,7 @@ func writeTokens(w io.Writer, tokens []*wire.TokenInfo) {
 		fmt.Fprintln(w, "no tokens")
 		return
 	}
-	t := newTable("TOKEN ID", "IDENTITY", "CREATED", "CREATED BY", "ENDS")
+	t := newTable("TOKEN ID", "IDENTITY", "CREATED", "CREATED BY", "EXPIRES")
 	for _, i := range tokens {
 		t.row(printable(i.GetId()), printable(i.GetName()), when(i.GetCreatedUnixMs()), dash(printable(i.GetCreatedBy())), ends(i, "never", ""))
 	}
@@ -131,7 +131,7 @@ func writeTokens(w io.Writer, tokens []*wire.TokenInfo) {
 func revokeTokenVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:      "revoke",
-		Usage:     "withdraw a token: its connections end within a second",
+		Usage:     "revoke a token: its connections end within a second",
 		ArgsUsage: "TOKEN-ID",
 		Description: "Sessions that were opened with the token expire by their TTL, unless --close-sessions is\n" +
 			"given.\n\n" +

@@ -30,14 +30,14 @@ func TestTokenCreate(t *testing.T) {
 	}
 	got := execTest(t, f.dialer, strings.Fields("token create ci --ttl 24h --reason build --operator me")...)
 	token := strings.TrimSuffix(got.out, "\n")
-	if _, err := identity.HashToken(token); got.code != 0 || err != nil || got.err != "created token 3f9c0a71b2d4 for ci, which ends at 2023-11-15T22:13:20Z; it is not shown again\n" {
+	if _, err := identity.HashToken(token); got.code != 0 || err != nil || got.err != "created token 3f9c0a71b2d4 for ci, valid until 2023-11-15T22:13:20Z; it is not shown again\n" {
 		t.Errorf("%+v, %v", got, err)
 	}
 	if want := (&wire.CreateTokenRequest{Name: "ci", AuthToken: token, TtlMs: 86_400_000, Reason: "build", Operator: "me"}); !proto.Equal(asked, want) {
 		t.Errorf("another request: %v", asked)
 	}
 	got = execTest(t, f.dialer, strings.Fields("token create cron --reason build")...)
-	if got.out == token+"\n" || asked.GetTtlMs() != 0 || !strings.Contains(got.err, "for cron, which has no end") {
+	if got.out == token+"\n" || asked.GetTtlMs() != 0 || !strings.Contains(got.err, "for cron, which does not expire") {
 		t.Errorf("%+v", got)
 	}
 	got = execTest(t, f.dialer, strings.Fields("token create ci --reason build -o template={{.token}},{{.id}}")...)

@@ -27,7 +27,7 @@ func CheckAdministrators(now *fsm.Access, cmd *wire.Command) *wire.Result {
 		return nil
 	}
 	return &wire.Result{Status: wire.Status_FAILED_PRECONDITION, Message: fmt.Sprintf("nobody could change the policy any more: "+
-		"%.80q has no token without an end, and this node accepts no client certificates: create such a token first "+
+		"%.80q has no token that does not expire, and this node accepts no client certificates: create such a token first "+
 		"(qlock token create), or start the nodes with --tls-cert, --tls-key and --tls-ca", administrators[0])}
 }
 

@@ -12,7 +12,7 @@ import (
 )
 
 // TestAdministratorsWithoutCertificates verifies which changes a node refuses that accepts no client certificates. In the
-// cluster, admin keeps the policy and each role has a token without an end.
+// cluster, admin keeps the policy and each role has a token that does not expire.
 func TestAdministratorsWithoutCertificates(t *testing.T) {
 	c := rights.New(t)
 	tokenOf := func(name string) string {

@@ -95,7 +95,7 @@ func TestEndsOfTokens(t *testing.T) {
 	sum, _ = identity.HashToken(past)
 	create = &wire.CreateToken{Sha256: sum, Name: "user", EndsUnixMs: 1, Reason: "test"}
 	c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "admin"}, Op: &wire.Command_CreateToken{CreateToken: create}})
-	if _, err := access.Authenticate(c, "c1", access.Presented{Token: past, Secure: true}); !errors.Is(err, access.ErrUnauthenticated) || !strings.Contains(err.Error(), "ended at 1970") {
+	if _, err := access.Authenticate(c, "c1", access.Presented{Token: past, Secure: true}); !errors.Is(err, access.ErrUnauthenticated) || !strings.Contains(err.Error(), "expired at 1970") {
 		t.Errorf("after its end: %v", err)
 	}
 }

@@ -43,7 +43,7 @@ func createToken(req *wire.CreateTokenRequest, now time.Time) (*wire.CreateToken
 	op := &wire.CreateToken{Sha256: sum, Name: req.GetName(), Reason: req.GetReason(), Operator: req.GetOperator(), Ticket: req.GetTicket()}
 	switch ttl := req.GetTtlMs(); {
 	case ttl > uint64(maxTokenLife.Milliseconds()):
-		return nil, fmt.Errorf("ttl_ms is %d: at most %d is allowed, and 0 for a token without an end", ttl, maxTokenLife.Milliseconds())
+		return nil, fmt.Errorf("ttl_ms is %d: at most %d is allowed, and 0 for a token that does not expire", ttl, maxTokenLife.Milliseconds())
 	case ttl > 0:
 		op.EndsUnixMs = now.UnixMilli() + int64(ttl)
 	}
