@@ -58,15 +58,18 @@ type Log struct {
 	forgotten, bytes int
 	closed           bool
 
-	// busy counts the watches that are sending, or pausing after that; see rest.
+	// busy counts the watches that are reading, sending, or pausing after that; see rest.
 	busy atomic.Int64
+	// turn is held by the watch that reads. It keeps thousands of watches from queueing for mu, in front of Record, for
+	// which the state machine waits.
+	turn chan struct{}
 
 	watchIndex
 }
 
 // New returns an empty log.
 func New() *Log {
-	return &Log{limit: maxLoggedEvents, limitBytes: maxLoggedBytes, watchIndex: newWatchIndex()}
+	return &Log{limit: maxLoggedEvents, limitBytes: maxLoggedBytes, turn: make(chan struct{}, 1), watchIndex: newWatchIndex()}
 }
 
 // Record appends the events of an entry, after which the state machine is at that revision. If the lineage

@@ -44,9 +44,16 @@ func (l *Log) Serve(ctx context.Context, w *Watch, send func(*wire.WatchResponse
 // respond sends the next response of the watch, unless it is the final one, and then pauses the watch. It
 // sends a response without events only if mark is set.
 func (l *Log) respond(ctx context.Context, w *Watch, mark bool, send func(*wire.WatchResponse) error) (resp *wire.WatchResponse, drained bool, err error) {
-	busy, started := l.busy.Add(1), time.Now()
+	busy := l.busy.Add(1)
 	defer l.busy.Add(-1)
+	select {
+	case l.turn <- struct{}{}:
+	case <-ctx.Done():
+		return nil, false, ctx.Err()
+	}
+	started := time.Now()
 	resp, drained = l.Read(w)
+	<-l.turn
 	if resp.Status != wire.Status_OK || len(resp.Events) == 0 && !(mark && drained) {
 		return resp, drained, nil
 	}

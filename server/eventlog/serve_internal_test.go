@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -149,4 +151,49 @@ func TestReceiverThatFails(t *testing.T) {
 	if final, err := l.Serve(t.Context(), w, fail); final.GetStatus() != wire.Status_UNAVAILABLE || err != nil || said != 1 {
 		t.Errorf("%v, %v after %d responses", final, err, said)
 	}
+}
+
+// TestWatchesReadInTurn verifies that a watch waits for its turn without the lock, which the state machine needs, and
+// not longer than its context lasts, and that a watch that sends keeps nobody from reading.
+func TestWatchesReadInTurn(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := New()
+		var said atomic.Int64
+		room := make(chan struct{})
+		serve := func(ctx context.Context) error {
+			_, err := l.Serve(ctx, begin(t, l, &wire.WatchRequest{}), func(*wire.WatchResponse) error {
+				said.Add(1)
+				<-room
+				return nil
+			})
+			return err
+		}
+		waiting := func(what string, want int64) {
+			t.Helper()
+			synctest.Wait()
+			if !l.mu.TryLock() {
+				t.Fatal(what + ": the log is locked")
+			}
+			l.mu.Unlock()
+			if got := said.Load(); got != want {
+				t.Errorf("%s: %d watches have sent, want %d", what, got, want)
+			}
+		}
+		ended, end := context.WithCancel(t.Context())
+		others, endOthers := context.WithCancel(t.Context())
+		l.turn <- struct{}{}
+		first := make(chan error, 1)
+		go func() { first <- serve(ended) }()
+		go func() { _ = serve(others) }()
+		go func() { _ = serve(others) }()
+		waiting("before their turn", 0)
+		end()
+		if err := <-first; err != context.Canceled {
+			t.Error(err)
+		}
+		<-l.turn
+		waiting("after the turn", 2)
+		endOthers()
+		close(room)
+	})
 }
