@@ -106,11 +106,11 @@ func TestSuppressedDenialsAreLogged(t *testing.T) {
 	})
 }
 
-// withBadDisk starts a log whose disk fails from now on.
-func withBadDisk(t *testing.T, path string) (*Log, *badDisk) {
+// withBadDisk starts a log whose disk fails from now on, and returns what it writes to the log of the node.
+func withBadDisk(t *testing.T, path string) (*Log, *badDisk, *bytes.Buffer) {
 	t.Helper()
-	var text bytes.Buffer
-	l, err := newLog(config(path, &text))
+	text := &bytes.Buffer{}
+	l, err := newLog(config(path, text))
 	must(t, err)
 	f, at, err := openFile(path)
 	must(t, err)
@@ -119,7 +119,7 @@ func withBadDisk(t *testing.T, path string) (*Log, *badDisk) {
 	l.start(f, at)
 	synctest.Wait()
 	disk.set(true)
-	return l, disk
+	return l, disk, text
 }
 
 // TestRotatedWhileTheDiskFails renames a file that cannot be written. The line that failed is written to the new file,
@@ -127,7 +127,7 @@ func withBadDisk(t *testing.T, path string) (*Log, *badDisk) {
 func TestRotatedWhileTheDiskFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	bubble.Test(t, func(t *testing.T) {
-		l, _ := withBadDisk(t, path)
+		l, _, _ := withBadDisk(t, path)
 		l.Append("c1", records(1, 3))
 		synctest.Wait()
 		must(t, os.Rename(path, path+".1"))

@@ -396,16 +396,7 @@ func (d *badDisk) set(bad bool) {
 func TestBadDisk(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "audit.log")
 	bubble.Test(t, func(t *testing.T) {
-		var text bytes.Buffer
-		l, err := newLog(config(path, &text))
-		must(t, err)
-		f, at, err := openFile(path)
-		must(t, err)
-		disk := &badDisk{file: f}
-		f.appendTo = disk.append
-		l.start(f, at)
-		synctest.Wait()
-		disk.set(true)
+		l, disk, text := withBadDisk(t, path)
 		began := time.Now()
 		l.Append("c1", records(1, 1))
 		synctest.Wait() // the writer has taken it and fails
@@ -428,7 +419,7 @@ func TestBadDisk(t *testing.T) {
 			t.Errorf("%v lines dropped", n)
 		}
 		if got := strings.Count(text.String(), "cannot be written"); got != 1 {
-			t.Errorf("logged %d times: %s", got, &text)
+			t.Errorf("logged %d times: %s", got, text)
 		}
 	})
 	want := fmt.Sprintf("%d, DROPPED 4, MISSING %d-%d, %d", maxQueued+1, maxQueued+1, maxQueued+5, maxQueued+5)
