@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -39,6 +40,7 @@ func (m *Machine) WriteSnapshot(w io.Writer) error {
 	m.writeAudit(out)
 	m.writeRemoved(out)
 	m.writeAccess(out)
+	m.writeKeys(out)
 	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Trailer{Trailer: &wire.SnapshotTrailer{
 		Records: out.records,
 		Sha256:  out.sum.Sum(nil),
@@ -101,6 +103,9 @@ func (m *Machine) writeSessions(out *recordWriter) {
 		body.Leased = s.leased
 		body.Identity = s.identity
 		body.SearchAllowance = uint32(s.searchAllowance)
+		k := cmp.Or(s.key, noKey)
+		body.OwnerValue = append(body.OwnerValue[:0], k.value...)
+		body.RemainingMs, body.GrantedTtlMs = k.remaining, k.grantedTTL
 		return out.write(record)
 	})
 }
@@ -200,6 +205,19 @@ func (m *Machine) writeAccess(out *recordWriter) {
 	if policy := m.Access().policy; policy != nil {
 		out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Policy{Policy: policy}})
 	}
+}
+
+func (m *Machine) writeKeys(out *recordWriter) {
+	m.keySenders.each("", func(s keySender) bool {
+		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_KeySender{KeySender: &wire.KeySenderRecord{
+			NodeId: s.node, Boot: s.boot, AckedBelow: s.ackedBelow,
+		}}})
+	})
+	m.keyResults.each(keyRequest{}, func(r *keyResult) bool {
+		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_KeyResult{KeyResult: &wire.KeyResultRecord{
+			NodeId: r.node, Seq: r.seq, Status: r.status, HoldId: r.holdID, Token: r.token, Count: r.count,
+		}}})
+	})
 }
 
 // recordWriter frames and hashes records until the first error.
