@@ -109,6 +109,11 @@ type Session struct {
 	Identity string
 	// Leased sessions belong to one leased hold; heartbeats do not extend them.
 	Leased bool
+	// ByValue sessions belong to a key: a hold that came through the Redis port.
+	ByValue bool
+	// Remaining is what remained of a key's TTL when that was last recorded, in milliseconds; 0 if it was not recorded in
+	// this generation.
+	Remaining uint32
 }
 
 func viewSession(s *session) Session {
