@@ -11,6 +11,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 	"go.uber.org/goleak"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/identity"
@@ -48,6 +49,8 @@ type node struct {
 	propose func(cmd *wire.Command, done func(*wire.Result)) (taken bool)
 	// open opens a link instead of the node.
 	open func(ctx context.Context) (net.Conn, error)
+	// left is what remains of the TTL of each session.
+	left time.Duration
 
 	mu     sync.Mutex // guards the fields below
 	accept func(net.Conn)
@@ -154,7 +157,11 @@ func (n *node) Await(session, _ uint64, done func(*wire.Result)) (cancel func())
 	return func() {}
 }
 
-func (n *node) View(f func(*fsm.Machine)) { f(n.machine) }
+func (n *node) View(f func(*fsm.Machine)) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	f(n.machine)
+}
 
 func (n *node) Prove(done func(*wire.Result)) {
 	n.mu.Lock()
@@ -163,7 +170,7 @@ func (n *node) Prove(done func(*wire.Result)) {
 	done(&wire.Result{Status: wire.Status_OK})
 }
 
-func (n *node) Remaining(uint64) (time.Duration, bool) { return 0, false }
+func (n *node) Remaining(uint64) (time.Duration, bool) { return n.left, n.left > 0 }
 
 func (n *node) Serving() bool {
 	n.c.mu.Lock()
@@ -227,7 +234,30 @@ func (n *node) VotersInContact(context.Context) int {
 
 func (n *node) Boot() uint64 { return 7 }
 
-// links returns how often the node has opened a link.
+// useMachine makes the node apply commands to a real state machine.
+func (n *node) useMachine() {
+	n.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
+	n.propose = func(cmd *wire.Command, done func(*wire.Result)) bool {
+		done(n.apply(cmd))
+		return true
+	}
+}
+
+func (n *node) apply(cmd *wire.Command) *wire.Result {
+	entry, err := proto.Marshal(&wire.Entry{Level: fsm.Level, Commands: []*wire.Command{cmd}})
+	if err != nil {
+		panic(err)
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	applied, err := n.machine.Apply(entry)
+	if err != nil {
+		panic(err)
+	}
+	return applied.Results[0]
+}
+
+// linksOpened returns how often the node has opened a link.
 func (n *node) linksOpened() int {
 	n.mu.Lock()
 	defer n.mu.Unlock()

@@ -48,7 +48,7 @@ func (s *Service) AddTTL(ctx context.Context, from identity.Sender, op *wire.Cha
 			TtlMs:   sumMs(known.GetRemainingMs(), op.GetTtlMs()),
 			Version: versionOf(known),
 		})
-		if err != nil || res.GetStatus() != wire.Status_NOT_HELD || attempt == maxAddAttempts {
+		if err != nil || res.GetStatus() != wire.Status_NOT_HELD {
 			return res, err
 		}
 		now, err := s.readOne(ctx, op)
@@ -57,6 +57,9 @@ func (s *Service) AddTTL(ctx context.Context, from identity.Sender, op *wire.Cha
 		}
 		if !now.GetOwn() || proto.Equal(versionOf(now), versionOf(known)) {
 			return res, nil // it was not refused because of the version
+		}
+		if attempt == maxAddAttempts {
+			return refusal(wire.Status_UNAVAILABLE, "nothing was done: the TTL is being extended by others all the time; try again"), nil
 		}
 		known = now
 	}
