@@ -20,6 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
+	"github.com/quorumlock/quorumlock/server/internal/keys"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/rpc"
@@ -41,6 +42,7 @@ type Node struct {
 	rpc      *rpc.Server
 	httpapi  *httpapi.Server
 	httpDone chan struct{} // closed when httpapi has stopped serving; nil if it is off
+	keys     *keys.Service
 
 	queues   *fairqueue.Queues
 	buffers  *budget.Budget
@@ -112,6 +114,9 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	if err := n.startRPC(ports.client); err != nil {
 		return err
 	}
+	n.keys = keys.New(keys.Config{
+		NodeID: n.cfg.ID, Replica: n.replica, Buffers: n.buffers, Logger: n.log.Named("keys"), Registry: n.cfg.Registry,
+	})
 	if ports.health != nil {
 		probe := &health.Probe{NodeID: n.cfg.ID, Replica: n.replica, Closing: n.stopping.Load}
 		n.health = health.Serve(ports.health, probe, n.halt)
@@ -340,6 +345,9 @@ func (n *Node) stop(ctx context.Context) error {
 	if n.httpapi != nil {
 		errs = append(errs, n.httpapi.Close(ctx))
 		<-n.httpDone
+	}
+	if n.keys != nil {
+		n.keys.Close()
 	}
 	if n.rpc != nil {
 		errs = append(errs, n.rpc.Close(ctx))
