@@ -209,6 +209,7 @@ func (r *run) compare(op string, a, b value) bool {
 	case a.kind == kindNumber && b.kind == kindTTL && a.number < 0:
 		return compareNumbers(op, a.number, 1) // a TTL below half a second is 0
 	case a.kind == kindPTTL && b.kind == kindPTTL && a.key != b.key && op != "==":
+		r.form.ranked = true
 		return compareNumbers(op, int64(r.keys[a.key].rank), int64(r.keys[b.key].rank))
 	}
 	r.refuse("it compares numbers that are not known before the keys are")
