@@ -31,9 +31,9 @@ func TestScriptsAsRedis(t *testing.T) {
 			compareWithRedis(t, r, rng, l.source, func() [][]byte { return values(l.argv...) })
 		}
 	}
-	candidates := 20_000
+	candidates := 4_000
 	if os.Getenv("QUORUMLOCK_CHECK") == "1" {
-		candidates = 500_000
+		candidates = 100_000
 	}
 	var mutated, composed int
 	for range candidates / 2 {

@@ -20,7 +20,8 @@ const (
 type form struct {
 	tests    []test
 	err      error // why the script is unknown for these arguments
-	many     bool  // any number of keys, otherwise one
+	fixed    bool  // uses the first key
+	many     bool  // uses all keys
 	ranked   bool  // remaining times are compared, so their order matters
 	value    *operand
 	prefix   int // the argument that says how many bytes of the value are compared; 0 is none

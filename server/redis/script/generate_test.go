@@ -67,6 +67,9 @@ type grammar struct {
 // compose returns a script.
 func compose(rng *rand.Rand) string {
 	g := &grammar{Rand: rng}
+	if rng.IntN(2) == 0 {
+		return g.lock()
+	}
 	if rng.IntN(3) > 0 {
 		return named(g.block(0)+g.maybe("return "+g.result()), "KEYS[1]")
 	}
@@ -75,10 +78,48 @@ func compose(rng *rand.Rand) string {
 	for range 1 + rng.IntN(2) {
 		text += "for i, key in ipairs(KEYS) do\n" + named(g.block(1), "key") + "end\n"
 	}
-	if rng.IntN(4) == 0 {
-		text += "if count == #KEYS then redis.call('del', unpack(KEYS)) end\n"
+	if rng.IntN(3) == 0 {
+		text += "if " + g.pick("count", "#KEYS") + g.pick(" == ", " > ", " < ", " ~= ") + g.pick("0", "1", "2", "4", "#KEYS") +
+			" then redis.call('del', unpack(KEYS)) end\n"
 	}
 	return text + "return " + g.pick("count", "#KEYS", "0", "1", "nil", "redis.status_reply('OK')")
+}
+
+// lock returns a script with the structure of a lock, or nearly so.
+func (g *grammar) lock() string {
+	own := g.pick("redis.call('get', %s) == ARGV[1]", "ARGV[1] == redis.call('get', %s)",
+		"redis.call('getrange', %s, 0, ARGV[4] - 1) == string.sub(ARGV[1], 1, ARGV[4])")
+	free := g.pick("redis.call('exists', %s) == 0", "not redis.call('get', %s)", "redis.call('get', %s) == false",
+		"redis.call('pttl', %s) == -2", "redis.call('set', %s, ARGV[1], 'NX', 'PX', ARGV[2])")
+	acquire := g.pick("redis.call('set', %s, ARGV[1], 'PX', ARGV[2])", "redis.call('psetex', %s, ARGV[2], ARGV[1])",
+		"redis.call('setnx', %s, ARGV[1]) redis.call('pexpire', %s, ARGV[2])", g.change())
+	change := g.pick(acquire, g.change(), "redis.call('pexpire', %s, ARGV[2])", "redis.call('del', %s)")
+	if g.IntN(2) == 0 {
+		return named(g.branches(own, free, change, acquire), "KEYS[1]")
+	}
+	guard := g.pick("not ("+own+")", free, "not ("+free+")", own)
+	text := g.loop("if "+guard+" then return "+g.pick("0", "false", "count", "-1")+" end") + g.loop(g.pick(change, acquire))
+	if g.IntN(4) == 0 {
+		text = g.loop("if " + g.pick(own, free) + " then " + change + " count = count + 1 end")
+	}
+	return "local count = 0\n" + text + "return " + g.pick("#KEYS", "count", "1", "redis.status_reply('OK')")
+}
+
+// branches returns a script with one branch for the caller's key and one for a free key, or only one of them.
+func (g *grammar) branches(own, free, change, acquire string) string {
+	first := own + " then " + change + g.pick(" return "+g.result()+" ", " ")
+	second := free + " then " + acquire + g.pick(" return "+g.result()+" ", " ")
+	if g.IntN(2) == 0 {
+		first, second = second, first
+	}
+	return "if " + first + g.pick("elseif "+second, "end if "+second, "") + " end return " + g.result()
+}
+
+func (g *grammar) loop(body string) string {
+	if g.IntN(2) == 0 {
+		return "for i = 1, #KEYS do " + named(body, "KEYS[i]") + " end\n"
+	}
+	return "for _, key in ipairs(KEYS) do " + named(body, "key") + " end\n"
 }
 
 // named replaces %s with the expression for a key.
@@ -140,7 +181,7 @@ func (g *grammar) call() string {
 }
 
 func (g *grammar) condition(depth int) string {
-	switch g.IntN(12) {
+	switch g.IntN(14) {
 	case 0:
 		return "not " + g.call()
 	case 1:
@@ -157,6 +198,10 @@ func (g *grammar) condition(depth int) string {
 		return "redis.call('pttl', %s) " + g.pick("< 0", "== -2", "> 0", "== -1")
 	case 7:
 		return "redis.call('get', %s) " + g.pick("== false", "~= nil", "== 'locked'", "== ARGV[2]")
+	case 9:
+		if g.counts {
+			return g.pick("i", "count", "#KEYS") + g.pick(" == ", " > ", " < ", " ~= ") + g.pick("0", "1", "2", "4", "#KEYS")
+		}
 	case 8:
 		return "string.sub(ARGV[1], 1, ARGV[4]) == redis.call('getrange', %s, 0, ARGV[4] - 1)"
 	}

@@ -52,7 +52,10 @@ type operand struct {
 }
 
 // list is a table with consecutive integer keys. It has an identity, as in Lua.
-type list struct{ values []value }
+type list struct {
+	values []value
+	perKey bool // value i belongs to key i
+}
 
 // expiry is a TTL: a constant, or an argument if arg is not zero.
 type expiry struct {
@@ -88,7 +91,7 @@ func (v value) stringLike() bool {
 // numeric reports whether v is a number, in Lua's types.
 func (v value) numeric() bool {
 	switch v.kind {
-	case kindNumber, kindArgument, kindTTL, kindPTTL, kindSum:
+	case kindNumber, kindIndex, kindArgument, kindTTL, kindPTTL, kindSum:
 		return true
 	}
 	return false
