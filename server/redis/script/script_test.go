@@ -117,6 +117,9 @@ var spellings = map[string][]string{
 	},
 }
 
+// release is a script of many keys.
+const release = `for _, k in ipairs(KEYS) do if redis.call("get",k) == ARGV[1] then redis.call("del",k) end end return 1`
+
 // TestUnknownScripts verifies that other scripts are refused, with the reason.
 func TestUnknownScripts(t *testing.T) {
 	for source, reason := range map[string]string{
@@ -143,6 +146,7 @@ func TestUnknownScripts(t *testing.T) {
 		`local k = unpack(KEYS) return redis.call("del", k)`:                                    "it unpacks",
 		`redis.call("del", (unpack(KEYS)))`:                                                     "it unpacks",
 		`for _, k in ipairs(KEYS) do redis.call("set", k, ARGV[1], "NX", "PX", ARGV[2]) end`:    "in a way that no lock does",
+		`if #KEYS > 1 and #KEYS > 2 and #KEYS > 3 then return 1 end ` + release:                 "compares",
 		`if #KEYS == 9 then return redis.call("get", KEYS[1]) end`:                              "compares",
 		`for _, k in ipairs(KEYS) do if redis.call("get", KEYS[1]) then return 1 end end`:       "both one key and all keys",
 		`return redis.call("get", KEYS[1]) == ARGV[1] or redis.call("get", KEYS[1]) == ARGV[2]`: "two values",
@@ -195,9 +199,8 @@ func conditions(n int) (source string) {
 // TestArguments verifies what Bind refuses, and that it says why.
 func TestArguments(t *testing.T) {
 	const (
-		extend  = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end`
-		release = `for _, k in ipairs(KEYS) do if redis.call("get",k) == ARGV[1] then redis.call("del",k) end end return 1`
-		obtain  = `if redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[3]) then return 1 end
+		extend = `if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end`
+		obtain = `if redis.call("set",KEYS[1],ARGV[1],"NX","PX",ARGV[3]) then return 1 end
 			if redis.call("getrange",KEYS[1],0,ARGV[2]-1) == string.sub(ARGV[1],1,ARGV[2]) then
 			redis.call("set",KEYS[1],ARGV[1],"PX",ARGV[3]) return 1 end`
 		optional = `if ARGV[2] == "" then return redis.call("setnx",KEYS[1],ARGV[1]) end
