@@ -73,6 +73,7 @@ var layers = []struct {
 	{"server/httpapi/forward", []string{"internal/ratelog", "transport/identity", "transport/wire", "transport/wire/wireconnect", "server/httpapi/apierror", "server/httpapi/response"}},
 	{"server/httpapi/callers", []string{"transport/wire", "server/internal/access", "server/internal/quota", "server/httpapi/apierror", "server/httpapi/forward", "server/httpapi/listener"}},
 	{"server/httpapi", []string{"fsm", "transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "server/internal/quota", "transport/wire/wireconnect", "server/internal/health", "server/eventlog", "server/replica", "server/status", "server/internal/read", "server/internal/lease", "server/internal/budget", "server/internal/fairqueue", "internal/ratelog", "server/httpapi/..."}},
+	{"server/redis/script", nil},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 
 	{"internal/wirecall", []string{"transport/wire"}},
