@@ -14,7 +14,7 @@
 //
 // The evaluator knows the part of Lua and of Redis' commands that locks use. It refuses everything else, including all
 // that depends on time, on chance, on other keys, or on keys without a TTL. A key in its last millisecond, whose PTTL
-// is 0, is considered as having a positive remaining time. Empty statements, which Lua 5.1 rejects, are accepted.
+// is 0, is considered as having a positive remaining time.
 //
 // The files:
 //

@@ -9,6 +9,7 @@ type run struct {
 	evaluation *evaluation
 	form       *form
 	keys       []key
+	fixed      bool      // the script has used a key by its number
 	loops      int       // how many loops surround what is evaluated: at most one
 	calls      int       // how many functions surround it
 	shortest   *variable // the outer variable that a loop has assigned remaining times to
@@ -232,12 +233,12 @@ func (r *run) useAllKeys() {
 
 // useKey notes that the script uses a key by its number.
 func (r *run) useKey() {
-	r.form.fixed = true
+	r.fixed = true
 	r.checkKeys()
 }
 
 func (r *run) checkKeys() {
-	if r.form.fixed && r.form.many {
+	if r.fixed && r.form.many {
 		r.refuse("it uses both one key and all keys")
 	}
 }

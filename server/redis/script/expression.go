@@ -1,23 +1,15 @@
 package script
 
 import (
+	"math"
 	"strconv"
 	"time"
 
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// expression evaluates an expression to one value. If the run is refused, the result means nothing.
+// expression evaluates an expression. If the run is refused, the result means nothing.
 func (r *run) expression(expr ast.Expr, s *scope) value {
-	v := r.expand(expr, s)
-	if v.kind == kindUnpacked {
-		return r.refuse("it unpacks a table elsewhere than in the last argument of a call")
-	}
-	return v
-}
-
-// expand evaluates an expression, which may be a call of unpack.
-func (r *run) expand(expr ast.Expr, s *scope) value {
 	if !r.step() {
 		return value{}
 	}
@@ -107,9 +99,6 @@ func (r *run) variable(name string, s *scope) value {
 	return r.refuse("it uses the global variable %.40q", name)
 }
 
-// maxArgument is the highest number of an argument.
-const maxArgument = 255
-
 // index evaluates object[key].
 func (r *run) index(object, key value) value {
 	switch {
@@ -117,7 +106,7 @@ func (r *run) index(object, key value) value {
 		return r.field(object, key)
 	case object.kind == kindStatus && key == text("ok"):
 		return value{kind: kindText, operand: object.operand}
-	case object.kind == kindArgv && key.kind == kindNumber && !key.counted && key.number > 0 && key.number <= maxArgument:
+	case object.kind == kindArgv && key.kind == kindNumber && !key.counted && key.number > 0 && key.number <= math.MaxUint8:
 		r.use(int(key.number))
 		return argument(int(key.number))
 	case object.kind == kindKeys && key == number(1):
@@ -125,7 +114,7 @@ func (r *run) index(object, key value) value {
 		return value{kind: kindKey}
 	case object.kind == kindKeys && key.kind == kindIndex:
 		return value{kind: kindKey, key: int(key.number - 1)}
-	case object.kind == kindList && key.kind == kindIndex && object.list.perKey:
+	case object.kind == kindList && key.kind == kindIndex && len(object.list.values) == len(r.keys):
 		return object.list.values[key.number-1]
 	}
 	return r.refuse("it has an index other than those of locks")
@@ -179,11 +168,10 @@ func (r *run) arithmetic(op string, a, b value) value {
 	switch {
 	case op == "+" && r.loops > 0 && one && (a == number(0) || a.kind == kindNumber && a.counted):
 		return count(int(a.number + b.number))
-	case op == "-" && b == number(1):
-		if v := r.toNumber(a); v.kind == kindArgument && v.number == 0 {
-			v.number = -1
-			return v
-		}
+	case op == "-" && b == number(1) && (a.kind == kindArgument && a.number == 0 || a.kind == kindText && a.operand.arg != 0):
+		v := r.toNumber(a)
+		v.number = -1
+		return v
 	case op == "+" && (a.kind == kindPTTL || b.kind == kindPTTL):
 		if b.kind == kindPTTL {
 			a, b = b, a
@@ -229,13 +217,13 @@ func (r *run) callExpression(expr *ast.FuncCallExpr, s *scope) value {
 func (r *run) arguments(exprs []ast.Expr, s *scope) []value {
 	args := make([]value, 0, len(exprs))
 	for i, expr := range exprs {
-		v := r.expand(expr, s)
+		v := r.expression(expr, s)
 		if v.kind != kindUnpacked {
 			args = append(args, v)
 			continue
 		}
-		if i != len(exprs)-1 || r.loops > 0 || expr.(*ast.FuncCallExpr).AdjustRet {
-			r.refuse("it unpacks a table elsewhere than in the last argument of a call, or within a loop")
+		if i != len(exprs)-1 || r.loops > 0 {
+			r.refuse("it unpacks a table within arguments or within a loop")
 			return nil
 		}
 		args = append(args, v.list.values...)

@@ -20,9 +20,7 @@ const (
 type form struct {
 	tests    []test
 	err      error // why the script is unknown for these arguments
-	fixed    bool  // uses the first key
-	many     bool  // uses all keys
-	ranked   bool  // remaining times are compared, so their order matters
+	many     bool  // any number of keys, otherwise one
 	value    *operand
 	prefix   int // the argument that says how many bytes of the value are compared; 0 is none
 	ttl      *expiry
@@ -85,28 +83,21 @@ func (*undecidedError) Error() string { return "undecided" }
 func (e *evaluation) runs(f *form) ([]*run, error) {
 	var all []*run
 	for n := 1; n == 1 || f.many && n <= sampleKeys; n++ {
-		ranked := f.ranked
-		for _, keys := range samples(n, ranked) {
+		for _, keys := range samples(n) {
 			r := &run{evaluation: e, form: f, keys: keys}
 			if err := r.evaluate(); err != nil {
 				return nil, err
 			}
 			all = append(all, r)
 		}
-		if f.ranked != ranked {
-			n-- // again, in all orders
-		}
 	}
 	return all, nil
 }
 
-// samples returns n keys in all combinations of states. If they are ranked, it returns each combination with the
-// remaining times in all orders.
-func samples(n int, ranked bool) [][]key {
-	orders := [][]int{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
-	if !ranked {
-		orders = orders[:1]
-	}
+// samples returns n keys in all combinations of states, each with the remaining times in all orders.
+func samples(n int) [][]key {
+	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	orders = orders[:[]int{0, 1, 3, 6}[n]]
 	all := [][]key{nil}
 	for range n {
 		var longer [][]key
@@ -117,17 +108,17 @@ func samples(n int, ranked bool) [][]key {
 		}
 		all = longer
 	}
-	var ordered [][]key
+	var ranked [][]key
 	for _, keys := range all {
 		for _, order := range orders {
 			keys = slices.Clone(keys)
 			for i := range keys {
 				keys[i].rank = order[i]
 			}
-			ordered = append(ordered, keys)
+			ranked = append(ranked, keys)
 		}
 	}
-	return ordered
+	return ranked
 }
 
 // matches reports whether the arguments pass the tests of the form.

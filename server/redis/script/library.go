@@ -55,8 +55,8 @@ func (r *run) sub(args []value) value {
 }
 
 func (r *run) insert(args []value) value {
-	if len(args) != 2 || args[0].kind != kindList || !args[1].stringLike() {
-		return r.refuse("it inserts something other than a string into a table")
+	if len(args) != 2 || args[0].kind != kindList {
+		return r.refuse("it inserts into something other than a table")
 	}
 	args[0].list.values = append(args[0].list.values, args[1])
 	return value{}

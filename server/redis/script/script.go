@@ -96,7 +96,7 @@ type Call struct {
 	CompareBytes int
 	// TTL is positive, for operations that have one.
 	TTL time.Duration
-	// Replies has an entry for each outcome of the action. All calls of a script share it: it must not be changed.
+	// Replies has an entry for each outcome of the action.
 	Replies map[Outcome]Reply
 }
 

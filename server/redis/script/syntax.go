@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"fmt"
 	"reflect"
-	"strings"
 
 	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
@@ -25,9 +24,9 @@ func parseChunk(source []byte) (chunk []ast.Stmt, err error) {
 	if len(source) > MaxSource {
 		return nil, unknown("it has %d bytes, at most %d are permitted", len(source), MaxSource)
 	}
-	if bytes.ContainsAny(source, "\\\x00") || nestedBrackets(source) {
-		// The parser accepts more escapes than Lua 5.1, and nested brackets.
-		return nil, unknown("it contains a backslash, a zero byte or nested long brackets")
+	if bytes.IndexByte(source, '\\') >= 0 || bytes.IndexByte(source, 0) >= 0 {
+		// Lua 5.1 and the parser differ in some escapes.
+		return nil, unknown("it contains a backslash or a zero byte")
 	}
 	defer func() {
 		if broken := recover(); broken != nil {
@@ -43,21 +42,6 @@ func parseChunk(source []byte) (chunk []ast.Stmt, err error) {
 		return nil, err
 	}
 	return chunk, nil
-}
-
-// nestedBrackets reports whether [[ occurs again before ]], which is an error in Lua 5.1, also in comments.
-func nestedBrackets(source []byte) bool {
-	for {
-		_, rest, found := bytes.Cut(source, []byte("[["))
-		if !found {
-			return false
-		}
-		inner, rest, _ := bytes.Cut(rest, []byte("]]"))
-		if bytes.Contains(inner, []byte("[[")) {
-			return true
-		}
-		source = rest
-	}
 }
 
 // checkSyntax walks the whole tree, also code that is never evaluated, since Redis compiles all of it.
@@ -102,10 +86,6 @@ func checkNode(node any, locals *int) error {
 	switch node := node.(type) {
 	case *ast.GotoStmt, *ast.LabelStmt, *ast.BreakStmt:
 		return unknown("it contains a jump")
-	case *ast.StringExpr:
-		if strings.ContainsAny(node.Value, "\r\n") {
-			return unknown("it contains a string of several lines")
-		}
 	case *ast.LocalAssignStmt:
 		*locals += len(node.Names)
 	case *ast.FunctionExpr:
