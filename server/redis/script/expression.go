@@ -143,21 +143,21 @@ func (r *run) length(v value) value {
 	return r.refuse("it takes the length of something other than KEYS")
 }
 
-// table evaluates a table constructor: an empty table, or a status reply.
+// table evaluates a table constructor: a list, or a status reply.
 func (r *run) table(expr *ast.TableExpr, s *scope) value {
-	switch len(expr.Fields) {
-	case 0:
-		return value{kind: kindList, list: &list{}}
-	case 1:
-		if expr.Fields[0].Key == nil {
-			break
-		}
-		k, v := r.expression(expr.Fields[0].Key, s), r.expression(expr.Fields[0].Value, s)
-		if k == text("ok") && v.kind == kindText && v.operand.arg == 0 {
-			return status(v.operand.text)
+	all := &list{}
+	for _, field := range expr.Fields {
+		v := r.expression(field.Value, s)
+		switch {
+		case field.Key == nil && v.kind != kindNil:
+			all.values = append(all.values, v)
+		case field.Key != nil && len(expr.Fields) == 1 && r.expression(field.Key, s) == text("ok"):
+			return r.reply("ok", []value{v})
+		default:
+			return r.refuse("it makes a table")
 		}
 	}
-	return r.refuse("it makes a table")
+	return value{kind: kindList, list: all}
 }
 
 func (r *run) relation(op string, a, b value) value {

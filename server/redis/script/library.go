@@ -12,7 +12,8 @@ func init() { // not a literal: the functions refer to the table
 	functions = map[string]func(*run, []value) value{
 		"redis.call":               (*run).call,
 		"redis.pcall":              (*run).call,
-		"redis.status_reply":       (*run).statusReply,
+		"redis.status_reply":       func(r *run, args []value) value { return r.reply("ok", args) },
+		"redis.error_reply":        func(r *run, args []value) value { return r.reply("err", args) },
 		"redis.replicate_commands": func(*run, []value) value { return boolean(true) },
 		"ipairs":                   (*run).iterate,
 		"pairs":                    (*run).iterate,
@@ -33,11 +34,19 @@ func (r *run) field(library, name value) value {
 	return builtin(full)
 }
 
-func (r *run) statusReply(args []value) value {
-	if len(args) != 1 || args[0].kind != kindText || args[0].operand.arg != 0 {
-		return r.refuse("it makes a status reply of something other than a constant")
+// reply returns the table that stands for a status or error reply.
+func (r *run) reply(field string, args []value) value {
+	if len(args) != 1 || args[0].kind != kindText || args[0].operand.text == "" {
+		return r.refuse("it replies with a status or an error that is not a constant")
 	}
-	return status(args[0].operand.text)
+	if field == "ok" {
+		return status(args[0].operand.text)
+	}
+	message := strings.TrimPrefix(args[0].operand.text, "-")
+	if !strings.Contains(message, " ") { // Redis 7 adds the code of the error
+		message = "ERR " + message
+	}
+	return value{kind: kindError, operand: operand{text: message}}
 }
 
 func (r *run) iterate([]value) value { return r.refuse("it calls ipairs elsewhere than in a loop") }

@@ -75,6 +75,10 @@ const (
 	Keys
 	// PTTL is the remaining time in milliseconds.
 	PTTL
+	// ValuePTTL is an array of the key's value and its remaining time in milliseconds, or of null and -2 if it is absent.
+	ValuePTTL
+	// Error is an error reply with Reply.Text, as Redis 7 words it.
+	Error
 )
 
 // Reply is what the script answers.

@@ -36,8 +36,10 @@ func describeReply(r script.Reply) string {
 		return "+" + r.Text
 	case script.Bulk:
 		return "$" + r.Text
+	case script.Error:
+		return "-" + r.Text
 	}
-	return []string{"nil", "", "", "", "value", "count", "keys", "pttl"}[r.Kind]
+	return []string{"nil", "", "", "", "value", "count", "keys", "pttl", "value and pttl"}[r.Kind]
 }
 
 // arguments makes keys a, b, ... and the arguments of a library's script.

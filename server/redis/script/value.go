@@ -23,6 +23,7 @@ const (
 	kindPTTL           // the remaining time of a key, in milliseconds
 	kindSum            // a TTL plus the remaining time of a key
 	kindStatus         // the table of a status reply: operand
+	kindError          // the table of an error reply: operand
 	kindList           // a table of values
 	kindUnpacked       // the values of list, as the last arguments of a call
 	kindKeys           // KEYS
