@@ -143,7 +143,10 @@ func (r *run) length(v value) value {
 	return r.refuse("it takes the length of something other than KEYS")
 }
 
-// table evaluates a table constructor: a list, or a status reply.
+// replyTables are the fields of tables that stand for replies.
+var replyTables = map[value]kind{text("ok"): kindStatus, text("err"): kindError}
+
+// table evaluates a table constructor: a list, or a reply.
 func (r *run) table(expr *ast.TableExpr, s *scope) value {
 	all := &list{}
 	for _, field := range expr.Fields {
@@ -151,8 +154,8 @@ func (r *run) table(expr *ast.TableExpr, s *scope) value {
 		switch {
 		case field.Key == nil && v.kind != kindNil:
 			all.values = append(all.values, v)
-		case field.Key != nil && len(expr.Fields) == 1 && r.expression(field.Key, s) == text("ok"):
-			return r.reply("ok", []value{v})
+		case field.Key != nil && len(expr.Fields) == 1:
+			return r.reply(replyTables[r.expression(field.Key, s)], v)
 		default:
 			return r.refuse("it makes a table")
 		}

@@ -217,5 +217,5 @@ func (g *grammar) result() string {
 	}
 	return g.pick("0", "1", "-1", "nil", "false", "true", "'OK'", "redis.status_reply('OK')", "ARGV[1]", g.call(),
 		"redis.call('get', %s) == ARGV[1] and 1 or 0", "{redis.call('get', %s), redis.call('pttl', %s)}",
-		"redis.error_reply('"+g.pick("held", "ERR it is held")+"')")
+		"{err = 'held'}", "{ok = 'fine'}", "redis.error_reply('"+g.pick("held", "ERR it is held")+"')")
 }

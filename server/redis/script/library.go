@@ -12,8 +12,8 @@ func init() { // not a literal: the functions refer to the table
 	functions = map[string]func(*run, []value) value{
 		"redis.call":               (*run).call,
 		"redis.pcall":              (*run).call,
-		"redis.status_reply":       func(r *run, args []value) value { return r.reply("ok", args) },
-		"redis.error_reply":        func(r *run, args []value) value { return r.reply("err", args) },
+		"redis.status_reply":       (*run).statusReply,
+		"redis.error_reply":        (*run).errorReply,
 		"redis.replicate_commands": func(*run, []value) value { return boolean(true) },
 		"ipairs":                   (*run).iterate,
 		"pairs":                    (*run).iterate,
@@ -34,19 +34,32 @@ func (r *run) field(library, name value) value {
 	return builtin(full)
 }
 
-// reply returns the table that stands for a status or error reply.
-func (r *run) reply(field string, args []value) value {
-	if len(args) != 1 || args[0].kind != kindText || args[0].operand.text == "" {
-		return r.refuse("it replies with a status or an error that is not a constant")
+// reply returns the table that stands for a status or an error reply.
+func (r *run) reply(k kind, message value) value {
+	if k != kindStatus && k != kindError || message.kind != kindText || message.operand.text == "" {
+		return r.refuse("it makes a table that is not a reply with a constant text")
 	}
-	if field == "ok" {
-		return status(args[0].operand.text)
+	return value{kind: k, operand: message.operand}
+}
+
+func (r *run) statusReply(args []value) value {
+	if len(args) != 1 {
+		return r.refuse("it makes a status reply of %d values", len(args))
 	}
-	message := strings.TrimPrefix(args[0].operand.text, "-")
-	if !strings.Contains(message, " ") { // Redis 7 adds the code of the error
+	return r.reply(kindStatus, args[0])
+}
+
+func (r *run) errorReply(args []value) value {
+	if len(args) != 1 {
+		return r.refuse("it makes an error reply of %d values", len(args))
+	}
+	reply := r.reply(kindError, args[0])
+	message := strings.TrimPrefix(reply.operand.text, "-")
+	if !strings.Contains(message, " ") { // Redis 7 adds the code of an error
 		message = "ERR " + message
 	}
-	return value{kind: kindError, operand: operand{text: message}}
+	reply.operand.text = message
+	return reply
 }
 
 func (r *run) iterate([]value) value { return r.refuse("it calls ipairs elsewhere than in a loop") }
