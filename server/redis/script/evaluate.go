@@ -1,6 +1,8 @@
 package script
 
 import (
+	"slices"
+
 	"github.com/yuin/gopher-lua/ast"
 )
 
@@ -211,6 +213,7 @@ func (r *run) loop(names []string, stmts []ast.Stmt, outer *scope) (returned boo
 	}
 	r.loops++
 	defer func() { r.loops-- }()
+	before := slices.Clone(r.keys)
 	for i := range r.keys {
 		s := &scope{outer: outer}
 		variables := []value{{kind: kindIndex, number: int64(i + 1)}, {kind: kindKey, key: i}}
@@ -218,6 +221,10 @@ func (r *run) loop(names []string, stmts []ast.Stmt, outer *scope) (returned boo
 			r.declare(s, name, variables[j])
 		}
 		if returned := r.block(stmts, s); returned || r.err != nil {
+			if r.calls > 0 && !slices.Equal(before, r.keys) {
+				// Called four times, the function could change the first four keys.
+				r.refuse("a function changes keys in a loop and returns")
+			}
 			return returned
 		}
 	}

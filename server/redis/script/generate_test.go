@@ -114,11 +114,15 @@ func (g *grammar) branches(own, free, change, acquire string) string {
 	return "if " + first + g.pick("elseif "+second, "end if "+second, "") + " end return " + g.result()
 }
 
+// loop returns a loop over the keys. Some loops treat one key differently.
 func (g *grammar) loop(body string) string {
+	if g.IntN(8) == 0 {
+		body = "if i " + g.pick("==", ">", "<") + g.pick(" 4", " #KEYS", " count") + " then return 0 end " + body
+	}
 	if g.IntN(2) == 0 {
 		return "for i = 1, #KEYS do " + named(body, "KEYS[i]") + " end\n"
 	}
-	return "for _, key in ipairs(KEYS) do " + named(body, "key") + " end\n"
+	return "for i, key in ipairs(KEYS) do " + named(body, "key") + " end\n"
 }
 
 // named replaces %s with the expression for a key.

@@ -122,6 +122,24 @@ var spellings = map[string][]string{
 // release is a script of many keys.
 const release = `for _, k in ipairs(KEYS) do if redis.call("get",k) == ARGV[1] then redis.call("del",k) end end return 1`
 
+// fourth does something else for the fourth key, with counters that only the loop itself compares.
+const fourth = `local a, b, c = 0, 0, 0
+	for _, k in ipairs(KEYS) do
+		if c > 0 then return 9 end
+		if b > 0 then c = c + 1 end
+		if a > 0 then b = b + 1 end
+		a = a + 1
+		if redis.call("get",k) == ARGV[1] then redis.call("del",k) end
+	end return 1`
+
+// four releases the first four keys that are the caller's.
+const four = `local function one()
+		for _, k in ipairs(KEYS) do
+			if redis.call("get",k) == ARGV[1] then redis.call("del",k) return end
+		end
+	end
+	one() one() one() one() return 1`
+
 // TestUnknownScripts verifies that other scripts are refused, with the reason.
 func TestUnknownScripts(t *testing.T) {
 	for source, reason := range map[string]string{
@@ -130,31 +148,35 @@ func TestUnknownScripts(t *testing.T) {
 		`return redis.call("get", KEYS[2])`:  "an index",
 		`return redis.call("get", "config")`: "a key that is not in KEYS",
 		`return redis.call("incr", KEYS[1])`: `it calls "INCR"`,
-		`return redis.call("set", KEYS[1], ARGV[1])`:                                            "without a TTL",
-		`return redis.call("setnx", KEYS[1], ARGV[1])`:                                          "without a TTL",
-		`return redis.call("del", KEYS[1])`:                                                     "in a way that no lock does",
-		`return redis.call("pexpire", KEYS[1], ARGV[1])`:                                        "in a way that no lock does",
-		`return redis.call("set", KEYS[1], ARGV[1], "PX", ARGV[2])`:                             "in a way that no lock does",
-		`return redis.call("set", KEYS[1], ARGV[1], "NX", "XX", "KEEPTTL")`:                     "unknown option",
-		`return redis.call("set", KEYS[1], ARGV[1], "PX", ARGV[2], "GET")`:                      "unknown option",
-		`if redis.call("get", KEYS[1]) == ARGV[1] then redis.call("hdel", KEYS[1], "x") end`:    `it calls "HDEL"`,
-		`if redis.call("get", KEYS[1]) == ARGV[1] then redis.call("del", KEYS[1]) x = 1 end`:    "global variable",
-		`if redis.call("get", KEYS[1]) == ARGV[1] then redis.call("pexpire", KEYS[1], -1) end`:  "neither a positive",
-		`while redis.call("get", KEYS[1]) do end`:                                               "a loop",
-		`for _, k in ipairs(KEYS) do for _, l in ipairs(KEYS) do end end`:                       "a loop in a loop",
-		`for i, k in ipairs(KEYS) do if i == 3 then return 1 end end`:                           "compares",
-		`local n = 0 for _, k in ipairs(KEYS) do n = n + 1 if n == 9 then return 1 end end`:     "compares",
-		`local n = false for _, k in ipairs(KEYS) do if n then return 1 end n = true end`:       "does not count",
-		`local k = unpack(KEYS) return redis.call("del", k)`:                                    "it unpacks",
-		`redis.call("del", (unpack(KEYS)))`:                                                     "it unpacks",
-		`for _, k in ipairs(KEYS) do redis.call("set", k, ARGV[1], "NX", "PX", ARGV[2]) end`:    "in a way that no lock does",
+		`return redis.call("set", KEYS[1], ARGV[1])`:                                           "without a TTL",
+		`return redis.call("setnx", KEYS[1], ARGV[1])`:                                         "without a TTL",
+		`return redis.call("del", KEYS[1])`:                                                    "in a way that no lock does",
+		`return redis.call("pexpire", KEYS[1], ARGV[1])`:                                       "in a way that no lock does",
+		`return redis.call("set", KEYS[1], ARGV[1], "PX", ARGV[2])`:                            "in a way that no lock does",
+		`return redis.call("set", KEYS[1], ARGV[1], "NX", "XX", "KEEPTTL")`:                    "unknown option",
+		`return redis.call("set", KEYS[1], ARGV[1], "PX", ARGV[2], "GET")`:                     "unknown option",
+		`if redis.call("get", KEYS[1]) == ARGV[1] then redis.call("hdel", KEYS[1], "x") end`:   `it calls "HDEL"`,
+		`if redis.call("get", KEYS[1]) == ARGV[1] then redis.call("del", KEYS[1]) x = 1 end`:   "global variable",
+		`if redis.call("get", KEYS[1]) == ARGV[1] then redis.call("pexpire", KEYS[1], -1) end`: "neither a positive",
+		`while redis.call("get", KEYS[1]) do end`:                                              "a loop",
+		`for _, k in ipairs(KEYS) do for _, l in ipairs(KEYS) do end end`:                      "a loop in a loop",
+		`for i, k in ipairs(KEYS) do if i == 3 then return 1 end end`:                          "compares",
+		`local n = 0 for _, k in ipairs(KEYS) do n = n + 1 if n == 9 then return 1 end end`:    "compares",
+		`local n = false for _, k in ipairs(KEYS) do if n then return 1 end n = true end`:      "does not count",
+		`local k = unpack(KEYS) return redis.call("del", k)`:                                   "it unpacks",
+		`redis.call("del", (unpack(KEYS)))`:                                                    "it unpacks",
+		`for _, k in ipairs(KEYS) do redis.call("set", k, ARGV[1], "NX", "PX", ARGV[2]) end`:   "in a way that no lock does",
+		fourth: "compares",
+		four:   "changes keys in a loop",
 		`if #KEYS > 1 and #KEYS > 2 and #KEYS > 3 then return 1 end ` + release:                 "compares",
 		`if #KEYS == 9 then return redis.call("get", KEYS[1]) end`:                              "compares",
 		`for _, k in ipairs(KEYS) do if redis.call("get", KEYS[1]) then return 1 end end`:       "both one key and all keys",
 		`return redis.call("get", KEYS[1]) == ARGV[1] or redis.call("get", KEYS[1]) == ARGV[2]`: "two values",
 		`if redis.call("get", KEYS[1]) == "\x41" then return 1 end`:                             "a backslash",
 		`goto done ::done:: return redis.call("get", KEYS[1])`:                                  "a jump",
-		`return redis.call("get", KEYS[1]`:                                                      "cannot be parsed",
+		"return (":                         "ends too early",
+		"return 1\nlocal local":            "error in line 2",
+		`return redis.call("get", KEYS[1]`: "cannot be parsed",
 	} {
 		_, err := script.Recognise([]byte(source))
 		if !errors.Is(err, script.ErrUnknown) || !strings.Contains(fmt.Sprint(err), reason) {
@@ -265,14 +287,18 @@ func FuzzRecognise(f *testing.F) {
 			t.Errorf("it took %v", took)
 		}
 		if err != nil {
-			if !errors.Is(err, script.ErrUnknown) {
-				t.Errorf("the error is %v", err)
+			if !errors.Is(err, script.ErrUnknown) || strings.ContainsAny(err.Error(), "\r\n") {
+				t.Errorf("the error is not of one line: %q", err)
 			}
 			return
 		}
 		argv := [][]byte{first, second, first, second}
 		for _, keys := range [][][]byte{nil, values("a"), values("a", "b")} {
-			if call, err := s.Bind(keys, argv); err == nil && (len(call.Keys) == 0 || len(call.Replies) == 0 || call.TTL < 0) {
+			call, err := s.Bind(keys, argv)
+			switch {
+			case err != nil && strings.ContainsAny(err.Error(), "\r\n"):
+				t.Errorf("the error is not of one line: %q", err)
+			case err == nil && (len(call.Keys) == 0 || len(call.Replies) == 0 || call.TTL < 0):
 				t.Errorf("the call is %s", describe(call))
 			}
 		}

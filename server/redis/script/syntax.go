@@ -2,6 +2,7 @@ package script
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
 	"strings"
@@ -30,19 +31,28 @@ func parseChunk(source []byte) (chunk []ast.Stmt, err error) {
 		return nil, unknown("it contains a backslash, a zero byte or nested long brackets")
 	}
 	defer func() {
-		if broken := recover(); broken != nil {
-			chunk, err = nil, unknown("it cannot be parsed: %v", broken)
+		if recover() != nil {
+			chunk, err = nil, unknown("it cannot be parsed")
 		}
 	}()
 	chunk, err = parse.Parse(bytes.NewReader(source), "script")
 	if err != nil {
-		return nil, unknown("it cannot be parsed: %v", err)
+		return nil, unparsable(err)
 	}
 	locals := 0
 	if err := checkSyntax(reflect.ValueOf(chunk), 0, &locals); err != nil {
 		return nil, err
 	}
 	return chunk, nil
+}
+
+// unparsable returns an error of one line, without what the script contains.
+func unparsable(err error) error {
+	at := &parse.Error{}
+	if errors.As(err, &at) && at.Pos.Line > 0 {
+		return unknown("it cannot be parsed: there is an error in line %d", at.Pos.Line)
+	}
+	return unknown("it cannot be parsed: it ends too early")
 }
 
 // nestedBrackets reports whether [[ occurs again before ]], which is an error in Lua 5.1, also in comments.
