@@ -53,7 +53,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.rounds, "rounds", 5, "measure everything `N` times")
 	flags.DurationVar(&o.window, "window", 5*time.Second, "measure each for this `time`")
 	flags.DurationVar(&o.warmUp, "warm-up", 3*time.Second, "load for this `time` before")
-	names := flags.String("systems", "etcd,zookeeper,redis,redis-always,redlock", "compare with these `systems`, comma separated")
+	names := flags.String("systems", "etcd,zookeeper,redis,redis-always,redlock,redlock-always", "compare with these `systems`, comma separated")
 	stages := flags.String("workloads", "all", "measure these `workloads`, comma separated: "+strings.Join(stageNames(), ", "))
 	flags.BoolVar(&o.smoke, "smoke", false, "a short trial: one round, short windows, small numbers; its figures mean nothing")
 	flags.StringVar(&o.out, "out", "bin/compare/out", "`directory` for table, chart and JSON")

@@ -72,6 +72,7 @@ const (
 	Redis         = "redis"
 	RedisAlways   = "redis-always"
 	Redlock       = "redlock"
+	RedlockAlways = "redlock-always"
 )
 
 // All returns all systems. bin is the absolute path of the programs that the build creates.
@@ -84,6 +85,7 @@ func All(bin string) []System {
 		oneRedis{},
 		oneRedis{always: true},
 		redlock{},
+		redlock{always: true},
 	}
 }
 
