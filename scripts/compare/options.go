@@ -95,7 +95,7 @@ func (o *options) choose(names, stages string) error {
 	if err != nil {
 		return err
 	}
-	chosen := append(words(names), system.Quorumlock, system.QuorumlockTLS)
+	chosen := append(words(names), system.Own...)
 	if o.systems, err = system.Named(bin, chosen); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
