@@ -60,19 +60,20 @@ func (r *results) add(t *testing.T, client, scenario string, err error) {
 // TestClients verifies that each client works with three nodes as it does with Redis, and that its locks survive the
 // loss of the leader.
 func TestClients(t *testing.T) {
-	c := system.StartCluster(t, nodePrograms)
+	c := system.StartCluster(t, nodePrograms, nil)
 	all := launchAll(t, c)
 	r := &results{errors: map[string]map[string]error{}}
 	t.Run("scenarios", func(t *testing.T) { runScenarios(t, all, r) })
 	withFault(t, all, r, survive, c.Fail)
 	c.Recover()
 	withFault(t, all, r, reconnect, c.Interrupt)
-	checkTable(t, "clients", clientTable(all, r))
+	checkTable(t, "clients", clientTable(all, r)+benchmarkRow(t, c.Entries()[0]))
 }
 
 // TestScenariosOnRedis verifies the scenarios: Redis defines what clients expect.
 func TestScenariosOnRedis(t *testing.T) {
-	s := startRedis(t)
+	needRedis(t)
+	s := system.StartServer(t)
 	all := launchAll(t, s)
 	r := &results{errors: map[string]map[string]error{}}
 	t.Run("scenarios", func(t *testing.T) { runScenarios(t, all, r) })
@@ -82,7 +83,8 @@ func TestScenariosOnRedis(t *testing.T) {
 // TestScenariosCanFail verifies that the loss of a lock is noticed: a Redis without persistence that restarts has lost
 // all.
 func TestScenariosCanFail(t *testing.T) {
-	s := startRedis(t)
+	needRedis(t)
+	s := system.StartServer(t)
 	all := launchAll(t, s)
 	acquireAll(t, all, survive)
 	s.Fail()
@@ -95,8 +97,8 @@ func TestScenariosCanFail(t *testing.T) {
 	}
 }
 
-// startRedis starts a redis-server for tests of "make check".
-func startRedis(t *testing.T) *system.Server {
+// needRedis installs redis-server, for tests of "make check".
+func needRedis(t *testing.T) {
 	t.Helper()
 	if !full {
 		t.Skip("make check has this, with QUORUMLOCK_CHECK=1: it needs redis-server")
@@ -104,7 +106,6 @@ func startRedis(t *testing.T) *system.Server {
 	if _, err := debian(nil, "redis-server")(); err != nil {
 		t.Fatal(err)
 	}
-	return system.StartServer(t)
 }
 
 // runScenarios runs the scenarios without faults, with several clients concurrently.

@@ -28,6 +28,7 @@ const (
 //	extend KEY TTL    ok reports whether it was held; missing is true if the library has no such function
 //	release KEY       ok reports whether it was held
 //	ttl KEY           ttl is what remains
+//	token KEY         token is the fencing token; missing is true on Redis. Only go-redis has this step
 //
 // TTLs are in milliseconds. An outcome with an error says that the step may or may not have been executed.
 type driver struct {
@@ -44,6 +45,7 @@ type outcome struct {
 	OK      bool   `json:"ok"`
 	Missing bool   `json:"missing"`
 	TTL     int64  `json:"ttl"`
+	Token   uint64 `json:"token"`
 	Error   string `json:"error"`
 }
 
@@ -155,6 +157,15 @@ func (d *driver) release(key string) (bool, error) {
 func (d *driver) ttl(key string) (time.Duration, error) {
 	o, err := d.do("ttl", key)
 	return time.Duration(o.TTL) * time.Millisecond, err
+}
+
+// reconnected waits until the server answers again.
+func (d *driver) reconnected(ctx context.Context, key string) error {
+	err := until(ctx, func() (bool, error) { _, err := d.ttl(key); return true, err })
+	if err != nil {
+		return fmt.Errorf("reconnect: %w", err)
+	}
+	return nil
 }
 
 // until repeats a step until it returns true without an error.

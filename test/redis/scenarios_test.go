@@ -144,10 +144,8 @@ func wrongRelease(p pair) error {
 func after(p pair) error {
 	ctx, cancel := context.WithTimeout(context.Background(), reconnectTimeout)
 	defer cancel()
-	for _, d := range []*driver{p.holder, p.contender} {
-		if err := until(ctx, func() (bool, error) { _, err := d.ttl(p.key); return true, err }); err != nil {
-			return fmt.Errorf("reconnect: %w", err)
-		}
+	if err := errors.Join(p.holder.reconnected(ctx, p.key), p.contender.reconnected(ctx, p.key)); err != nil {
+		return err
 	}
 	return errors.Join(
 		want("held", true)(p.holder.held(p.key)),

@@ -18,7 +18,7 @@ const dialTimeout = time.Second
 type Balancer struct {
 	// Addr is where it listens.
 	Addr    string
-	servers []string
+	servers atomic.Pointer[[]string]
 	next    atomic.Uint64
 	proxy   *proxy.Proxy
 }
@@ -30,10 +30,17 @@ func Balance(t testing.TB, servers ...string) *Balancer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Balancer{Addr: l.Addr().String(), servers: servers}
+	b := &Balancer{Addr: l.Addr().String()}
+	b.servers.Store(&servers)
 	b.proxy = proxy.New(l, b.dial)
 	t.Cleanup(b.proxy.Close)
 	return b
+}
+
+// Redirect connects clients to other servers from now on, and ends all connections.
+func (b *Balancer) Redirect(servers ...string) {
+	b.servers.Store(&servers)
+	b.Interrupt()
 }
 
 // Interrupt ends all connections.
@@ -44,8 +51,9 @@ func (b *Balancer) Stall() { b.proxy.Behave(proxy.Manners{Stall: true}) }
 
 func (b *Balancer) dial(ctx context.Context) (conn net.Conn, err error) {
 	d := net.Dialer{Timeout: dialTimeout}
-	for range b.servers {
-		server := b.servers[b.next.Add(1)%uint64(len(b.servers))]
+	servers := *b.servers.Load()
+	for range servers {
+		server := servers[b.next.Add(1)%uint64(len(servers))]
 		if conn, err = d.DialContext(ctx, "tcp", server); err == nil {
 			return conn, nil
 		}

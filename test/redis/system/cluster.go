@@ -2,6 +2,8 @@ package system
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/client/admin"
@@ -21,17 +23,18 @@ type Cluster struct {
 	balancer *Balancer
 }
 
-// StartCluster starts three nodes with a Redis port each, and with more flags. They end with the test.
-func StartCluster(t testing.TB, programs process.Programs, flags ...string) *Cluster {
+// StartCluster starts nodes n1 to n3 with a Redis port each. flags are more flags of single nodes. They end with the
+// test.
+func StartCluster(t testing.TB, programs process.Programs, flags map[string][]string) *Cluster {
 	t.Helper()
 	c := &Cluster{t: t, addrs: map[string]string{}}
 	own := map[string][]string{}
 	addrs := ports.For(t, nodes)
 	for i, addr := range addrs {
 		id := fmt.Sprintf("n%d", i+1)
-		c.addrs[id], own[id] = addr, []string{"--redis-addr", addr}
+		c.addrs[id], own[id] = addr, append([]string{"--redis-addr", addr}, flags[id]...)
 	}
-	c.Cluster = process.StartWith(t, programs, process.Options{Nodes: nodes, Flags: flags, NodeFlags: own})
+	c.Cluster = process.StartWith(t, programs, process.Options{Nodes: nodes, NodeFlags: own})
 	c.follower = c.Others(c.Leader())[0]
 	c.balancer = Balance(t, addrs...)
 	return c
@@ -41,6 +44,9 @@ func StartCluster(t testing.TB, programs process.Programs, flags ...string) *Clu
 func (c *Cluster) Entries() [2]Entry {
 	return [2]Entry{{"follower", c.addrs[c.follower]}, {"balancer", c.balancer.Addr}}
 }
+
+// Addrs returns the addresses of all nodes.
+func (c *Cluster) Addrs() []string { return slices.Sorted(maps.Values(c.addrs)) }
 
 // Interrupt restarts the follower and breaks the balancer's connections.
 func (c *Cluster) Interrupt() {

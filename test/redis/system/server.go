@@ -5,6 +5,7 @@ import (
 	"io"
 	"net"
 	"os/exec"
+	"strconv"
 	"testing"
 	"time"
 
@@ -12,6 +13,9 @@ import (
 
 	"github.com/quorumlock/quorumlock/test/ports"
 )
+
+// Databases is the number of databases of a server. The suites use each as a server.
+const Databases = 64
 
 const (
 	// readyTimeout is how long a server may take to start or to follow another.
@@ -105,7 +109,7 @@ func (s *Server) do(ctx context.Context, args ...any) (any, error) {
 	return conn.Do(ctx, args...).Result()
 }
 
-// start starts the process. redis-server has no other databases than these; the suites use one as a server each.
+// start starts the process.
 func (s *Server) start() {
 	s.t.Helper()
 	host, port, err := net.SplitHostPort(s.Addr)
@@ -113,7 +117,7 @@ func (s *Server) start() {
 		s.t.Fatal(err)
 	}
 	s.cmd = exec.Command("redis-server", "--bind", host, "--port", port, "--dir", s.dir,
-		"--save", "", "--appendonly", "no", "--databases", "64", "--repl-diskless-sync-delay", "0")
+		"--save", "", "--appendonly", "no", "--databases", strconv.Itoa(Databases), "--repl-diskless-sync-delay", "0")
 	s.cmd.Stdout = io.Discard
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start redis-server: %v: install it with apt-get install redis-server", err)

@@ -46,6 +46,8 @@ type outcome struct {
 	Version string `json:"version,omitempty"`
 	OK      *bool  `json:"ok,omitempty"`
 	TTL     *int64 `json:"ttl,omitempty"` // milliseconds
+	Token   uint64 `json:"token,omitempty"`
+	Missing bool   `json:"missing,omitempty"`
 	Error   string `json:"error,omitempty"`
 }
 
@@ -104,6 +106,8 @@ func (d driver) execute(step []string) (o outcome, err error) {
 		left, err := d.conn.PTTL(ctx, step[1]).Result()
 		ttl := left.Milliseconds()
 		return outcome{TTL: &ttl}, err
+	case "token":
+		return d.token(ctx, step[1])
 	default:
 		return outcome{}, fmt.Errorf("unknown step %q", step[0])
 	}
@@ -117,6 +121,19 @@ func (d driver) acquire(ctx context.Context, key string, ttl time.Duration) (boo
 	}
 	d.locks[key] = l
 	return true, nil
+}
+
+// token asks for the fencing token of a lock. Redis has no such command, and no such tokens.
+func (d driver) token(ctx context.Context, key string) (outcome, error) {
+	held, ok := d.locks[key].(*scriptLock)
+	if !ok {
+		return outcome{Missing: true}, nil
+	}
+	token, err := d.conn.Do(ctx, "QL.TOKEN", key, held.value).Uint64()
+	if err != nil && strings.Contains(err.Error(), "unknown command") {
+		return outcome{Missing: true}, nil
+	}
+	return outcome{Token: token}, err
 }
 
 func milliseconds(text string) time.Duration {

@@ -14,10 +14,13 @@ import (
 // which a busy machine exceeds.
 const timeoutFactor = 0.5
 
-type redsyncLibrary struct{ *redsync.Redsync }
+type redsyncLibrary struct {
+	*redsync.Redsync
+	conn *redis.Client
+}
 
 func openRedsync(conn *redis.Client) library {
-	return redsyncLibrary{redsync.New(goredis.NewPool(conn))}
+	return redsyncLibrary{redsync.New(goredis.NewPool(conn)), conn}
 }
 
 func (r redsyncLibrary) acquire(ctx context.Context, key string, ttl time.Duration) (lock, error) {
@@ -34,8 +37,9 @@ type redsyncLock struct {
 	mutex   *redsync.Mutex
 }
 
+// held asks the server, which the library's Until does not.
 func (l *redsyncLock) held(ctx context.Context) (bool, error) {
-	return holding(l.mutex.ValidContext(ctx))
+	return (&scriptLock{l.library.conn, l.mutex.Name(), l.mutex.Value()}).held(ctx)
 }
 
 // extend makes another mutex of the same value, since the TTL of a mutex does not change.
