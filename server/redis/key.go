@@ -223,7 +223,7 @@ func (c *conn) delete(version *wire.KeyVersion, keys [][]byte) (int64, error) {
 	switch {
 	case err != nil:
 		return 0, err
-	case res.GetStatus() == wire.Status_NOT_HELD && version != nil:
+	case changed(version, res):
 		return 0, errChanged
 	}
 	return int64(res.GetCount()), nil
@@ -295,10 +295,21 @@ func (c *conn) extend(version *wire.KeyVersion, args [][]byte) (int64, error) {
 	switch {
 	case err != nil:
 		return 0, err
+	case changed(version, res):
+		return 0, errChanged
 	case res.GetStatus() == wire.Status_OK:
 		return 1, nil
-	case res.GetStatus() == wire.Status_NOT_HELD && version != nil:
-		return 0, errChanged
 	}
 	return 0, nil
+}
+
+// changed reports whether a request found its key with another version, or found none and expected one.
+func changed(version *wire.KeyVersion, res *wire.Result) bool {
+	switch {
+	case version == nil:
+		return false
+	case res.GetStatus() == wire.Status_NOT_HELD:
+		return true
+	}
+	return version.GetHoldId() != 0 && res.GetCount() == 0
 }
