@@ -23,8 +23,6 @@ type fake struct {
 	next    uint64
 	// errs are returned by the next requests instead of results.
 	errs []error
-	// ops are the changes that were asked for.
-	ops []*wire.ChangeKeys
 	// freed is closed and replaced whenever a key is released.
 	freed  chan struct{}
 	waits  int
@@ -93,7 +91,6 @@ func (f *fake) Change(ctx context.Context, _ identity.Sender, op *wire.ChangeKey
 	if err := f.fail(); err != nil {
 		return nil, err
 	}
-	f.ops = append(f.ops, proto.CloneOf(op))
 	return f.change(identity.FromContext(ctx).GetIdentity(), op), nil
 }
 
@@ -290,13 +287,4 @@ func (f *fake) failNext(errs ...error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.errs = errs
-}
-
-// asked returns the changes since the last call.
-func (f *fake) asked() []*wire.ChangeKeys {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ops := f.ops
-	f.ops = nil
-	return ops
 }
