@@ -24,8 +24,10 @@ type fake struct {
 	// errs are returned by the next requests instead of results.
 	errs []error
 	// freed is closed and replaced whenever a key is released.
-	freed  chan struct{}
-	waits  int
+	freed chan struct{}
+	waits int
+	// frees is how many reads find that their keys have just been freed.
+	frees  int
 	voters int
 }
 
@@ -224,6 +226,10 @@ func (f *fake) Read(ctx context.Context, names ...string) ([]*wire.KeyState, err
 	}
 	var all []*wire.KeyState
 	for _, name := range names {
+		if f.frees > 0 {
+			f.frees--
+			delete(f.keys, name)
+		}
 		state := &wire.KeyState{}
 		if key := f.keys[name]; key != nil {
 			state = proto.CloneOf(key)
@@ -280,6 +286,13 @@ func (f *fake) hold(name string, key *wire.KeyState) {
 	f.next++
 	key.Exists, key.HoldId = true, f.next
 	f.keys[name] = key
+}
+
+// freeBeforeRead makes the next reads find their keys free.
+func (f *fake) freeBeforeRead(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.frees = n
 }
 
 // failNext makes the next requests fail.

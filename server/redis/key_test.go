@@ -88,3 +88,13 @@ func TestForce(t *testing.T) {
 	p.service.hold("theirs", &wire.KeyState{Key: true, Identity: "them"})
 	dialogue{{"DEL theirs", one}}.run(t, dial(t, p))
 }
+
+// TestSetGetOfAKeyThatIsFreed checks that SET with NX and GET does not reply nil, which means that it has acquired the
+// key, if the key was taken and then free.
+func TestSetGetOfAKeyThatIsFreed(t *testing.T) {
+	p := serve(t, nil)
+	p.service.hold("k", &wire.KeyState{Key: true, Identity: "them", Value: []byte("w")})
+	p.service.freeBeforeRead(1)
+	c := dial(t, p)
+	dialogue{{"SET k v NX GET PX 50", null}, {"GET k", "$1\r\nv\r\n"}}.run(t, c)
+}
