@@ -1992,7 +1992,7 @@ type ChangeKeys struct {
 	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
 	// Whose keys are the caller's own: with this value, or any value of its identity if it is empty.
 	Value []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
-	// If not 0, only the first bytes of the value are compared, and the key gets this value.
+	// If not 0, only so many first bytes of the value are compared, and the key gets this value.
 	CompareBytes uint32 `protobuf:"varint,4,opt,name=compare_bytes,json=compareBytes,proto3" json:"compare_bytes,omitempty"`
 	TtlMs        uint32 `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	// ACQUIRE, ACQUIRE_OR_EXTEND.
@@ -2001,7 +2001,7 @@ type ChangeKeys struct {
 	Version *KeyVersion `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Force   bool        `protobuf:"varint,8,opt,name=force,proto3" json:"force,omitempty"`
 	// The node that received the request, its start, and the request's number since that start. A repeated
-	// request gets its first result.
+	// request that has changed something gets its first result.
 	NodeId string `protobuf:"bytes,9,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Boot   uint64 `protobuf:"varint,10,opt,name=boot,proto3" json:"boot,omitempty"`
 	Seq    uint64 `protobuf:"varint,11,opt,name=seq,proto3" json:"seq,omitempty"`

@@ -1051,11 +1051,9 @@ type KeyRequest struct {
 	//	*KeyRequest_Change
 	//	*KeyRequest_Read
 	//	*KeyRequest_Lock
-	//	*KeyRequest_Cancel
+	//	*KeyRequest_Release
 	//	*KeyRequest_Voters
-	Body isKeyRequest_Body `protobuf_oneof:"body"`
-	// CHANGE: ttl_ms is added to what remains of the only key's TTL.
-	AddTtl        bool `protobuf:"varint,9,opt,name=add_ttl,json=addTtl,proto3" json:"add_ttl,omitempty"`
+	Body          isKeyRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1145,13 +1143,13 @@ func (x *KeyRequest) GetLock() *OpenLease {
 	return nil
 }
 
-func (x *KeyRequest) GetCancel() uint64 {
+func (x *KeyRequest) GetRelease() *ReleaseLease {
 	if x != nil {
-		if x, ok := x.Body.(*KeyRequest_Cancel); ok {
-			return x.Cancel
+		if x, ok := x.Body.(*KeyRequest_Release); ok {
+			return x.Release
 		}
 	}
-	return 0
+	return nil
 }
 
 func (x *KeyRequest) GetVoters() bool {
@@ -1159,13 +1157,6 @@ func (x *KeyRequest) GetVoters() bool {
 		if x, ok := x.Body.(*KeyRequest_Voters); ok {
 			return x.Voters
 		}
-	}
-	return false
-}
-
-func (x *KeyRequest) GetAddTtl() bool {
-	if x != nil {
-		return x.AddTtl
 	}
 	return false
 }
@@ -1187,9 +1178,9 @@ type KeyRequest_Lock struct {
 	Lock *OpenLease `protobuf:"bytes,6,opt,name=lock,proto3,oneof"`
 }
 
-type KeyRequest_Cancel struct {
-	// The caller has gone: ends the request with this id. It has no response.
-	Cancel uint64 `protobuf:"varint,7,opt,name=cancel,proto3,oneof"`
+type KeyRequest_Release struct {
+	// The caller of an acquire has gone: ends its wait, or releases what it has acquired.
+	Release *ReleaseLease `protobuf:"bytes,7,opt,name=release,proto3,oneof"`
 }
 
 type KeyRequest_Voters struct {
@@ -1203,7 +1194,7 @@ func (*KeyRequest_Read) isKeyRequest_Body() {}
 
 func (*KeyRequest_Lock) isKeyRequest_Body() {}
 
-func (*KeyRequest_Cancel) isKeyRequest_Body() {}
+func (*KeyRequest_Release) isKeyRequest_Body() {}
 
 func (*KeyRequest_Voters) isKeyRequest_Body() {}
 
@@ -1211,7 +1202,7 @@ func (*KeyRequest_Voters) isKeyRequest_Body() {}
 type KeyResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
-	// Not for READ.
+	// For READ and VOTERS only if they failed.
 	Result *Result `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
 	// READ: one for each name.
 	Keys []*KeyState `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
@@ -2584,7 +2575,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04KEYS\x10\x02\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xe3\x02\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xee\x02\n" +
 	"\n" +
 	"KeyRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
@@ -2594,10 +2585,9 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"connection\x128\n" +
 	"\x06change\x18\x04 \x01(\v2\x1e.quorumlock.node.v1.ChangeKeysH\x00R\x06change\x122\n" +
 	"\x04read\x18\x05 \x01(\v2\x1c.quorumlock.node.v1.ReadKeysH\x00R\x04read\x123\n" +
-	"\x04lock\x18\x06 \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseH\x00R\x04lock\x12\x18\n" +
-	"\x06cancel\x18\a \x01(\x04H\x00R\x06cancel\x12\x18\n" +
-	"\x06voters\x18\b \x01(\bH\x00R\x06voters\x12\x17\n" +
-	"\aadd_ttl\x18\t \x01(\bR\x06addTtlB\x06\n" +
+	"\x04lock\x18\x06 \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseH\x00R\x04lock\x12<\n" +
+	"\arelease\x18\a \x01(\v2 .quorumlock.node.v1.ReleaseLeaseH\x00R\arelease\x12\x18\n" +
+	"\x06voters\x18\b \x01(\bH\x00R\x06votersB\x06\n" +
 	"\x04body\"\x96\x01\n" +
 	"\vKeyResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
@@ -2756,11 +2746,12 @@ var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(*Caller)(nil),            // 37: quorumlock.v1.Caller
 	(*ChangeKeys)(nil),        // 38: quorumlock.node.v1.ChangeKeys
 	(*OpenLease)(nil),         // 39: quorumlock.node.v1.OpenLease
-	(*Result)(nil),            // 40: quorumlock.v1.Result
-	(*ClientInfo)(nil),        // 41: quorumlock.v1.ClientInfo
-	(*RecordAct)(nil),         // 42: quorumlock.node.v1.RecordAct
-	(*Member)(nil),            // 43: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 44: quorumlock.node.v1.RemovedMember
+	(*ReleaseLease)(nil),      // 40: quorumlock.node.v1.ReleaseLease
+	(*Result)(nil),            // 41: quorumlock.v1.Result
+	(*ClientInfo)(nil),        // 42: quorumlock.v1.ClientInfo
+	(*RecordAct)(nil),         // 43: quorumlock.node.v1.RecordAct
+	(*Member)(nil),            // 44: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 45: quorumlock.node.v1.RemovedMember
 }
 var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.PeerHello.purpose:type_name -> quorumlock.node.v1.PeerHello.Purpose
@@ -2782,37 +2773,38 @@ var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	38, // 16: quorumlock.node.v1.KeyRequest.change:type_name -> quorumlock.node.v1.ChangeKeys
 	17, // 17: quorumlock.node.v1.KeyRequest.read:type_name -> quorumlock.node.v1.ReadKeys
 	39, // 18: quorumlock.node.v1.KeyRequest.lock:type_name -> quorumlock.node.v1.OpenLease
-	40, // 19: quorumlock.node.v1.KeyResponse.result:type_name -> quorumlock.v1.Result
-	18, // 20: quorumlock.node.v1.KeyResponse.keys:type_name -> quorumlock.node.v1.KeyState
-	41, // 21: quorumlock.node.v1.KeyState.client:type_name -> quorumlock.v1.ClientInfo
-	24, // 22: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
-	27, // 23: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
-	31, // 24: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
-	28, // 25: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
-	25, // 26: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
-	22, // 27: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
-	21, // 28: quorumlock.node.v1.PeerRequest.record:type_name -> quorumlock.node.v1.RecordRequest
-	34, // 29: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	33, // 30: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
-	32, // 31: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
-	29, // 32: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
-	0,  // 33: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
-	23, // 34: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
-	42, // 35: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
-	37, // 36: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
-	43, // 37: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
-	44, // 38: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
-	43, // 39: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	29, // 40: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
-	30, // 41: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
-	43, // 42: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 43: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
-	36, // 44: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
-	45, // [45:45] is the sub-list for method output_type
-	45, // [45:45] is the sub-list for method input_type
-	45, // [45:45] is the sub-list for extension type_name
-	45, // [45:45] is the sub-list for extension extendee
-	0,  // [0:45] is the sub-list for field type_name
+	40, // 19: quorumlock.node.v1.KeyRequest.release:type_name -> quorumlock.node.v1.ReleaseLease
+	41, // 20: quorumlock.node.v1.KeyResponse.result:type_name -> quorumlock.v1.Result
+	18, // 21: quorumlock.node.v1.KeyResponse.keys:type_name -> quorumlock.node.v1.KeyState
+	42, // 22: quorumlock.node.v1.KeyState.client:type_name -> quorumlock.v1.ClientInfo
+	24, // 23: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
+	27, // 24: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
+	31, // 25: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
+	28, // 26: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
+	25, // 27: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
+	22, // 28: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
+	21, // 29: quorumlock.node.v1.PeerRequest.record:type_name -> quorumlock.node.v1.RecordRequest
+	34, // 30: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	33, // 31: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
+	32, // 32: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
+	29, // 33: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
+	0,  // 34: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
+	23, // 35: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
+	43, // 36: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
+	37, // 37: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
+	44, // 38: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
+	45, // 39: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
+	44, // 40: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	29, // 41: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
+	30, // 42: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
+	44, // 43: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 44: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
+	36, // 45: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_peer_proto_init() }
@@ -2829,7 +2821,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 		(*KeyRequest_Change)(nil),
 		(*KeyRequest_Read)(nil),
 		(*KeyRequest_Lock)(nil),
-		(*KeyRequest_Cancel)(nil),
+		(*KeyRequest_Release)(nil),
 		(*KeyRequest_Voters)(nil),
 	}
 	file_quorumlock_node_v1_peer_proto_msgTypes[16].OneofWrappers = []any{

@@ -524,7 +524,9 @@ type SessionRecord struct {
 	// The value of a key's owner. Backups omit it.
 	OwnerValue []byte `protobuf:"bytes,11,opt,name=owner_value,json=ownerValue,proto3" json:"owner_value,omitempty"`
 	// What remained of a key's TTL when that was last recorded in its generation; 0 if it was not.
-	RemainingMs   uint32 `protobuf:"varint,12,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	RemainingMs uint32 `protobuf:"varint,12,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	// The TTL of a key from its grant on, while it waits; 0 afterwards.
+	GrantedTtlMs  uint32 `protobuf:"varint,13,opt,name=granted_ttl_ms,json=grantedTtlMs,proto3" json:"granted_ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -643,6 +645,13 @@ func (x *SessionRecord) GetRemainingMs() uint32 {
 	return 0
 }
 
+func (x *SessionRecord) GetGrantedTtlMs() uint32 {
+	if x != nil {
+		return x.GrantedTtlMs
+	}
+	return 0
+}
+
 // KeySenderRecord is a node whose Redis port has sent requests since the given start.
 type KeySenderRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -704,16 +713,15 @@ func (x *KeySenderRecord) GetAckedBelow() uint64 {
 	return 0
 }
 
-// KeyResultRecord is the remembered result of one such request.
+// KeyResultRecord is the remembered result of one such request, which changed something.
 type KeyResultRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
 	Status        Status_Code            `protobuf:"varint,3,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	Message       string                 `protobuf:"bytes,4,opt,name=message,proto3" json:"message,omitempty"`
-	HoldId        uint64                 `protobuf:"varint,5,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
-	Token         uint64                 `protobuf:"varint,6,opt,name=token,proto3" json:"token,omitempty"`
-	Count         uint32                 `protobuf:"varint,7,opt,name=count,proto3" json:"count,omitempty"`
+	HoldId        uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	Count         uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -767,13 +775,6 @@ func (x *KeyResultRecord) GetStatus() Status_Code {
 		return x.Status
 	}
 	return Status_UNSPECIFIED
-}
-
-func (x *KeyResultRecord) GetMessage() string {
-	if x != nil {
-		return x.Message
-	}
-	return ""
 }
 
 func (x *KeyResultRecord) GetHoldId() uint64 {
@@ -1420,7 +1421,7 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"termStarts\x12/\n" +
 	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\x12'\n" +
 	"\x0fpolicy_revision\x18\x18 \x01(\x04R\x0epolicyRevision\x12\x1c\n" +
-	"\tcertified\x18\x19 \x03(\tR\tcertified\"\x94\x03\n" +
+	"\tcertified\x18\x19 \x03(\tR\tcertified\"\xba\x03\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1439,20 +1440,20 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	" \x01(\tR\bidentity\x12\x1f\n" +
 	"\vowner_value\x18\v \x01(\fR\n" +
 	"ownerValue\x12!\n" +
-	"\fremaining_ms\x18\f \x01(\rR\vremainingMs\"_\n" +
+	"\fremaining_ms\x18\f \x01(\rR\vremainingMs\x12$\n" +
+	"\x0egranted_ttl_ms\x18\r \x01(\rR\fgrantedTtlMs\"_\n" +
 	"\x0fKeySenderRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x1f\n" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
-	"ackedBelow\"\xcf\x01\n" +
+	"ackedBelow\"\xb5\x01\n" +
 	"\x0fKeyResultRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x122\n" +
-	"\x06status\x18\x03 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x04 \x01(\tR\amessage\x12\x17\n" +
-	"\ahold_id\x18\x05 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x06 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05count\x18\a \x01(\rR\x05count\"x\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x17\n" +
+	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\rR\x05count\"x\n" +
 	"\n" +
 	"LockRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +

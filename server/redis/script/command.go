@@ -74,9 +74,10 @@ func (r *run) get(args []value) value {
 }
 
 func (r *run) mget(args []value) value {
-	all := &list{}
-	for i := range args {
+	all := &list{perKey: len(args) == len(r.keys)}
+	for i, name := range args {
 		all.values = append(all.values, r.get(args[i:]))
+		all.perKey = all.perKey && name.kind == kindKey && name.key == i
 	}
 	return value{kind: kindList, list: all}
 }
@@ -84,8 +85,9 @@ func (r *run) mget(args []value) value {
 // getrange returns the first bytes of a value, as many as an argument says.
 func (r *run) getrange(args []value) value {
 	k := r.key(args[0])
-	end := args[2]
-	if r.text(args[1]) != (operand{text: "0"}) || end.kind != kindArgument || end.number != -1 || k.content == contentValue {
+	start, end := r.text(args[1]), args[2]
+	prefix := start == operand{text: "0"} && end.kind == kindArgument && end.number == -1
+	if !prefix || k.content == contentValue {
 		return r.refuse("it calls GETRANGE for something other than the start of a key's first value")
 	}
 	if !k.exists() {

@@ -10,11 +10,12 @@
 // A script that tests an argument has one form for each result of the test; [Script.Bind] selects one by the actual
 // arguments. A script that loops over its keys is evaluated with one, two and three keys, in all combinations of their
 // states. The evaluator refuses what could make a difference only with more keys: a loop may not compare what it
-// counts, may assign to an outer variable only by counting or by taking a remaining time, and may not contain a loop.
+// counts, may assign to an outer variable only by counting or by taking a remaining time, and may not contain a loop. A
+// function may not change some keys in a loop and return.
 //
 // The evaluator knows the part of Lua and of Redis' commands that locks use. It refuses everything else, including all
 // that depends on time, on chance, on other keys, or on keys without a TTL. A key in its last millisecond, whose PTTL
-// is 0, is considered as having a positive remaining time.
+// is 0, is considered as having a positive remaining time. Empty statements, which Lua 5.1 rejects, are accepted.
 //
 // The files:
 //

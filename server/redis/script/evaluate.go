@@ -1,6 +1,8 @@
 package script
 
 import (
+	"slices"
+
 	"github.com/yuin/gopher-lua/ast"
 )
 
@@ -9,7 +11,6 @@ type run struct {
 	evaluation *evaluation
 	form       *form
 	keys       []key
-	fixed      bool      // the script has used a key by its number
 	loops      int       // how many loops surround what is evaluated: at most one
 	calls      int       // how many functions surround it
 	shortest   *variable // the outer variable that a loop has assigned remaining times to
@@ -212,6 +213,7 @@ func (r *run) loop(names []string, stmts []ast.Stmt, outer *scope) (returned boo
 	}
 	r.loops++
 	defer func() { r.loops-- }()
+	before := slices.Clone(r.keys)
 	for i := range r.keys {
 		s := &scope{outer: outer}
 		variables := []value{{kind: kindIndex, number: int64(i + 1)}, {kind: kindKey, key: i}}
@@ -219,6 +221,10 @@ func (r *run) loop(names []string, stmts []ast.Stmt, outer *scope) (returned boo
 			r.declare(s, name, variables[j])
 		}
 		if returned := r.block(stmts, s); returned || r.err != nil {
+			if r.calls > 0 && !slices.Equal(before, r.keys) {
+				// Called four times, the function could change the first four keys.
+				r.refuse("a function changes keys in a loop and returns")
+			}
 			return returned
 		}
 	}
@@ -233,12 +239,12 @@ func (r *run) useAllKeys() {
 
 // useKey notes that the script uses a key by its number.
 func (r *run) useKey() {
-	r.fixed = true
+	r.form.fixed = true
 	r.checkKeys()
 }
 
 func (r *run) checkKeys() {
-	if r.fixed && r.form.many {
+	if r.form.fixed && r.form.many {
 		r.refuse("it uses both one key and all keys")
 	}
 }

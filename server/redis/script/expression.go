@@ -1,15 +1,23 @@
 package script
 
 import (
-	"math"
 	"strconv"
 	"time"
 
 	"github.com/yuin/gopher-lua/ast"
 )
 
-// expression evaluates an expression. If the run is refused, the result means nothing.
+// expression evaluates an expression to one value. If the run is refused, the result means nothing.
 func (r *run) expression(expr ast.Expr, s *scope) value {
+	v := r.expand(expr, s)
+	if v.kind == kindUnpacked {
+		return r.refuse("it unpacks a table elsewhere than in the last argument of a call")
+	}
+	return v
+}
+
+// expand evaluates an expression, which may be a call of unpack.
+func (r *run) expand(expr ast.Expr, s *scope) value {
 	if !r.step() {
 		return value{}
 	}
@@ -99,6 +107,9 @@ func (r *run) variable(name string, s *scope) value {
 	return r.refuse("it uses the global variable %.40q", name)
 }
 
+// maxArgument is the highest number of an argument.
+const maxArgument = 255
+
 // index evaluates object[key].
 func (r *run) index(object, key value) value {
 	switch {
@@ -106,7 +117,7 @@ func (r *run) index(object, key value) value {
 		return r.field(object, key)
 	case object.kind == kindStatus && key == text("ok"):
 		return value{kind: kindText, operand: object.operand}
-	case object.kind == kindArgv && key.kind == kindNumber && !key.counted && key.number > 0 && key.number <= math.MaxUint8:
+	case object.kind == kindArgv && key.kind == kindNumber && !key.counted && key.number > 0 && key.number <= maxArgument:
 		r.use(int(key.number))
 		return argument(int(key.number))
 	case object.kind == kindKeys && key == number(1):
@@ -114,7 +125,7 @@ func (r *run) index(object, key value) value {
 		return value{kind: kindKey}
 	case object.kind == kindKeys && key.kind == kindIndex:
 		return value{kind: kindKey, key: int(key.number - 1)}
-	case object.kind == kindList && key.kind == kindIndex && len(object.list.values) == len(r.keys):
+	case object.kind == kindList && key.kind == kindIndex && object.list.perKey:
 		return object.list.values[key.number-1]
 	}
 	return r.refuse("it has an index other than those of locks")
@@ -132,21 +143,24 @@ func (r *run) length(v value) value {
 	return r.refuse("it takes the length of something other than KEYS")
 }
 
-// table evaluates a table constructor: an empty table, or a status reply.
+// replyTables are the fields of tables that stand for replies.
+var replyTables = map[value]kind{text("ok"): kindStatus, text("err"): kindError}
+
+// table evaluates a table constructor: a list, or a reply.
 func (r *run) table(expr *ast.TableExpr, s *scope) value {
-	switch len(expr.Fields) {
-	case 0:
-		return value{kind: kindList, list: &list{}}
-	case 1:
-		if expr.Fields[0].Key == nil {
-			break
-		}
-		k, v := r.expression(expr.Fields[0].Key, s), r.expression(expr.Fields[0].Value, s)
-		if k == text("ok") && v.kind == kindText && v.operand.arg == 0 {
-			return status(v.operand.text)
+	all := &list{}
+	for _, field := range expr.Fields {
+		v := r.expression(field.Value, s)
+		switch {
+		case field.Key == nil && v.kind != kindNil:
+			all.values = append(all.values, v)
+		case field.Key != nil && len(expr.Fields) == 1:
+			return r.reply(replyTables[r.expression(field.Key, s)], v)
+		default:
+			return r.refuse("it makes a table")
 		}
 	}
-	return r.refuse("it makes a table")
+	return value{kind: kindList, list: all}
 }
 
 func (r *run) relation(op string, a, b value) value {
@@ -168,10 +182,11 @@ func (r *run) arithmetic(op string, a, b value) value {
 	switch {
 	case op == "+" && r.loops > 0 && one && (a == number(0) || a.kind == kindNumber && a.counted):
 		return count(int(a.number + b.number))
-	case op == "-" && b == number(1) && (a.kind == kindArgument && a.number == 0 || a.kind == kindText && a.operand.arg != 0):
-		v := r.toNumber(a)
-		v.number = -1
-		return v
+	case op == "-" && b == number(1):
+		if v := r.toNumber(a); v.kind == kindArgument && v.number == 0 {
+			v.number = -1
+			return v
+		}
 	case op == "+" && (a.kind == kindPTTL || b.kind == kindPTTL):
 		if b.kind == kindPTTL {
 			a, b = b, a
@@ -217,13 +232,13 @@ func (r *run) callExpression(expr *ast.FuncCallExpr, s *scope) value {
 func (r *run) arguments(exprs []ast.Expr, s *scope) []value {
 	args := make([]value, 0, len(exprs))
 	for i, expr := range exprs {
-		v := r.expression(expr, s)
+		v := r.expand(expr, s)
 		if v.kind != kindUnpacked {
 			args = append(args, v)
 			continue
 		}
-		if i != len(exprs)-1 || r.loops > 0 {
-			r.refuse("it unpacks a table within arguments or within a loop")
+		if i != len(exprs)-1 || r.loops > 0 || expr.(*ast.FuncCallExpr).AdjustRet {
+			r.refuse("it unpacks a table elsewhere than in the last argument of a call, or within a loop")
 			return nil
 		}
 		args = append(args, v.list.values...)

@@ -20,7 +20,9 @@ const (
 type form struct {
 	tests    []test
 	err      error // why the script is unknown for these arguments
-	many     bool  // any number of keys, otherwise one
+	fixed    bool  // uses the first key
+	many     bool  // uses all keys
+	ranked   bool  // remaining times are compared, so their order matters
 	value    *operand
 	prefix   int // the argument that says how many bytes of the value are compared; 0 is none
 	ttl      *expiry
@@ -83,21 +85,28 @@ func (*undecidedError) Error() string { return "undecided" }
 func (e *evaluation) runs(f *form) ([]*run, error) {
 	var all []*run
 	for n := 1; n == 1 || f.many && n <= sampleKeys; n++ {
-		for _, keys := range samples(n) {
+		ranked := f.ranked
+		for _, keys := range samples(n, ranked) {
 			r := &run{evaluation: e, form: f, keys: keys}
 			if err := r.evaluate(); err != nil {
 				return nil, err
 			}
 			all = append(all, r)
 		}
+		if f.ranked != ranked {
+			n-- // again, in all orders
+		}
 	}
 	return all, nil
 }
 
-// samples returns n keys in all combinations of states, each with the remaining times in all orders.
-func samples(n int) [][]key {
-	orders := [][]int{{0, 1, 2}, {0, 2, 1}, {1, 0, 2}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
-	orders = orders[:[]int{0, 1, 3, 6}[n]]
+// samples returns n keys in all combinations of states. If they are ranked, it returns each combination with the
+// remaining times in all orders.
+func samples(n int, ranked bool) [][]key {
+	orders := [][]int{{0, 1, 2}, {1, 0, 2}, {0, 2, 1}, {1, 2, 0}, {2, 0, 1}, {2, 1, 0}}
+	if !ranked {
+		orders = orders[:1]
+	}
 	all := [][]key{nil}
 	for range n {
 		var longer [][]key
@@ -108,17 +117,17 @@ func samples(n int) [][]key {
 		}
 		all = longer
 	}
-	var ranked [][]key
+	var ordered [][]key
 	for _, keys := range all {
 		for _, order := range orders {
 			keys = slices.Clone(keys)
 			for i := range keys {
 				keys[i].rank = order[i]
 			}
-			ranked = append(ranked, keys)
+			ordered = append(ordered, keys)
 		}
 	}
-	return ranked
+	return ordered
 }
 
 // matches reports whether the arguments pass the tests of the form.

@@ -11,21 +11,23 @@ import (
 // tokens matches the tokens of Lua that scripts of locks consist of.
 var tokens = regexp.MustCompile(`--[^\n]*|"[^"\n]*"|'[^'\n]*'|[A-Za-z_][A-Za-z_0-9]*|[0-9]+|==|~=|<=|>=|[^\sA-Za-z0-9"']`)
 
-// Replacements for tokens, by the kind of token.
-var (
-	texts     = strings.Fields(`"get" "set" "setnx" "setex" "psetex" "msetnx" "mset" "mget" "del" "unlink" "exists" "expire" "pexpire" "ttl" "pttl" "getrange" "NX" "XX" "PX" "EX" "KEEPTTL" "GET" "OK" "" "0" "1" "v" "20000" "false"`)
-	words     = strings.Fields(`KEYS ARGV redis call pcall status_reply tonumber tostring ipairs pairs unpack string sub table insert not and or nil true false if then else elseif end return local function for in do key i count type`)
-	operators = strings.Fields(`== ~= < > <= >= + - * # ( ) [ ] { } . , ;`)
-	numerals  = strings.Fields(`0 1 2 3 20000 30`)
-)
+// classes are tokens that can replace each other.
+var classes = [][]string{
+	strings.Fields(`"get" "set" "setnx" "setex" "psetex" "msetnx" "mset" "mget" "del" "unlink" "exists" "getrange"`),
+	strings.Fields(`"expire" "pexpire" "ttl" "pttl" "get"`),
+	strings.Fields(`"NX" "XX" "PX" "EX" "KEEPTTL" "GET" "OK" "" "0" "1" "v" "20000" "false"`),
+	strings.Fields(`0 1 2 3 20000 30`), strings.Fields(`== ~= < > <= >=`), strings.Fields(`+ -`), strings.Fields(`and or`),
+	strings.Fields(`true false nil`), strings.Fields(`call pcall`), strings.Fields(`ipairs pairs`),
+	strings.Fields(`tonumber tostring`), strings.Fields(`KEYS ARGV`), strings.Fields(`status_reply error_reply`),
+}
 
 // mutate changes a few tokens of a source.
 func mutate(rng *rand.Rand, source string) string {
 	all := tokens.FindAllString(source, -1)
 	all = slices.DeleteFunc(all, func(token string) bool { return strings.HasPrefix(token, "--") })
-	for range 1 + rng.IntN(3) {
+	for range 1 + rng.IntN(4) {
 		i, j := rng.IntN(len(all)), rng.IntN(len(all))
-		switch rng.IntN(6) {
+		switch rng.IntN(20) {
 		case 0:
 			all = slices.Delete(all, i, i+1)
 		case 1:
@@ -43,18 +45,15 @@ func mutate(rng *rand.Rand, source string) string {
 	return strings.Join(all, " ")
 }
 
-// replacement returns another token of the same kind.
+// replacement returns another token of the same class, or the token if it has none.
 func replacement(rng *rand.Rand, token string) string {
-	pool := operators
-	switch c := token[0]; {
-	case c == '"' || c == '\'':
-		pool = texts
-	case c >= '0' && c <= '9':
-		pool = numerals
-	case c == '_' || c >= 'A' && c <= 'Z' || c >= 'a' && c <= 'z':
-		pool = words
+	spelling := strings.ReplaceAll(token, "'", `"`)
+	for _, i := range rng.Perm(len(classes)) {
+		if slices.ContainsFunc(classes[i], func(other string) bool { return strings.EqualFold(other, spelling) }) {
+			return classes[i][rng.IntN(len(classes[i]))]
+		}
 	}
-	return pool[rng.IntN(len(pool))]
+	return token
 }
 
 // grammar composes scripts at random: many of them are locks. It writes %s for the key.
@@ -115,11 +114,15 @@ func (g *grammar) branches(own, free, change, acquire string) string {
 	return "if " + first + g.pick("elseif "+second, "end if "+second, "") + " end return " + g.result()
 }
 
+// loop returns a loop over the keys. Some loops treat one key differently.
 func (g *grammar) loop(body string) string {
+	if g.IntN(8) == 0 {
+		body = "if i " + g.pick("==", ">", "<") + g.pick(" 4", " #KEYS", " count") + " then return 0 end " + body
+	}
 	if g.IntN(2) == 0 {
 		return "for i = 1, #KEYS do " + named(body, "KEYS[i]") + " end\n"
 	}
-	return "for _, key in ipairs(KEYS) do " + named(body, "key") + " end\n"
+	return "for i, key in ipairs(KEYS) do " + named(body, "key") + " end\n"
 }
 
 // named replaces %s with the expression for a key.
@@ -217,5 +220,6 @@ func (g *grammar) result() string {
 		return fmt.Sprintf("v%d", g.IntN(g.locals))
 	}
 	return g.pick("0", "1", "-1", "nil", "false", "true", "'OK'", "redis.status_reply('OK')", "ARGV[1]", g.call(),
-		"redis.call('get', %s) == ARGV[1] and 1 or 0")
+		"redis.call('get', %s) == ARGV[1] and 1 or 0", "{redis.call('get', %s), redis.call('pttl', %s)}",
+		"{err = 'held'}", "{ok = 'fine'}", "redis.error_reply('"+g.pick("held", "ERR it is held")+"')")
 }

@@ -13,6 +13,7 @@ func init() { // not a literal: the functions refer to the table
 		"redis.call":               (*run).call,
 		"redis.pcall":              (*run).call,
 		"redis.status_reply":       (*run).statusReply,
+		"redis.error_reply":        (*run).errorReply,
 		"redis.replicate_commands": func(*run, []value) value { return boolean(true) },
 		"ipairs":                   (*run).iterate,
 		"pairs":                    (*run).iterate,
@@ -33,11 +34,32 @@ func (r *run) field(library, name value) value {
 	return builtin(full)
 }
 
-func (r *run) statusReply(args []value) value {
-	if len(args) != 1 || args[0].kind != kindText || args[0].operand.arg != 0 {
-		return r.refuse("it makes a status reply of something other than a constant")
+// reply returns the table that stands for a status or an error reply.
+func (r *run) reply(k kind, message value) value {
+	if k != kindStatus && k != kindError || message.kind != kindText || message.operand.text == "" {
+		return r.refuse("it makes a table that is not a reply with a constant text")
 	}
-	return status(args[0].operand.text)
+	return value{kind: k, operand: message.operand}
+}
+
+func (r *run) statusReply(args []value) value {
+	if len(args) != 1 {
+		return r.refuse("it makes a status reply of %d values", len(args))
+	}
+	return r.reply(kindStatus, args[0])
+}
+
+func (r *run) errorReply(args []value) value {
+	if len(args) != 1 {
+		return r.refuse("it makes an error reply of %d values", len(args))
+	}
+	reply := r.reply(kindError, args[0])
+	message := strings.TrimPrefix(reply.operand.text, "-")
+	if !strings.Contains(message, " ") { // Redis 7 adds the code of an error
+		message = "ERR " + message
+	}
+	reply.operand.text = message
+	return reply
 }
 
 func (r *run) iterate([]value) value { return r.refuse("it calls ipairs elsewhere than in a loop") }
@@ -55,8 +77,8 @@ func (r *run) sub(args []value) value {
 }
 
 func (r *run) insert(args []value) value {
-	if len(args) != 2 || args[0].kind != kindList {
-		return r.refuse("it inserts into something other than a table")
+	if len(args) != 2 || args[0].kind != kindList || !args[1].stringLike() {
+		return r.refuse("it inserts something other than a string into a table")
 	}
 	args[0].list.values = append(args[0].list.values, args[1])
 	return value{}

@@ -27,6 +27,9 @@ var meanings = []meaning{
 
 // classify finds the action and the replies of the script that was evaluated.
 func (f *form) classify(runs []*run) error {
+	if !f.fixed && !f.many {
+		return unknown("it uses no key")
+	}
 	for _, m := range meanings {
 		if !m.fits(f) || slices.ContainsFunc(runs, func(r *run) bool { return !m.agrees(r) }) {
 			continue

@@ -44,6 +44,13 @@ func (k keyspace) execute(c caller) string {
 		return fmt.Sprintf(":%d", changed)
 	case script.Keys:
 		return fmt.Sprintf(":%d", len(c.Keys))
+	case script.Error:
+		return "-" + reply.Text
+	case script.ValuePTTL:
+		if outcome == script.Absent {
+			return "*2 $-1 :-2"
+		}
+		return fmt.Sprintf("*2 $%s :%d", first.value, first.ttl.Milliseconds())
 	case script.PTTL:
 		shortest := first.ttl
 		for _, key := range c.Keys {

@@ -2,7 +2,6 @@ package script_test
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -73,7 +72,7 @@ func awaitReady(t testing.TB, server *os.Process, log io.Reader) {
 	t.Fatalf("redis-server ended before it accepted connections: %v", lines.Err())
 }
 
-// do sends a command and returns its answer in RESP2: a line, or for a bulk string its length and content.
+// do sends a command and returns its answer in RESP2, without the lengths of bulk strings.
 func (r *redis) do(args ...string) (string, error) {
 	var request strings.Builder
 	fmt.Fprintf(&request, "*%d\r\n", len(args))
@@ -87,9 +86,13 @@ func (r *redis) do(args ...string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	line = strings.TrimSuffix(line, "\r\n")
-	if line[0] == '*' && line != "*-1" {
-		return "", errors.New("Redis answers with an array")
+	return r.rest(strings.TrimSuffix(line, "\r\n"))
+}
+
+// rest reads the rest of an answer after its first line. The elements of an array follow it after spaces.
+func (r *redis) rest(line string) (string, error) {
+	if line[0] == '*' {
+		return r.array(line)
 	}
 	if line[0] != '$' || line == "$-1" {
 		return line, nil
@@ -101,6 +104,22 @@ func (r *redis) do(args ...string) (string, error) {
 	content := make([]byte, n+2)
 	_, err = io.ReadFull(r.reader, content)
 	return "$" + string(content[:n]), err
+}
+
+func (r *redis) array(line string) (string, error) {
+	n, err := strconv.Atoi(line[1:])
+	for range n {
+		first, err := r.reader.ReadString('\n')
+		if err != nil {
+			return "", err
+		}
+		element, err := r.rest(strings.TrimSuffix(first, "\r\n"))
+		if err != nil {
+			return "", err
+		}
+		line += " " + element
+	}
+	return line, err
 }
 
 // must is do for commands that cannot fail.

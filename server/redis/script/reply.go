@@ -1,5 +1,7 @@
 package script
 
+import "slices"
+
 // replies returns the reply for each outcome. Runs that have the same outcome must have the same reply.
 func (m meaning) replies(runs []*run) (map[Outcome]Reply, error) {
 	byOutcome := map[Outcome][]*run{}
@@ -46,6 +48,12 @@ func (m meaning) candidates(outcome Outcome, r *run) []Reply {
 		return []Reply{{Kind: Integer, Integer: v.number}, {Kind: Keys}, {Kind: Count}}
 	case kindStatus:
 		return []Reply{{Kind: Status, Text: v.operand.text}}
+	case kindError:
+		return []Reply{{Kind: Error, Text: v.operand.text}}
+	case kindList:
+		if m.action == Read {
+			return []Reply{{Kind: ValuePTTL}}
+		}
 	case kindText, kindStored:
 		if v.kind == kindText && v.operand.arg == 0 {
 			return []Reply{{Kind: Bulk, Text: v.operand.text}}
@@ -71,6 +79,10 @@ func (p Reply) answers(m meaning, r *run) bool {
 		return v.kind == kindNumber && v.number == p.Integer || v.kind == kindBool && v.truth && p.Integer == 1
 	case Status:
 		return v.kind == kindStatus && v.operand.text == p.Text
+	case Error:
+		return v.kind == kindError && v.operand.text == p.Text
+	case ValuePTTL:
+		return v.kind == kindList && r.isValuePTTL(v.list.values)
 	case Bulk:
 		return v == text(p.Text)
 	case Keys:
@@ -104,6 +116,14 @@ func (r *run) returnsValue(action Action) bool {
 		return v.operand == *r.form.value && v.operand.arg != 0
 	}
 	return false
+}
+
+// isValuePTTL reports whether the values are what GET and PTTL return for the key.
+func (r *run) isValuePTTL(values []value) bool {
+	if r.keys[0].initial == absent {
+		return slices.Equal(values, []value{boolean(false), number(-2)})
+	}
+	return slices.Equal(values, []value{{kind: kindStored}, {kind: kindPTTL}})
 }
 
 // shortestKey reports whether no key has less time left.

@@ -2,7 +2,7 @@ package script
 
 import (
 	"bytes"
-	"crypto/sha1" //nolint:gosec // the name of a script in Redis' protocol, not a signature
+	"crypto/sha1" // the name of a script in the protocol of Redis
 	"encoding/hex"
 	"errors"
 	"fmt"
@@ -75,6 +75,10 @@ const (
 	Keys
 	// PTTL is the remaining time in milliseconds.
 	PTTL
+	// ValuePTTL is an array of the key's value and its remaining time in milliseconds, or of null and -2 if it is absent.
+	ValuePTTL
+	// Error is an error reply with Reply.Text, as Redis 7 words it.
+	Error
 )
 
 // Reply is what the script answers.
@@ -96,7 +100,7 @@ type Call struct {
 	CompareBytes int
 	// TTL is positive, for operations that have one.
 	TTL time.Duration
-	// Replies has an entry for each outcome of the action.
+	// Replies has an entry for each outcome of the action. All calls of a script share it: it must not be changed.
 	Replies map[Outcome]Reply
 }
 
@@ -108,7 +112,7 @@ type Script struct {
 
 // SHA1 returns the name of a script for EVALSHA: the hash of its source in lower-case hex digits.
 func SHA1(source []byte) string {
-	sum := sha1.Sum(source) //nolint:gosec // see above
+	sum := sha1.Sum(source)
 	return hex.EncodeToString(sum[:])
 }
 

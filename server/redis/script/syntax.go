@@ -2,8 +2,10 @@ package script
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"reflect"
+	"strings"
 
 	"github.com/yuin/gopher-lua/ast"
 	"github.com/yuin/gopher-lua/parse"
@@ -24,24 +26,48 @@ func parseChunk(source []byte) (chunk []ast.Stmt, err error) {
 	if len(source) > MaxSource {
 		return nil, unknown("it has %d bytes, at most %d are permitted", len(source), MaxSource)
 	}
-	if bytes.IndexByte(source, '\\') >= 0 || bytes.IndexByte(source, 0) >= 0 {
-		// Lua 5.1 and the parser differ in some escapes.
-		return nil, unknown("it contains a backslash or a zero byte")
+	if bytes.ContainsAny(source, "\\\x00") || nestedBrackets(source) {
+		// The parser accepts more escapes than Lua 5.1, and nested brackets.
+		return nil, unknown("it contains a backslash, a zero byte or nested long brackets")
 	}
 	defer func() {
-		if broken := recover(); broken != nil {
-			chunk, err = nil, unknown("it cannot be parsed: %v", broken)
+		if recover() != nil {
+			chunk, err = nil, unknown("it cannot be parsed")
 		}
 	}()
 	chunk, err = parse.Parse(bytes.NewReader(source), "script")
 	if err != nil {
-		return nil, unknown("it cannot be parsed: %v", err)
+		return nil, unparsable(err)
 	}
 	locals := 0
 	if err := checkSyntax(reflect.ValueOf(chunk), 0, &locals); err != nil {
 		return nil, err
 	}
 	return chunk, nil
+}
+
+// unparsable returns an error of one line, without what the script contains.
+func unparsable(err error) error {
+	at := &parse.Error{}
+	if errors.As(err, &at) && at.Pos.Line > 0 {
+		return unknown("it cannot be parsed: there is an error in line %d", at.Pos.Line)
+	}
+	return unknown("it cannot be parsed: it ends too early")
+}
+
+// nestedBrackets reports whether [[ occurs again before ]], which is an error in Lua 5.1, also in comments.
+func nestedBrackets(source []byte) bool {
+	for {
+		_, rest, found := bytes.Cut(source, []byte("[["))
+		if !found {
+			return false
+		}
+		inner, rest, _ := bytes.Cut(rest, []byte("]]"))
+		if bytes.Contains(inner, []byte("[[")) {
+			return true
+		}
+		source = rest
+	}
 }
 
 // checkSyntax walks the whole tree, also code that is never evaluated, since Redis compiles all of it.
@@ -86,6 +112,10 @@ func checkNode(node any, locals *int) error {
 	switch node := node.(type) {
 	case *ast.GotoStmt, *ast.LabelStmt, *ast.BreakStmt:
 		return unknown("it contains a jump")
+	case *ast.StringExpr:
+		if strings.ContainsAny(node.Value, "\r\n") {
+			return unknown("it contains a string of several lines")
+		}
 	case *ast.LocalAssignStmt:
 		*locals += len(node.Names)
 	case *ast.FunctionExpr:

@@ -23,6 +23,7 @@ const (
 	kindPTTL           // the remaining time of a key, in milliseconds
 	kindSum            // a TTL plus the remaining time of a key
 	kindStatus         // the table of a status reply: operand
+	kindError          // the table of an error reply: operand
 	kindList           // a table of values
 	kindUnpacked       // the values of list, as the last arguments of a call
 	kindKeys           // KEYS
@@ -52,7 +53,10 @@ type operand struct {
 }
 
 // list is a table with consecutive integer keys. It has an identity, as in Lua.
-type list struct{ values []value }
+type list struct {
+	values []value
+	perKey bool // value i belongs to key i
+}
 
 // expiry is a TTL: a constant, or an argument if arg is not zero.
 type expiry struct {
@@ -88,7 +92,7 @@ func (v value) stringLike() bool {
 // numeric reports whether v is a number, in Lua's types.
 func (v value) numeric() bool {
 	switch v.kind {
-	case kindNumber, kindArgument, kindTTL, kindPTTL, kindSum:
+	case kindNumber, kindIndex, kindArgument, kindTTL, kindPTTL, kindSum:
 		return true
 	}
 	return false
@@ -209,6 +213,7 @@ func (r *run) compare(op string, a, b value) bool {
 	case a.kind == kindNumber && b.kind == kindTTL && a.number < 0:
 		return compareNumbers(op, a.number, 1) // a TTL below half a second is 0
 	case a.kind == kindPTTL && b.kind == kindPTTL && a.key != b.key && op != "==":
+		r.form.ranked = true
 		return compareNumbers(op, int64(r.keys[a.key].rank), int64(r.keys[b.key].rank))
 	}
 	r.refuse("it compares numbers that are not known before the keys are")
