@@ -62,7 +62,7 @@ var layers = []struct {
 	{"server/internal/budget", nil},
 	{"server/internal/fairqueue", []string{"transport/identity"}},
 	{"server/internal/tunnel", []string{"transport", "transport/handshake", "transport/wire", "server/internal/budget"}},
-	{"server/internal/keys", []string{"fsm", "internal/ratelog", "transport", "transport/identity", "transport/wire", "server/internal/budget", "server/internal/lease"}},
+	{"server/internal/keys", []string{"fsm", "internal/ratelog", "transport", "transport/identity", "transport/wire", "server/groupcommit", "server/internal/budget", "server/internal/lease"}},
 	{"server/internal/health", []string{"transport/handshake", "transport/wire"}},
 	{"server/rpc", []string{"fsm", "transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "server/internal/quota", "server/internal/command", "server/internal/notify", "server/eventlog", "server/replica", "server/status", "server/internal/read", "server/internal/lease", "server/internal/budget", "server/internal/fairqueue", "server/internal/tunnel", "server/rpc", "internal/ratelog"}},
 	{"server/httpapi/apierror", []string{"transport/wire"}},
