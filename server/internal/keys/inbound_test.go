@@ -62,23 +62,36 @@ func TestReleaseDoesNotOvertake(t *testing.T) {
 		c := newCluster(t, nil)
 		n1 := c.nodes["n1"]
 		n1.useMachine()
-		open := &wire.OpenLease{SecretHash: make([]byte, 32), OwnerValue: []byte("v"), TtlMs: 10_000, Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "k"}}}}
+		plain := n1.propose
+		n1.propose = func(cmd *wire.Command, done func(*wire.Result)) bool {
+			if cmd.GetOpenLease() != nil {
+				<-time.After(time.Second) // a release has time to overtake
+			}
+			return plain(cmd, done)
+		}
+		open := &wire.OpenLease{SecretHash: make([]byte, 32), OwnerValue: []byte("v"), TtlMs: 60_000, Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "k"}}}}
 		lock := &wire.KeyRequest{Id: 1, Caller: ann, Body: &wire.KeyRequest_Lock{Lock: open}}
 		release := &wire.KeyRequest{Id: 2, Caller: ann, Body: &wire.KeyRequest_Release{Release: &wire.ReleaseLease{SecretHash: open.SecretHash}}}
 		for what, send := range map[string]func(){
 			"together":        func() { n1.connect().send(lock, release) },
-			"on another link": func() { n1.connect().send(lock); n1.connect().send(release) },
+			"on another link": func() { n1.connect().send(lock); synctest.Wait(); n1.connect().send(release) },
 		} {
 			send()
-			synctest.Wait()
+			<-time.After(10 * time.Second)
 			if exists := n1.exists("k"); exists {
 				t.Errorf("%s: the lock is left", what)
 			}
-			if n := len(n1.service.executor.acquires.last); n != 0 {
+			if n := n1.service.executor.acquires.len(); n != 0 {
 				t.Errorf("%s: %d acquires are left", what, n)
 			}
 		}
 	})
+}
+
+func (a *acquires) len() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return len(a.last)
 }
 
 // TestSecretUsedTwice verifies that the later of two acquires with one secret goes on, and that the other one ends.
