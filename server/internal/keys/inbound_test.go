@@ -73,6 +73,7 @@ func TestReleaseDoesNotOvertake(t *testing.T) {
 		lock := &wire.KeyRequest{Id: 1, Caller: ann, Body: &wire.KeyRequest_Lock{Lock: open}}
 		release := &wire.KeyRequest{Id: 2, Caller: ann, Body: &wire.KeyRequest_Release{Release: &wire.ReleaseLease{SecretHash: open.SecretHash}}}
 		for what, send := range map[string]func(){
+			"alone":           func() { n1.connect().send(release) },
 			"together":        func() { n1.connect().send(lock, release) },
 			"on another link": func() { n1.connect().send(lock); synctest.Wait(); n1.connect().send(release) },
 		} {
