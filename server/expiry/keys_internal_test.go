@@ -192,9 +192,9 @@ func TestRemainingIsRoundedUp(t *testing.T) {
 	}
 }
 
-// TestStallDoesNotForgiveKeysThatAreNotDue verifies that a key which was only due for its record is still extended when
+// TestStallExtendsOnlyKeysThatAreDue verifies that a key which was only due for its record is still extended when
 // it is due after a stall.
-func TestStallDoesNotForgiveKeysThatAreNotDue(t *testing.T) {
+func TestStallExtendsOnlyKeysThatAreDue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newDeadlines(func(uint64, ending, func(*wire.Result)) bool {
 			t.Error("ended before its owner could be heard")
