@@ -65,7 +65,11 @@ func clientUnits(client *wire.ClientInfo) uint64 {
 
 // unitsAlone returns the units of a session without its claims and outcomes.
 func (s *session) unitsAlone() uint64 {
-	return sessionUnits + clientUnits(s.client) + textUnits(len(s.identity))
+	n := sessionUnits + clientUnits(s.client) + textUnits(len(s.identity))
+	if s.key != nil {
+		n += textUnits(len(s.key.value))
+	}
+	return n
 }
 
 // units returns all units of a session.
@@ -222,6 +226,10 @@ func (m *Machine) growing(cmd *wire.Command) (s *session, exempt bool) {
 	case *wire.Command_OpenLease:
 		_, exempt = m.nonces.get(string(op.OpenLease.GetSecretHash()))
 		return &session{}, exempt
+	case *wire.Command_ChangeKeys:
+		known, _ := m.keySenders.get(op.ChangeKeys.GetNodeId())
+		_, exempt = m.keyResults.get(keyRequest{op.ChangeKeys.GetNodeId(), op.ChangeKeys.GetSeq()})
+		return &session{}, exempt || known.boot == op.ChangeKeys.GetBoot() && op.ChangeKeys.GetSeq() < known.ackedBelow
 	}
 	s, ok := m.sessions.get(cmd.SessionId)
 	if !ok || s.leased || cmd.Seq < s.ackedBelow || s.forgets(cmd.AckedBelow, cmd.Acked) {
@@ -250,7 +258,9 @@ func GrowthUnits(cmd *wire.Command) uint64 {
 	case *wire.Command_OpenSession:
 		return sessionUnits + clientUnits(op.OpenSession.GetClient()) + textUnits(len(cmd.Caller.GetIdentity()))
 	case *wire.Command_OpenLease:
-		return sessionUnits + clientUnits(op.OpenLease.GetClient()) + textUnits(len(cmd.Caller.GetIdentity())) + acquireUnits(op.OpenLease.GetAcquire()) + outcomeUnits
+		return sessionUnits + clientUnits(op.OpenLease.GetClient()) + textUnits(len(cmd.Caller.GetIdentity())) + acquireUnits(op.OpenLease.GetAcquire()) + outcomeUnits + textUnits(len(op.OpenLease.GetOwnerValue()))
+	case *wire.Command_ChangeKeys:
+		return keyUnits(cmd.Caller.GetIdentity(), op.ChangeKeys)
 	case *wire.Command_Acquire:
 		return acquireUnits(op.Acquire) + outcomeUnits
 	case *wire.Command_Upgrade:
@@ -259,4 +269,21 @@ func GrowthUnits(cmd *wire.Command) uint64 {
 		return extraUnits + outcomeUnits
 	}
 	return 0
+}
+
+// keyUnits returns an upper bound of the units that a request for keys can add to the state.
+func keyUnits(identity string, op *wire.ChangeKeys) (n uint64) {
+	switch op.GetAction() {
+	case wire.ChangeKeys_ACQUIRE, wire.ChangeKeys_ACQUIRE_OR_EXTEND:
+	default:
+		if op.GetCompareBytes() == 0 {
+			return 0
+		}
+		return textUnits(len(op.GetValue()))
+	}
+	each := sessionUnits + clientUnits(op.GetClient()) + textUnits(len(identity)) + textUnits(len(op.GetValue())) + claimUnits + nameUnits + 2*outcomeUnits
+	for _, name := range op.GetNames() {
+		n += each + textUnits(len(name))
+	}
+	return n
 }

@@ -47,7 +47,7 @@ func (m *checking) run() error {
 	for _, check := range []func() error{
 		m.checkScalars, m.checkMembers, m.checkSessions, m.checkLocks,
 		m.checkClaims, m.checkOwners, m.checkQueue, m.checkHolders, m.checkOutcomes,
-		m.checkAudit, m.checkRemoved, m.checkAccess,
+		m.checkAudit, m.checkRemoved, m.checkAccess, m.checkKeys,
 	} {
 		if err := check(); err != nil {
 			return fmt.Errorf("broken invariant: %w", err)
@@ -159,12 +159,12 @@ func each[K, V any](t *table[K, V], fn func(V) error) error {
 }
 
 func (m *checking) checkSessions() error {
-	if m.nonces.len() != m.sessions.len() {
-		return fmt.Errorf("%d secret hashes for %d sessions", m.nonces.len(), m.sessions.len())
-	}
-	units := uint64(0)
+	units, secrets := uint64(0), 0
 	err := each(&m.sessions.table, func(s *session) error {
 		units += s.units()
+		if s.secretHash != "" {
+			secrets++
+		}
 		if err := m.checkSession(s); err != nil {
 			return fmt.Errorf("session %d: %w", s.id, err)
 		}
@@ -177,6 +177,9 @@ func (m *checking) checkSessions() error {
 		}
 		return true
 	})
+	if err == nil && secrets != m.nonces.len() {
+		return fmt.Errorf("%d secret hashes for %d sessions with secrets", m.nonces.len(), secrets)
+	}
 	if err == nil && units != m.state.bytes {
 		return fmt.Errorf("counts %d units, there are %d", m.state.bytes, units)
 	}
@@ -189,12 +192,18 @@ func (m *checking) checkSession(s *session) error {
 	switch {
 	case s.id == 0 || s.id > m.state.lastSession:
 		return fmt.Errorf("id %d, the last given out is %d", s.id, m.state.lastSession)
-	case len(s.secretHash) != sha256.Size:
+	case len(s.secretHash) != sha256.Size && (s.secretHash != "" || s.key == nil):
 		return fmt.Errorf("secret hash of %d bytes", len(s.secretHash))
-	case nonce.session != s.id:
+	case nonce.session != s.id && s.secretHash != "":
 		return errors.New("its secret hash leads elsewhere")
+	case s.key != nil:
+		if err := m.checkKey(s); err != nil {
+			return err
+		}
 	case s.ttl < limits.MinTtlMs || s.ttl > limits.MaxTtlMs && !s.leased || s.ttl > limits.MaxLeaseTtlMs && s.leased:
 		return fmt.Errorf("TTL %d ms", s.ttl)
+	}
+	switch {
 	case s.generation == 0:
 		return errors.New("generation 0")
 	case proto.Size(s.client) > int(limits.MaxClientInfoBytes)+maxAddressBytes+8:
@@ -237,7 +246,7 @@ func (m *checking) recount(s *session) error {
 	if units != s.units() || further != s.further {
 		return fmt.Errorf("counts %d units and %d further names: there are %d and %d", s.units(), s.further, units, further)
 	}
-	if _, asked := s.outcome(leaseSeq); s.leased && (holds+waits != 1 || !asked) {
+	if _, asked := s.outcome(leaseSeq); s.leased && (holds+waits != 1 || asked != (s.secretHash != "")) {
 		return fmt.Errorf("a lease with %d holds and %d waits, its request is there: %v", holds, waits, asked)
 	}
 	if s.window != nil && final != s.window.final || waiting != s.waits || holds != s.holds || waits != s.waits {

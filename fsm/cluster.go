@@ -160,6 +160,7 @@ func (m *Machine) dropMember(op *wire.DropMember) *wire.Result {
 		return answer(wire.Status_NOT_FOUND, "no such member")
 	}
 	m.members.delete(op.Id)
+	m.forgetKeySender(op.Id)
 	if known.Incarnation != "" {
 		m.removed.put(&wire.RemovedMember{Id: known.Id, Incarnation: known.Incarnation, Revision: m.state.revision})
 	}

@@ -28,7 +28,7 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		return refusal
 	}
 	events, last := len(m.events), m.state.lastSession
-	s, refusal := m.newSession(&wire.OpenSession{SecretHash: op.GetSecretHash(), TtlMs: op.GetTtlMs(), Client: op.GetClient()}, true)
+	s, refusal := m.newSession(m.openingOf(op))
 	if refusal != nil {
 		return refusal
 	}
@@ -41,7 +41,29 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		return result
 	}
 	m.keep(s, m.outcomeOf(leaseSeq, digest, result))
+	if s.key != nil && result.Status == wire.Status_GRANTED {
+		m.startLease(s)
+	}
 	return leased(s, result)
+}
+
+// openingOf returns what a lease's session is opened with. Until its grant, a key has at least the TTL that sessions
+// have by default, because its wait is renewed several times per TTL.
+func (m *Machine) openingOf(op *wire.OpenLease) opening {
+	it := opening{secretHash: op.GetSecretHash(), ttl: op.GetTtlMs(), client: op.GetClient(), leased: true}
+	if len(op.GetOwnerValue()) > 0 {
+		it.ttl = max(it.ttl, m.state.settings.DefaultTtlMs)
+		it.key = &key{value: string(op.OwnerValue), grantedTTL: op.TtlMs}
+	}
+	return it
+}
+
+// startLease starts the TTL of a lease that has been granted.
+func (m *Machine) startLease(s *session) {
+	if s.key != nil {
+		s.ttl, s.key = s.key.grantedTTL, &key{value: s.key.value}
+	}
+	m.prolong(s)
 }
 
 func (m *Machine) repeatLease(id, digest uint64) *wire.Result {
@@ -69,11 +91,27 @@ func leased(s *session, r *wire.Result) *wire.Result {
 }
 
 func validLease(settings *wire.Settings, op *wire.OpenLease) *wire.Result {
+	if len(op.GetOwnerValue()) > 0 {
+		return validKeyLease(settings, op)
+	}
 	return cmp.Or(
 		validSession(settings, op.GetSecretHash(), op.GetTtlMs(), settings.GetMaxLeaseTtlMs(), op.GetClient()),
 		validAcquire(op.GetAcquire()),
 		validClientSize(settings, op.GetClient()),
 		validValue(settings, op.GetAcquire().GetValue()),
+	)
+}
+
+// validKeyLease checks an acquire of a key that waits.
+func validKeyLease(settings *wire.Settings, op *wire.OpenLease) *wire.Result {
+	acquire := op.GetAcquire()
+	if len(acquire.GetLocks()) != 1 || special(acquire) || wanted(acquire.Locks[0]).mode != wire.Mode_EXCLUSIVE {
+		return invalid("a key is an exclusive lock without options")
+	}
+	return cmp.Or(
+		validKeyTTL(settings, op.GetTtlMs()), validValue(settings, op.GetOwnerValue()),
+		validSession(settings, op.GetSecretHash(), 0, settings.GetMaxTtlMs(), op.GetClient()),
+		validAcquire(acquire), validClientSize(settings, op.GetClient()),
 	)
 }
 
@@ -88,7 +126,12 @@ func noRequest(s *session) *wire.Result {
 // prolong restarts a leased session's TTL.
 func (m *Machine) prolong(s *session) {
 	s.generation++
-	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl, Leased: true})
+	if s.key != nil && s.key.remaining != 0 {
+		now := *s.key
+		now.remaining = 0
+		s.key = &now
+	}
+	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl, Leased: true, ByValue: s.key != nil})
 }
 
 // leaseOf returns the leased session of a secret and its claim, or nil.

@@ -144,7 +144,7 @@ func (m *Machine) ListVisible(req *wire.ListSessionsRequest, visible func(identi
 			reply.NextPageToken = strconv.FormatUint(reply.Sessions[len(reply.Sessions)-1].SessionId, 10)
 			return false
 		}
-		info := &wire.SessionInfo{SessionId: s.id, TtlMs: s.ttl, Client: s.client, Identity: s.identity, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased}
+		info := &wire.SessionInfo{SessionId: s.id, TtlMs: s.ttl, Client: s.client, Identity: s.identity, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased, ByValue: s.key != nil}
 		size += proto.Size(info)
 		reply.Sessions = append(reply.Sessions, info)
 		return true
@@ -249,6 +249,7 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 		Revocation:    e.revocation,
 		Locks:         names(c.wants()),
 		Leased:        s.leased,
+		ByValue:       s.key != nil,
 		Identity:      s.identity,
 	}
 }

@@ -46,6 +46,9 @@ type Machine struct {
 	audit    table[uint64, *wire.AuditRecord]
 	removed  table[uint64, *wire.RemovedMember]
 	imported table[uint64, *wire.AuditRecord]
+	// keySenders and keyResults make the requests of Redis ports take effect exactly once.
+	keySenders table[string, keySender]
+	keyResults table[keyRequest, *keyResult]
 
 	// decoder reuses its memory from one entry to the next.
 	decoder wire.EntryDecoder
@@ -68,6 +71,8 @@ type Machine struct {
 	charged *account
 	// outOfBudget is true if the running command was refused because a budget is exhausted.
 	outOfBudget bool
+	// undo is set by a handler that refuses its command after it has changed something: all of that is rolled back.
+	undo bool
 	// searched counts the units used by deadlock searches in this entry: see maxEntrySearch.
 	searched int
 	// fresh are the claims created by the running command: see made.
@@ -120,15 +125,18 @@ func New(level uint32) *Machine {
 		audit:    newAudit(),
 		removed:  newRemoved(),
 		imported: newAudit(),
+
+		keySenders: newKeySenders(),
+		keyResults: newKeyResults(),
 	}
 }
 
 // tables returns all tables.
-func (m *Machine) tables() [14]journalled {
-	return [14]journalled{
+func (m *Machine) tables() [16]journalled {
+	return [16]journalled{
 		&m.sessions, &m.accounts, &m.belows, &m.nonces, &m.locks, &m.claims, &m.owners,
 		&m.queue, &m.holders, &m.outcomes, &m.members, &m.audit,
-		&m.removed, &m.imported,
+		&m.removed, &m.imported, &m.keySenders, &m.keyResults,
 	}
 }
 
@@ -152,6 +160,9 @@ func (m *Machine) Fork() *Machine {
 		audit:    m.audit.fork(),
 		removed:  m.removed.fork(),
 		imported: m.imported.fork(),
+
+		keySenders: m.keySenders.fork(),
+		keyResults: m.keyResults.fork(),
 	}
 }
 
@@ -234,19 +245,27 @@ func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 		}
 	}()
 	result = m.execute(cmd)
+	if m.undo {
+		m.rollback(saved, events)
+	}
 	m.grantChanged()
 	return result
 }
 
-// discard rolls back the running command, except for its revision.
+// discard rolls back the running command because its handler has failed.
 func (m *Machine) discard(saved scalars, events int) {
+	m.rollback(saved, events)
+	m.state.discarded++
+}
+
+// rollback rolls back the running command, except for its revision.
+func (m *Machine) rollback(saved scalars, events int) {
 	for _, t := range m.tables() {
 		t.rollback()
 	}
 	m.share()
 	m.charged = nil
-	m.state = saved
-	m.state.discarded++
+	m.state, m.undo = saved, false
 	clear(m.events[events:])
 	m.events = m.events[:events]
 	m.changed = emptied(m.changed)
@@ -268,6 +287,8 @@ func (m *Machine) commit() {
 	m.audit.commit()
 	m.removed.commit()
 	m.imported.commit()
+	m.keySenders.commit()
+	m.keyResults.commit()
 	m.share()
 }
 
@@ -294,6 +315,8 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 		return m.extendLease(op.ExtendLease)
 	case *wire.Command_ReleaseLease:
 		return m.releaseLease(op.ReleaseLease)
+	case *wire.Command_ChangeKeys:
+		return m.changeKeys(op.ChangeKeys)
 	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue,
 		*wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
 		return m.request(cmd)
@@ -324,6 +347,8 @@ func (m *Machine) applySystem(cmd *wire.Command) *wire.Result {
 		return m.resumeGrants(op.ResumeGrants)
 	case *wire.Command_ExpireSession:
 		return m.expireSession(op.ExpireSession)
+	case *wire.Command_RecordRemaining:
+		return m.recordRemaining(op.RecordRemaining)
 	case *wire.Command_TimeoutWait:
 		return m.timeoutWait(op.TimeoutWait)
 	case *wire.Command_ExpireHold:

@@ -109,10 +109,17 @@ type Session struct {
 	Identity string
 	// Leased sessions belong to one leased hold; heartbeats do not extend them.
 	Leased bool
+	// ByValue sessions belong to a key. Remaining is what remained of its TTL when that was last recorded in this
+	// generation, in milliseconds; 0 if it was not.
+	ByValue   bool
+	Remaining uint32
 }
 
 func viewSession(s *session) Session {
-	return Session{ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash), Identity: s.identity, Leased: s.leased}
+	return Session{
+		ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash), Identity: s.identity,
+		Leased: s.leased, ByValue: s.key != nil, Remaining: cmp.Or(s.key, noKey).remaining,
+	}
 }
 
 // Session returns a live session.

@@ -205,7 +205,7 @@ func (m *Machine) grantWaiting(c *claim) {
 	granted := m.grant(s, c, true)
 	granted.Digest = m.conclude(s, c, c.seq, wire.Status_GRANTED, "").digest
 	if s.leased {
-		m.prolong(s) // a lease's TTL runs from the grant
+		m.startLease(s)
 	}
 }
 
@@ -221,7 +221,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 		l.occupy(w)
 	}
 	e := m.emitClaim(wire.Event_GRANTED, c)
-	e.Waited = waited
+	e.Waited, e.ByValue = waited, s.key != nil
 	if c.extra() != nil && c.extra().maxHoldMs > 0 {
 		m.beginMaxHold(c, e)
 	}

@@ -227,6 +227,11 @@ func (m *Machine) quotaExhausted(cmd *wire.Command, s *session, growth uint64) *
 		identity, more.Sessions = cmd.Caller.GetIdentity(), 1
 	case *wire.Command_OpenLease:
 		identity, more.Sessions, locks = cmd.Caller.GetIdentity(), 1, op.OpenLease.GetAcquire().GetLocks()
+	case *wire.Command_ChangeKeys:
+		identity = cmd.Caller.GetIdentity()
+		if op.ChangeKeys.GetAction() == wire.ChangeKeys_ACQUIRE {
+			more.Sessions, locks = uint64(len(op.ChangeKeys.GetNames())), requestsForKeys(op.ChangeKeys)
+		}
 	case *wire.Command_Acquire:
 		if m.adds(s, op.Acquire) {
 			locks = op.Acquire.GetLocks()

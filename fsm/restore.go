@@ -59,7 +59,7 @@ type recordKey struct {
 }
 
 func (k recordKey) compare(other recordKey) int {
-	return cmp.Or(cmp.Compare(k.a, other.a), cmp.Compare(k.b, other.b), cmp.Compare(k.name, other.name))
+	return cmp.Or(cmp.Compare(k.name, other.name), cmp.Compare(k.a, other.a), cmp.Compare(k.b, other.b))
 }
 
 func (r *restoring) run() error {
@@ -114,6 +114,11 @@ func (r *restoring) add(record *wire.SnapshotRecord) error {
 		return r.ascend(10, recordKey{name: body.Token.GetInfo().GetId()})
 	case *wire.SnapshotRecord_Policy:
 		return r.policy(body.Policy)
+	case *wire.SnapshotRecord_KeySender:
+		r.m.keySenders.load(keySender{body.KeySender.NodeId, body.KeySender.Boot, body.KeySender.AckedBelow})
+		return r.ascend(12, recordKey{name: body.KeySender.NodeId})
+	case *wire.SnapshotRecord_KeyResult:
+		return r.keyResult(body.KeyResult)
 	}
 	return errors.New("of a kind that cannot stand here")
 }
@@ -200,9 +205,14 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 
 		searchAllowance: uint16(min(body.SearchAllowance, maxSearch+1)), // Check refuses maxSearch+1
 	}
+	if len(body.OwnerValue) > 0 {
+		s.key = &key{value: string(body.OwnerValue), grantedTTL: body.GrantedTtlMs, remaining: body.RemainingMs}
+	}
 	r.m.sessions.load(s)
 	r.m.charge(s, s.unitsAlone())
-	r.m.nonces.load(nonce{string(body.SecretHash), body.Id})
+	if s.secretHash != "" {
+		r.m.nonces.load(nonce{s.secretHash, body.Id})
+	}
 	return r.ascend(3, recordKey{a: body.Id})
 }
 
@@ -243,6 +253,14 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 	r.m.editAccount(s.identity).used.Bytes += o.units()
 	r.m.editWindow(s).set(o)
 	return r.ascend(6, recordKey{a: body.SessionId, b: body.Seq})
+}
+
+func (r *restoring) keyResult(body *wire.KeyResultRecord) error {
+	r.m.keyResults.load(&keyResult{
+		keyRequest: keyRequest{body.NodeId, body.Seq},
+		status:     body.Status, holdID: body.HoldId, token: body.Token, count: body.Count,
+	})
+	return r.ascend(13, recordKey{name: body.NodeId, a: body.Seq})
 }
 
 // recordReader reads and hashes records.

@@ -130,3 +130,12 @@ func newRemoved() table[uint64, *wire.RemovedMember] {
 	return newTable((*wire.RemovedMember).GetRevision,
 		func(revision uint64, removed *wire.RemovedMember) int { return cmp.Compare(revision, removed.Revision) })
 }
+
+func newKeySenders() table[string, keySender] {
+	return newTable(func(s keySender) string { return s.node },
+		func(node string, s keySender) int { return strings.Compare(node, s.node) })
+}
+
+func newKeyResults() table[keyRequest, *keyResult] {
+	return newTable(func(r *keyResult) keyRequest { return r.keyRequest }, keyRequest.compare)
+}

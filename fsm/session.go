@@ -56,15 +56,26 @@ func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
 	if !m.callerGrants().OnSomeLock(wire.Verb_LOCK) {
 		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with lock on any lock", m.caller.GetIdentity()))
 	}
-	s, refusal := m.newSession(op, false)
+	s, refusal := m.newSession(opening{secretHash: op.SecretHash, ttl: op.GetTtlMs(), client: op.Client})
 	if refusal != nil {
 		return refusal
 	}
 	return m.sessionAnswer(s)
 }
 
-func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire.Result) {
-	ttl := op.GetTtlMs()
+// opening is what a session is opened with.
+type opening struct {
+	// secretHash is empty if the session needs no secret, because it belongs to a key.
+	secretHash []byte
+	// ttl is in milliseconds; 0 selects the cluster's default.
+	ttl    uint32
+	client *wire.ClientInfo
+	leased bool
+	key    *key
+}
+
+func (m *Machine) newSession(op opening) (*session, *wire.Result) {
+	ttl := op.ttl
 	if ttl == 0 {
 		ttl = m.state.settings.DefaultTtlMs
 	}
@@ -77,11 +88,12 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 	m.state.lastSession++
 	s := &session{
 		id:         m.state.lastSession,
-		secretHash: string(op.SecretHash),
+		secretHash: string(op.secretHash),
 		ttl:        ttl,
-		leased:     leased,
+		leased:     op.leased,
+		key:        op.key,
 		generation: 1,
-		client:     op.Client,
+		client:     op.client,
 		opened:     m.wall,
 		identity:   m.caller.GetIdentity(),
 
@@ -94,8 +106,10 @@ func (m *Machine) newSession(op *wire.OpenSession, leased bool) (*session, *wire
 	s.identity = m.enter(s.identity)
 	m.sessions.put(s)
 	m.charge(s, s.unitsAlone())
-	m.nonces.put(nonce{s.secretHash, s.id})
-	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased})
+	if s.secretHash != "" {
+		m.nonces.put(nonce{s.secretHash, s.id})
+	}
+	m.emit(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl, Leased: s.leased, ByValue: s.key != nil})
 	return s, nil
 }
 
@@ -282,7 +296,9 @@ func (m *Machine) dropSession(s *session, ended wire.Event_Type) *wire.Event {
 func (m *Machine) forgetSession(s *session) {
 	m.state.bytes -= s.units()
 	m.editAccount(s.identity).used.Bytes -= s.units()
-	m.nonces.delete(s.secretHash)
+	if s.secretHash != "" {
+		m.nonces.delete(s.secretHash)
+	}
 	m.leave(s.identity)
 	m.sessions.delete(s.id)
 }

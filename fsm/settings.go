@@ -27,6 +27,8 @@ func DefaultSettings() *wire.Settings {
 		MaxStateBytes:       DefaultStateBytes,
 		MaxSessionBytes:     8 << 20,
 		MaxLeaseTtlMs:       7 * 24 * 60 * 60 * 1_000,
+		MinKeyTtlMs:         10,
+		MaxKeyTtlMs:         24 * 60 * 60 * 1_000,
 	}
 }
 
@@ -63,6 +65,8 @@ var settingBounds = []settingBound{
 	{"max_state_bytes", MinStateBytes, maxStateUnits, (*wire.Settings).GetMaxStateBytes},
 	{"max_session_bytes", MinSessionBytes, maxStateUnits, (*wire.Settings).GetMaxSessionBytes},
 	{"max_lease_ttl_ms", 100, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxLeaseTtlMs) }},
+	{"min_key_ttl_ms", 1, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MinKeyTtlMs) }},
+	{"max_key_ttl_ms", 1, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxKeyTtlMs) }},
 }
 
 // SettingError is the error for a setting that is out of its bounds.
@@ -106,6 +110,9 @@ func completeSettings(given *wire.Settings) (*wire.Settings, error) {
 	}
 	if s.DefaultTtlMs > s.MaxLeaseTtlMs {
 		return nil, fmt.Errorf("max_lease_ttl_ms is %d: at least default_ttl_ms, %d, is allowed", s.MaxLeaseTtlMs, s.DefaultTtlMs)
+	}
+	if s.MinKeyTtlMs > s.MaxKeyTtlMs {
+		return nil, fmt.Errorf("min_key_ttl_ms %d and max_key_ttl_ms %d must ascend", s.MinKeyTtlMs, s.MaxKeyTtlMs)
 	}
 	if s.MaxSessionBytes > s.MaxStateBytes {
 		return nil, fmt.Errorf("max_session_bytes is %d: at most max_state_bytes, %d, is allowed", s.MaxSessionBytes, s.MaxStateBytes)

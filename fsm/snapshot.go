@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"bufio"
+	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
 	"fmt"
@@ -28,8 +29,17 @@ const maxRecordBytes = 1 << 20
 
 // WriteSnapshot writes the whole state: records sorted by kind and key, each preceded by its length as a
 // varint, and a trailer with their number and checksum. Equal states produce equal bytes.
-func (m *Machine) WriteSnapshot(w io.Writer) error {
-	out := &recordWriter{w: bufio.NewWriterSize(w, 64<<10), sum: sha256.New()}
+func (m *Machine) WriteSnapshot(w io.Writer) error { return m.write(w, false) }
+
+// omittedValue is the value of every key in a backup.
+const omittedValue = "-"
+
+// WriteBackup writes the whole state like WriteSnapshot, but without the values of keys, by which their owners prove
+// themselves. A restore ends all holds, so it does not need them.
+func (m *Machine) WriteBackup(w io.Writer) error { return m.write(w, true) }
+
+func (m *Machine) write(w io.Writer, omitValues bool) error {
+	out := &recordWriter{w: bufio.NewWriterSize(w, 64<<10), sum: sha256.New(), omitValues: omitValues}
 	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Header{Header: m.header()}})
 	m.writeMembers(out)
 	m.writeSessions(out)
@@ -39,6 +49,7 @@ func (m *Machine) WriteSnapshot(w io.Writer) error {
 	m.writeAudit(out)
 	m.writeRemoved(out)
 	m.writeAccess(out)
+	m.writeKeys(out)
 	out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_Trailer{Trailer: &wire.SnapshotTrailer{
 		Records: out.records,
 		Sha256:  out.sum.Sum(nil),
@@ -101,6 +112,12 @@ func (m *Machine) writeSessions(out *recordWriter) {
 		body.Leased = s.leased
 		body.Identity = s.identity
 		body.SearchAllowance = uint32(s.searchAllowance)
+		k := cmp.Or(s.key, noKey)
+		body.OwnerValue = append(body.OwnerValue[:0], k.value...)
+		if out.omitValues && s.key != nil {
+			body.OwnerValue = append(body.OwnerValue[:0], omittedValue...)
+		}
+		body.RemainingMs, body.GrantedTtlMs = k.remaining, k.grantedTTL
 		return out.write(record)
 	})
 }
@@ -202,13 +219,28 @@ func (m *Machine) writeAccess(out *recordWriter) {
 	}
 }
 
+func (m *Machine) writeKeys(out *recordWriter) {
+	m.keySenders.each("", func(s keySender) bool {
+		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_KeySender{KeySender: &wire.KeySenderRecord{
+			NodeId: s.node, Boot: s.boot, AckedBelow: s.ackedBelow,
+		}}})
+	})
+	m.keyResults.each(keyRequest{}, func(r *keyResult) bool {
+		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_KeyResult{KeyResult: &wire.KeyResultRecord{
+			NodeId: r.node, Seq: r.seq, Status: r.status, HoldId: r.holdID, Token: r.token, Count: r.count,
+		}}})
+	})
+}
+
 // recordWriter frames and hashes records until the first error.
 type recordWriter struct {
 	w       *bufio.Writer
 	sum     hash.Hash
 	buffer  []byte
 	records uint64
-	err     error
+	// omitValues omits the values of keys.
+	omitValues bool
+	err        error
 }
 
 // write reports whether to continue.

@@ -49,6 +49,8 @@ type session struct {
 	searchAllowance uint16
 	// leased sessions belong to one leased hold. No client sends heartbeats for them.
 	leased bool
+	// key is what it has in addition if it belongs to a key; nil otherwise.
+	key *key
 	// identity is that of the caller who opened it.
 	identity   string
 	generation uint64

@@ -36,6 +36,8 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 		return validLease(settings, op.OpenLease)
 	case *wire.Command_ExtendLease:
 		return cmp.Or(validSecretHash(op.ExtendLease.GetSecretHash()), validTTL(settings, op.ExtendLease.GetTtlMs(), settings.GetMaxLeaseTtlMs()))
+	case *wire.Command_ChangeKeys:
+		return validKeys(settings, op.ChangeKeys)
 	case *wire.Command_ReleaseLease:
 		return validSecretHash(op.ReleaseLease.GetSecretHash())
 	case *wire.Command_CloseSession, *wire.Command_Acknowledge:
@@ -111,6 +113,11 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 	case *wire.Command_RaiseLevel, *wire.Command_SuspendGrants, *wire.Command_ResumeGrants,
 		*wire.Command_ExpireSession, *wire.Command_TimeoutWait, *wire.Command_ExpireHold, *wire.Command_EndDelay:
 		return nil // only numbers, all of which are possible
+	case *wire.Command_RecordRemaining:
+		if n := len(op.RecordRemaining.GetKeys()); n > maxRemaining {
+			return invalid("%d keys: at most %d are allowed", n, maxRemaining)
+		}
+		return nil
 	case *wire.Command_ForceRelease:
 		return validForce(op.ForceRelease)
 	case *wire.Command_Revoke:

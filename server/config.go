@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi"
+	"github.com/quorumlock/quorumlock/server/redis"
 	"github.com/quorumlock/quorumlock/server/rpc"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
@@ -65,6 +66,11 @@ type Config struct {
 	// HealthAddr is the address of a plaintext listener that serves only /healthz and /readyz. Empty disables
 	// it.
 	HealthAddr string
+	// RedisAddr is the address of the Redis port, host:port. Empty disables it. It has the certificates of the client
+	// port, and its limits of connections.
+	RedisAddr string
+	// Redis are the options of the Redis port.
+	Redis redis.Options
 	// Advertise holds the addresses under which others reach the node. It is required if Listen has a
 	// wildcard address. By default, Advertise.Peer is the node's own entry in Cluster, and the others are the
 	// bound addresses.

@@ -9,10 +9,10 @@ import (
 
 // listeners holds the node's listeners. Each is closed by the part it was handed to; close closes those that
 // were never handed over.
-type listeners struct{ peer, client, http, health net.Listener }
+type listeners struct{ peer, client, http, redis, health net.Listener }
 
 func (l *listeners) close() {
-	for _, port := range []net.Listener{l.peer, l.client, l.http, l.health} {
+	for _, port := range []net.Listener{l.peer, l.client, l.http, l.redis, l.health} {
 		if port != nil {
 			_ = port.Close() // harmless if the owner has already closed it
 		}
@@ -31,6 +31,7 @@ func (n *Node) listen(ctx context.Context) (*listeners, error) {
 		{"peer", n.cfg.Listen.Peer, n.cfg.advertisedPeer(), &l.peer, &n.bound.Peer, &n.tell.Peer},
 		{"client", n.cfg.Listen.Client, n.cfg.Advertise.Client, &l.client, &n.bound.Client, &n.tell.Client},
 		{"http", n.cfg.Listen.HTTP, n.cfg.Advertise.HTTP, &l.http, &n.bound.HTTP, &n.tell.HTTP},
+		{"redis", n.cfg.RedisAddr, "", &l.redis, &n.redisAt, new(string)},
 		{"health", n.cfg.HealthAddr, "", &l.health, &n.healthAt, new(string)},
 	} {
 		if p.addr == "" {

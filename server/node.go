@@ -20,7 +20,9 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
+	"github.com/quorumlock/quorumlock/server/internal/keys"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
+	"github.com/quorumlock/quorumlock/server/redis"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/rpc"
 )
@@ -41,6 +43,9 @@ type Node struct {
 	rpc      *rpc.Server
 	httpapi  *httpapi.Server
 	httpDone chan struct{} // closed when httpapi has stopped serving; nil if it is off
+	keys     *keys.Service
+	redis    *redis.Server // nil if it is off
+	redisAt  string        // the address it listens on
 
 	queues   *fairqueue.Queues
 	buffers  *budget.Budget
@@ -111,6 +116,14 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	}
 	if err := n.startRPC(ports.client); err != nil {
 		return err
+	}
+	n.keys = keys.New(keys.Config{
+		NodeID: n.cfg.ID, Replica: n.replica, Buffers: n.buffers, Logger: n.log.Named("keys"), Registry: n.cfg.Registry,
+	})
+	if ports.redis != nil {
+		if err := n.startRedis(ports.redis); err != nil {
+			return err
+		}
 	}
 	if ports.health != nil {
 		probe := &health.Probe{NodeID: n.cfg.ID, Replica: n.replica, Closing: n.stopping.Load}
@@ -270,6 +283,9 @@ func (n *Node) HangUp(ctx context.Context) {
 	if n.httpapi != nil {
 		ports.Go(func() { _ = n.httpapi.Close(ctx) })
 	}
+	if n.redis != nil {
+		ports.Go(func() { _ = n.redis.Close(ctx) })
+	}
 	ports.Go(func() { _ = n.rpc.Close(ctx) })
 	ended := make(chan struct{})
 	go func() {
@@ -309,6 +325,9 @@ func (n *Node) Bound() Addresses { return n.bound }
 // HealthAddr returns the address that the health listener is bound to, or "" if it is off.
 func (n *Node) HealthAddr() string { return n.healthAt }
 
+// RedisAddr returns the address that the Redis port is bound to, or "" if it is off.
+func (n *Node) RedisAddr() string { return n.redisAt }
+
 // Replica returns the node's replica.
 func (n *Node) Replica() *replica.Replica { return n.replica }
 
@@ -340,6 +359,12 @@ func (n *Node) stop(ctx context.Context) error {
 	if n.httpapi != nil {
 		errs = append(errs, n.httpapi.Close(ctx))
 		<-n.httpDone
+	}
+	if n.redis != nil {
+		errs = append(errs, n.redis.Close(ctx))
+	}
+	if n.keys != nil {
+		n.keys.Close()
 	}
 	if n.rpc != nil {
 		errs = append(errs, n.rpc.Close(ctx))

@@ -3,6 +3,7 @@ package server
 import (
 	"cmp"
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -73,6 +74,8 @@ func (c Config) timeoutRules() []rule {
 		atLeast("hash-interval", c.HashInterval, 100*time.Millisecond),
 		atLeast("disk-timeout", c.DiskTimeout, 100*time.Millisecond),
 		atLeast("shutdown-timeout", c.ShutdownTimeout, 1),
+		atLeast("redis-default-ttl", c.Redis.DefaultTTL, 0),
+		atMost("redis-default-ttl", c.Redis.DefaultTTL, millis(math.MaxInt32)),
 		atLeast("handshake-timeout", c.Limits.HandshakeTimeout, 1),
 		atLeast("frame-timeout", c.Limits.FrameTimeout, 1),
 		atLeast("idle-timeout", c.Limits.IdleTimeout, 1),

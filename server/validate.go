@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/redis/keyname"
 	"github.com/quorumlock/quorumlock/transport"
 )
 
@@ -22,7 +23,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // ErrConfig.
 func (c Config) Validate() error {
 	c = c.withDefaults()
-	faults := slices.Concat(c.checkIdentity(), c.checkAddresses(), c.checkCluster(), c.checkTLS(), c.checkNumbers())
+	faults := slices.Concat(c.checkIdentity(), c.checkAddresses(), c.checkCluster(), c.checkTLS(), c.checkRedis(), c.checkNumbers())
 	if len(faults) == 0 {
 		return nil
 	}
@@ -68,6 +69,7 @@ type port struct {
 	listen, advertise string
 	tls               transport.TLSFiles
 	optional          bool
+	unannounced       bool // the node tells nobody its address
 	harmless          bool // serves nothing secret and accepts no input, so plaintext is allowed on any address
 }
 
@@ -76,6 +78,7 @@ func (c Config) ports() []port {
 		{name: "peer", listen: c.Listen.Peer, advertise: c.Advertise.Peer, tls: c.PeerTLS},
 		{name: "client", listen: c.Listen.Client, advertise: c.Advertise.Client, tls: c.TLS},
 		{name: "http", listen: c.Listen.HTTP, advertise: c.Advertise.HTTP, tls: c.TLS, optional: true},
+		{name: "redis", listen: c.RedisAddr, tls: c.TLS, optional: true, unannounced: true},
 		{name: "health", listen: c.HealthAddr, optional: true, harmless: true},
 	}
 }
@@ -106,7 +109,7 @@ func (p port) check(insecure bool) error {
 	if p.harmless {
 		return nil
 	}
-	if p.advertise == "" && isWildcard(host) {
+	if p.advertise == "" && isWildcard(host) && !p.unannounced {
 		return fmt.Errorf("--%s-addr %s binds every interface: say with --advertise-%s-addr under which address others reach it", p.name, p.listen, p.name)
 	}
 	if p.advertise != "" {
@@ -209,6 +212,13 @@ func (c Config) clientAuth() ClientAuth {
 	default:
 		return AuthNone
 	}
+}
+
+func (c Config) checkRedis() (faults []error) {
+	if _, err := keyname.New(c.Redis.Prefix); err != nil {
+		faults = append(faults, fmt.Errorf("--redis-prefix: %w", err))
+	}
+	return faults
 }
 
 func millis(ms uint32) time.Duration { return time.Duration(ms) * time.Millisecond }

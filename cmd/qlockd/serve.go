@@ -79,7 +79,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		defer reopenOnHangup(node)()
 	}
 	at := node.Addrs()
-	log.Info("serving", "id", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP, "health", node.HealthAddr(),
+	log.Info("serving", "id", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP, "health", node.HealthAddr(), "redis", node.RedisAddr(),
 		"data_dir", cfg.DataDir, "tls", cfg.TLS.Cert != "", "peer_tls", cfg.PeerTLS.Cert != "", "version", cfg.Version)
 
 	select {

@@ -53,7 +53,7 @@ func parse(args []string, stderr io.Writer) (*options, error) {
 	flags.IntVar(&o.rounds, "rounds", 5, "measure everything `N` times")
 	flags.DurationVar(&o.window, "window", 5*time.Second, "measure each for this `time`")
 	flags.DurationVar(&o.warmUp, "warm-up", 3*time.Second, "load for this `time` before")
-	names := flags.String("systems", "etcd,zookeeper,redis,redis-always,redlock", "compare with these `systems`, comma separated")
+	names := flags.String("systems", "etcd,zookeeper,redis,redis-always,redlock,redlock-always", "compare with these `systems`, comma separated")
 	stages := flags.String("workloads", "all", "measure these `workloads`, comma separated: "+strings.Join(stageNames(), ", "))
 	flags.BoolVar(&o.smoke, "smoke", false, "a short trial: one round, short windows, small numbers; its figures mean nothing")
 	flags.StringVar(&o.out, "out", "bin/compare/out", "`directory` for table, chart and JSON")
@@ -95,7 +95,7 @@ func (o *options) choose(names, stages string) error {
 	if err != nil {
 		return err
 	}
-	chosen := append(words(names), system.Quorumlock, system.QuorumlockTLS)
+	chosen := append(words(names), system.Own...)
 	if o.systems, err = system.Named(bin, chosen); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}

@@ -46,6 +46,7 @@ const (
 	partialFlag
 	restoredFlag
 	identityFlag // the texts begin with the identity
+	byValueFlag
 	auditFlag    // the only text is an audit record, in wire format
 )
 
@@ -72,7 +73,7 @@ func appendNumbers(b []byte, e *wire.Event) []byte {
 		sinceNumber:      e.Revision - e.HoldId,
 		tokenNumber:      e.Token,
 		modeNumber:       uint64(e.Mode),
-		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag) | flag(e.Restored, restoredFlag) | flag(e.Identity != "", identityFlag) | flag(e.Audit != nil, auditFlag),
+		flagsNumber:      flag(e.Waited, waitedFlag) | flag(e.WaitForever, waitForeverFlag) | flag(e.Leased, leasedFlag) | flag(e.Upgrade, upgradeFlag) | flag(e.Partial, partialFlag) | flag(e.Restored, restoredFlag) | flag(e.Identity != "", identityFlag) | flag(e.ByValue, byValueFlag) | flag(e.Audit != nil, auditFlag),
 		waitNumber:       uint64(e.WaitMs),
 		generationNumber: e.Generation,
 		statusNumber:     uint64(e.Status),
@@ -199,6 +200,7 @@ func (u *unpacked) event() *wire.Event {
 		Upgrade:     flags&upgradeFlag != 0,
 		Partial:     flags&partialFlag != 0,
 		Restored:    flags&restoredFlag != 0,
+		ByValue:     flags&byValueFlag != 0,
 		WaitMs:      uint32(n[waitNumber]),
 		Generation:  n[generationNumber],
 		Status:      wire.Status_Code(n[statusNumber]),

@@ -41,8 +41,10 @@ type deadline struct {
 	ttl  time.Duration
 	last time.Time
 	// fixed is set if the session belongs to a lease, which signs of life do not prolong.
-	fixed   bool
-	decided bool
+	fixed bool
+	// recorded is set for a key whose TTL is so long that what remains of it is recorded.
+	recorded bool
+	decided  bool
 	// forgiven is set if the deadline was extended after a stall and there was no sign of life since.
 	forgiven bool
 	// exhausted is set if the session was refused something because a budget was used up.
@@ -59,12 +61,32 @@ type ending struct {
 	id, generation uint64
 }
 
+// newSession returns the deadline of a session.
+func newSession(id, generation uint64, ttl uint32, key bool) *deadline {
+	return &deadline{ending: ending{Session, id, generation}, ttl: millis(ttl), recorded: key && millis(ttl) > RecordInterval}
+}
+
+// end returns when the deadline passes, unless there is another sign of life.
+func (e *deadline) end() time.Time { return e.last.Add(e.ttl) }
+
+// check returns when to check the deadline next.
+func (e *deadline) check() time.Time {
+	if e.recorded {
+		if next := time.Now().Add(RecordInterval); next.Before(e.end()) {
+			return next
+		}
+	}
+	return e.end()
+}
+
 // Deadlines holds the deadlines of one leadership. Times are monotonic and counted from receipt. They never
 // leave this node's memory. All methods are safe for concurrent use.
 type Deadlines struct {
 	// expire proposes an end that was decided in the given term. answered is called with its result. expire
 	// reports false if that term is over.
 	expire func(term uint64, e ending, answered func(*wire.Result)) bool
+	// record proposes to record what remains of the TTLs of keys.
+	record func(term uint64, keys []*wire.RecordRemaining_Remaining)
 
 	mu     sync.Mutex
 	term   uint64 // 0 if this node does not serve
@@ -74,19 +96,25 @@ type Deadlines struct {
 	stopCh chan struct{}
 }
 
-// New returns deadlines that propose each end that they decide with propose: a command of the given term.
-// answered must be called with its result. propose reports false if that term is over.
+// New returns deadlines that propose each end that they decide, and each record, with propose: a command of the given
+// term. answered must be called with its result. propose reports false if that term is over.
 func New(propose func(term uint64, cmd *wire.Command, answered func(*wire.Result)) bool) *Deadlines {
-	return newDeadlines(func(term uint64, e ending, answered func(*wire.Result)) bool {
+	d := newDeadlines(func(term uint64, e ending, answered func(*wire.Result)) bool {
 		return propose(term, e.command(term), answered)
 	})
+	d.record = func(term uint64, keys []*wire.RecordRemaining_Remaining) {
+		op := &wire.RecordRemaining{Term: term, Keys: keys}
+		propose(term, &wire.Command{Op: &wire.Command_RecordRemaining{RecordRemaining: op}}, func(*wire.Result) {})
+	}
+	return d
 }
 
 func newDeadlines(expire func(uint64, ending, func(*wire.Result)) bool) *Deadlines {
 	return &Deadlines{expire: expire, wake: make(chan struct{}, 1), stopCh: make(chan struct{})}
 }
 
-// Start begins a leadership: everything that ends by time gets its full time from now on.
+// Start begins a leadership: everything that ends by time gets its full time from now on, except keys, which get what
+// was last recorded.
 func (d *Deadlines) Start(term uint64, m *fsm.Machine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -96,7 +124,12 @@ func (d *Deadlines) Start(term uint64, m *fsm.Machine) {
 	}
 	now := time.Now()
 	m.EachSession(func(s fsm.Session) bool {
-		d.add(&deadline{ending: ending{Session, s.ID, s.Generation}, ttl: millis(s.TTL), last: now, fixed: s.Leased})
+		e := newSession(s.ID, s.Generation, s.TTL, s.ByValue)
+		e.fixed, e.last = s.Leased, now
+		if s.Remaining > 0 {
+			e.last = now.Add(millis(s.Remaining) - e.ttl)
+		}
+		d.add(e)
 		return true
 	})
 	m.EachWait(func(w fsm.Wait) bool {
@@ -132,7 +165,7 @@ func (d *Deadlines) Stop() {
 func (d *Deadlines) add(e *deadline) {
 	d.remove(e.of, e.id)
 	d.tables[e.of][e.id] = e
-	e.at = e.last.Add(e.ttl)
+	e.at = e.check()
 	heap.Push(&d.heap, e)
 	if e.index == 0 {
 		d.signal()
@@ -221,7 +254,7 @@ func (d *Deadlines) Remaining(of Kind, id uint64) (time.Duration, bool) {
 	if e == nil || e.decided {
 		return 0, false
 	}
-	return max(0, time.Until(e.last.Add(e.ttl))), true
+	return max(0, time.Until(e.end())), true
 }
 
 // Observe follows the events of an entry. Entries of an older leadership come before Start, when there is
@@ -242,15 +275,14 @@ func (d *Deadlines) Observe(events []*wire.Event) {
 }
 
 func (d *Deadlines) observeOne(e *wire.Event, now time.Time) {
-	begin := func(of Kind, id uint64, ms uint32) *deadline {
-		began := &deadline{ending: ending{of, id, e.Generation}, ttl: millis(ms), last: now}
-		d.add(began)
-		return began
+	begin := func(of Kind, id uint64, ms uint32) {
+		d.add(&deadline{ending: ending{of, id, e.Generation}, ttl: millis(ms), last: now})
 	}
 	switch e.Type {
 	case wire.Event_SESSION_OPENED, wire.Event_SESSION_ATTACHED, wire.Event_SESSION_EXTENDED:
-		fixed := e.Leased || e.Type == wire.Event_SESSION_EXTENDED
-		begin(Session, e.SessionId, e.TtlMs).fixed = fixed
+		began := newSession(e.SessionId, e.Generation, e.TtlMs, e.ByValue)
+		began.fixed, began.last = e.Leased || e.Type == wire.Event_SESSION_EXTENDED, now
+		d.add(began)
 	case wire.Event_SESSION_CLOSED, wire.Event_SESSION_EXPIRED:
 		d.remove(Session, e.SessionId)
 	case wire.Event_QUEUED:
@@ -299,7 +331,7 @@ func (d *Deadlines) TouchAll(n int, arrived time.Time, session func(i int) uint6
 			return i
 		}
 		if e != nil {
-			touched(i, e.exhausted, e.last.Add(e.ttl))
+			touched(i, e.exhausted, e.end())
 		}
 	}
 	return n

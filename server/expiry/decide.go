@@ -2,6 +2,7 @@ package expiry
 
 import (
 	"container/heap"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -16,6 +17,11 @@ const (
 	// after the state machine failed on it.
 	again     = 20 * time.Millisecond
 	againSlow = time.Second
+
+	// RecordInterval is how often what remains of a key's TTL is recorded, if the TTL is longer.
+	RecordInterval = time.Minute
+	// maxRecords bounds the keys in one command.
+	maxRecords = 1_024
 )
 
 // Run decides what is due until Close. No other goroutine does.
@@ -56,7 +62,7 @@ func (d *Deadlines) extendAfterStall(now time.Time) {
 		due = append(due, heap.Pop(&d.heap).(*deadline))
 	}
 	for _, e := range due {
-		if !e.forgiven && !e.decided {
+		if !e.forgiven && !e.decided && !e.end().After(now) {
 			e.at, e.forgiven = now.Add(min(late, e.ttl/4)), true
 		}
 		heap.Push(&d.heap, e)
@@ -65,21 +71,28 @@ func (d *Deadlines) extendAfterStall(now time.Time) {
 
 // Decide proposes every end that is due and returns the time until the next check.
 func (d *Deadlines) Decide(now time.Time) time.Duration {
-	term, due, next := d.pop(now)
+	term, due, keys, next := d.pop(now)
 	for _, e := range due {
 		d.propose(term, e)
+	}
+	for batch := range slices.Chunk(keys, maxRecords) {
+		d.record(term, batch)
 	}
 	return next
 }
 
-// pop marks what is due as decided. Sessions with signs of life since go back into the heap.
-func (d *Deadlines) pop(now time.Time) (term uint64, due []ending, next time.Duration) {
+// pop marks what is due as decided. Sessions with signs of life since go back into the heap, and so do keys, whose
+// remaining time is returned.
+func (d *Deadlines) pop(now time.Time) (term uint64, due []ending, keys []*wire.RecordRemaining_Remaining, next time.Duration) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for len(d.heap) > 0 && !d.heap[0].at.After(now) {
 		e := d.heap[0]
-		if end := e.last.Add(e.ttl); !e.decided && end.After(now) {
-			e.at = end
+		if !e.decided && e.end().After(now) {
+			if e.recorded {
+				keys = append(keys, e.remaining(now))
+			}
+			e.at = e.check()
 			heap.Fix(&d.heap, 0)
 			continue
 		}
@@ -88,9 +101,15 @@ func (d *Deadlines) pop(now time.Time) (term uint64, due []ending, next time.Dur
 		due = append(due, e.ending)
 	}
 	if len(d.heap) == 0 {
-		return d.term, due, time.Hour
+		return d.term, due, keys, time.Hour
 	}
-	return d.term, due, d.heap[0].at.Sub(now)
+	return d.term, due, keys, d.heap[0].at.Sub(now)
+}
+
+// remaining returns what remains of a key's TTL, rounded up: the next leader must not end it early.
+func (e *deadline) remaining(now time.Time) *wire.RecordRemaining_Remaining {
+	left := e.end().Sub(now) + time.Millisecond - 1
+	return &wire.RecordRemaining_Remaining{SessionId: e.id, Generation: e.generation, RemainingMs: uint32(left.Milliseconds())}
 }
 
 func (d *Deadlines) propose(term uint64, e ending) {

@@ -6,6 +6,9 @@
 // ignore it if something newer has happened. A decision is never taken back. It is proposed again until the log
 // has it, or the leadership is over.
 //
+// The TTL of a key can be long, and nobody may be left to release it. So that elections do not renew it for ever, what
+// remains of it is recorded in the log each [RecordInterval], and the next leader starts with that.
+//
 // No deadline is early, whatever the process was doing: signs of life count from their arrival, and deadlines
 // that are due after a stall of the process are extended a little, once.
 package expiry

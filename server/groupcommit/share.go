@@ -174,6 +174,10 @@ func WorkOf(cmd *wire.Command, locksOf func(session uint64) int) int {
 		return max(1, len(op.Acquire.GetLocks()))
 	case *wire.Command_OpenLease:
 		return 1 + len(op.OpenLease.GetAcquire().GetLocks())
+	case *wire.Command_ChangeKeys:
+		return 2 * len(op.ChangeKeys.GetNames())
+	case *wire.Command_RecordRemaining:
+		return max(1, len(op.RecordRemaining.GetKeys())/8)
 	case *wire.Command_CloseSession:
 		return 1 + locksOf(cmd.GetSessionId())
 	case *wire.Command_ExpireSession:

@@ -1,9 +1,13 @@
 package replica
 
 import (
+	"context"
+
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -47,4 +51,16 @@ func (r *Replica) Leader() *wire.LeaderHint {
 func (r *Replica) self() *wire.Member {
 	a := r.cfg.Advertise
 	return &wire.Member{Id: r.cfg.ID, Incarnation: r.stores.Incarnation, PeerAddr: a.Peer, ClientAddr: a.Client, HttpAddr: a.HTTP, Level: r.cfg.Level}
+}
+
+// Boot returns the number of this start of the node, from 1 on.
+func (r *Replica) Boot() uint64 { return r.peers.Boot() }
+
+// VotersInContact returns how many other voters answer this node.
+func (r *Replica) VotersInContact(ctx context.Context) int {
+	var others []Peer
+	for _, s := range cluster.VotersBut(r.cluster.Servers(), r.cfg.ID) {
+		others = append(others, r.cluster.Peer(s))
+	}
+	return len(others) - len(probe.Unreachable(r.prober.All(ctx, others)))
 }

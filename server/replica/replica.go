@@ -78,9 +78,9 @@ type Replica struct {
 
 	// applyEntry hands an entry to raft. It is r.apply, except in tests.
 	applyEntry atomic.Pointer[func(data []byte, timeout time.Duration) raft.ApplyFuture]
-	// tunnels accepts the connections that other nodes open for clients, forwards those for requests of HTTP clients; nil
-	// while nothing does.
-	tunnels, forwards atomic.Pointer[acceptTunnel]
+	// tunnels accepts the connections that other nodes open for clients, forwards those for requests of HTTP clients, and
+	// keys those for requests of Redis clients; nil while nothing does.
+	tunnels, forwards, keys atomic.Pointer[acceptTunnel]
 
 	// halted is why the node has failed, nil until then.
 	halted atomic.Pointer[error]

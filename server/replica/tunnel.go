@@ -32,6 +32,11 @@ func (r *Replica) OpenForward(ctx context.Context, leader *wire.LeaderHint) (net
 	return r.openTo(ctx, leader, &wire.TunnelRequest{Port: wire.TunnelRequest_HTTP})
 }
 
+// OpenKeys opens a connection to the leader for KeyRequests. Errors are those of OpenTunnel.
+func (r *Replica) OpenKeys(ctx context.Context, leader *wire.LeaderHint) (net.Conn, error) {
+	return r.openTo(ctx, leader, &wire.TunnelRequest{Port: wire.TunnelRequest_KEYS})
+}
+
 func (r *Replica) openTo(ctx context.Context, leader *wire.LeaderHint, req *wire.TunnelRequest) (net.Conn, error) {
 	node := r.cluster.Raft()
 	if node == nil {
@@ -55,6 +60,11 @@ func (r *Replica) OnForward(accept func(conn net.Conn)) (cancel func()) {
 	return register(&r.forwards, func(conn net.Conn, _ *wire.Caller) { accept(conn) })
 }
 
+// OnKeys is OnForward for connections that carry KeyRequests.
+func (r *Replica) OnKeys(accept func(conn net.Conn)) (cancel func()) {
+	return register(&r.keys, func(conn net.Conn, _ *wire.Caller) { accept(conn) })
+}
+
 func register(at *atomic.Pointer[acceptTunnel], accept acceptTunnel) (cancel func()) {
 	at.Store(&accept)
 	return func() { at.CompareAndSwap(&accept, nil) }
@@ -75,17 +85,18 @@ func (r *Replica) acceptor(req *wire.TunnelRequest) (*acceptTunnel, *wire.Tunnel
 	refuse := func(status wire.Status_Code, message string) (*acceptTunnel, *wire.TunnelResponse) {
 		return nil, &wire.TunnelResponse{Status: status, Message: message}
 	}
-	accept := r.tunnels.Load()
-	if req.GetPort() == wire.TunnelRequest_HTTP {
-		accept = r.forwards.Load()
+	ports := map[wire.TunnelRequest_Port]*atomic.Pointer[acceptTunnel]{
+		wire.TunnelRequest_CLIENT: &r.tunnels, wire.TunnelRequest_HTTP: &r.forwards, wire.TunnelRequest_KEYS: &r.keys,
 	}
-	if req.GetPort() == wire.TunnelRequest_CLIENT && r.cfg.NoTunnels {
-		return refuse(wire.Status_UNSUPPORTED, "tunnels are switched off at this node (--no-tunnels)")
+	port, known := ports[req.GetPort()]
+	if !known || req.GetPort() == wire.TunnelRequest_CLIENT && r.cfg.NoTunnels {
+		return refuse(wire.Status_UNSUPPORTED, "tunnels are switched off at this node (--no-tunnels), or it does not know this kind")
 	}
+	accept := port.Load()
 	if accept == nil {
 		return refuse(wire.Status_UNAVAILABLE, "this node is starting or stopping")
 	}
-	if req.GetPort() == wire.TunnelRequest_HTTP {
+	if req.GetPort() != wire.TunnelRequest_CLIENT {
 		return accept, nil
 	}
 	leader := r.Leader()

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/internal/callers"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/read"
@@ -53,7 +54,7 @@ type Server struct {
 	relay        *tunnel.Relay // nil without tunnels
 	stopTunnels  func()        // cancels the subscription to incoming tunnels
 
-	callers callers
+	callers *callers.Connections
 
 	hints sync.Mutex // orders the leadership hints sent to each connection
 
@@ -87,6 +88,13 @@ func Serve(cfg Config) (*Server, error) {
 		conns:       map[*conn]struct{}{},
 		raw:         map[net.Conn]struct{}{},
 		stopTunnels: func() {},
+		callers: callers.New(callers.Config{
+			Source:          cfg.Replica,
+			Cluster:         cfg.CertifiedCluster,
+			RequireIdentity: cfg.RequireIdentity,
+			Certificates:    cfg.Certificates,
+			Denials:         cfg.Denials,
+		}),
 	}
 	var err error
 	if s.metrics, err = newMetrics(s, cfg.Registry); err != nil {
@@ -103,10 +111,7 @@ func Serve(cfg Config) (*Server, error) {
 	s.stopFlushing = cfg.Replica.OnAnswered(s.flusher.flush)
 	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
 	s.wg.Go(s.accept)
-	s.wg.Go(func() { s.recheck(s.ctx) })
-	if cfg.Certificates != nil {
-		s.wg.Go(func() { cfg.Certificates.Watch(s.ctx, s.verifyAll) })
-	}
+	s.wg.Go(func() { s.callers.Run(s.ctx) })
 	if cfg.Tunnels != nil {
 		s.stopTunnels = cfg.Tunnels.OnTunnel(s.admitArrived)
 	}

@@ -21,6 +21,76 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ChangeKeys_Action int32
+
+const (
+	ChangeKeys_UNSPECIFIED ChangeKeys_Action = 0
+	// Acquires all keys: GRANTED, or NOT_ACQUIRED if one of them is taken. hold_id and token are those of the
+	// first key.
+	ChangeKeys_ACQUIRE ChangeKeys_Action = 1
+	// Acquires the key (GRANTED), or restarts its TTL if it is the caller's own (OK). NOT_HELD if it is taken.
+	ChangeKeys_ACQUIRE_OR_EXTEND ChangeKeys_Action = 2
+	// Restarts the TTL of all keys: OK. Otherwise NOT_FOUND if the first key that is not the caller's own does not
+	// exist, and NOT_HELD if it does.
+	ChangeKeys_EXTEND ChangeKeys_Action = 3
+	// Releases those keys that are the caller's own: OK with their count. Without any, as for EXTEND.
+	ChangeKeys_RELEASE ChangeKeys_Action = 4
+	// Releases all keys, with the answers of EXTEND.
+	ChangeKeys_RELEASE_ALL ChangeKeys_Action = 5
+	// Ends the holds of all keys: OK with the number of keys that were held. Keys of the caller's identity are
+	// released. Other holds are force released, which requires OPERATE or, without a policy, force.
+	ChangeKeys_DELETE ChangeKeys_Action = 6
+)
+
+// Enum value maps for ChangeKeys_Action.
+var (
+	ChangeKeys_Action_name = map[int32]string{
+		0: "UNSPECIFIED",
+		1: "ACQUIRE",
+		2: "ACQUIRE_OR_EXTEND",
+		3: "EXTEND",
+		4: "RELEASE",
+		5: "RELEASE_ALL",
+		6: "DELETE",
+	}
+	ChangeKeys_Action_value = map[string]int32{
+		"UNSPECIFIED":       0,
+		"ACQUIRE":           1,
+		"ACQUIRE_OR_EXTEND": 2,
+		"EXTEND":            3,
+		"RELEASE":           4,
+		"RELEASE_ALL":       5,
+		"DELETE":            6,
+	}
+)
+
+func (x ChangeKeys_Action) Enum() *ChangeKeys_Action {
+	p := new(ChangeKeys_Action)
+	*p = x
+	return p
+}
+
+func (x ChangeKeys_Action) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ChangeKeys_Action) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorumlock_node_v1_log_proto_enumTypes[0].Descriptor()
+}
+
+func (ChangeKeys_Action) Type() protoreflect.EnumType {
+	return &file_quorumlock_node_v1_log_proto_enumTypes[0]
+}
+
+func (x ChangeKeys_Action) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ChangeKeys_Action.Descriptor instead.
+func (ChangeKeys_Action) EnumDescriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18, 0}
+}
+
 // Entry is the data of one raft log entry: every command that was queued when the leader
 // proposed it. An entry without commands confirms leadership.
 type Entry struct {
@@ -129,6 +199,8 @@ type Command struct {
 	//	*Command_OpenLease
 	//	*Command_ExtendLease
 	//	*Command_ReleaseLease
+	//	*Command_ChangeKeys
+	//	*Command_RecordRemaining
 	//	*Command_Acquire
 	//	*Command_Release
 	//	*Command_Cancel
@@ -356,6 +428,24 @@ func (x *Command) GetReleaseLease() *ReleaseLease {
 	if x != nil {
 		if x, ok := x.Op.(*Command_ReleaseLease); ok {
 			return x.ReleaseLease
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetChangeKeys() *ChangeKeys {
+	if x != nil {
+		if x, ok := x.Op.(*Command_ChangeKeys); ok {
+			return x.ChangeKeys
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRecordRemaining() *RecordRemaining {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RecordRemaining); ok {
+			return x.RecordRemaining
 		}
 	}
 	return nil
@@ -605,6 +695,14 @@ type Command_ReleaseLease struct {
 	ReleaseLease *ReleaseLease `protobuf:"bytes,39,opt,name=release_lease,json=releaseLease,proto3,oneof"`
 }
 
+type Command_ChangeKeys struct {
+	ChangeKeys *ChangeKeys `protobuf:"bytes,40,opt,name=change_keys,json=changeKeys,proto3,oneof"`
+}
+
+type Command_RecordRemaining struct {
+	RecordRemaining *RecordRemaining `protobuf:"bytes,41,opt,name=record_remaining,json=recordRemaining,proto3,oneof"`
+}
+
 type Command_Acquire struct {
 	Acquire *Acquire `protobuf:"bytes,48,opt,name=acquire,proto3,oneof"`
 }
@@ -714,6 +812,10 @@ func (*Command_OpenLease) isCommand_Op() {}
 func (*Command_ExtendLease) isCommand_Op() {}
 
 func (*Command_ReleaseLease) isCommand_Op() {}
+
+func (*Command_ChangeKeys) isCommand_Op() {}
+
+func (*Command_RecordRemaining) isCommand_Op() {}
 
 func (*Command_Acquire) isCommand_Op() {}
 
@@ -1807,9 +1909,11 @@ type OpenLease struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	SecretHash []byte                 `protobuf:"bytes,1,opt,name=secret_hash,json=secretHash,proto3" json:"secret_hash,omitempty"`
 	// Counts from the grant or, during the wait, from the last request.
-	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
-	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
-	Acquire       *Acquire    `protobuf:"bytes,4,opt,name=acquire,proto3" json:"acquire,omitempty"`
+	TtlMs   uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	Client  *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
+	Acquire *Acquire    `protobuf:"bytes,4,opt,name=acquire,proto3" json:"acquire,omitempty"`
+	// Not empty for a key: the value by which the owner proves itself. The secret then only identifies the request.
+	OwnerValue    []byte `protobuf:"bytes,5,opt,name=owner_value,json=ownerValue,proto3" json:"owner_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1872,6 +1976,264 @@ func (x *OpenLease) GetAcquire() *Acquire {
 	return nil
 }
 
+func (x *OpenLease) GetOwnerValue() []byte {
+	if x != nil {
+		return x.OwnerValue
+	}
+	return nil
+}
+
+// ChangeKeys changes keys: locks that the Redis port holds for its clients. A hold on a key belongs to an identity
+// and a value, and each key has a lease of its own.
+type ChangeKeys struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	Action ChangeKeys_Action      `protobuf:"varint,1,opt,name=action,proto3,enum=quorumlock.node.v1.ChangeKeys_Action" json:"action,omitempty"`
+	// At most 64, without duplicates.
+	Names []string `protobuf:"bytes,2,rep,name=names,proto3" json:"names,omitempty"`
+	// Whose keys are the caller's own: with this value, or any value of its identity if it is empty.
+	Value []byte `protobuf:"bytes,3,opt,name=value,proto3" json:"value,omitempty"`
+	// If not 0, only so many first bytes of the value are compared, and the key gets this value.
+	CompareBytes uint32 `protobuf:"varint,4,opt,name=compare_bytes,json=compareBytes,proto3" json:"compare_bytes,omitempty"`
+	TtlMs        uint32 `protobuf:"varint,5,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
+	// ACQUIRE, ACQUIRE_OR_EXTEND.
+	Client *ClientInfo `protobuf:"bytes,6,opt,name=client,proto3" json:"client,omitempty"`
+	// If set, the only key is the caller's own only if it has this hold and generation.
+	Version *KeyVersion `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
+	Force   bool        `protobuf:"varint,8,opt,name=force,proto3" json:"force,omitempty"`
+	// The node that received the request, its start, and the request's number since that start. A repeated
+	// request that has changed something gets its first result.
+	NodeId string `protobuf:"bytes,9,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Boot   uint64 `protobuf:"varint,10,opt,name=boot,proto3" json:"boot,omitempty"`
+	Seq    uint64 `protobuf:"varint,11,opt,name=seq,proto3" json:"seq,omitempty"`
+	// The node has the results of all its requests below this number.
+	AckedBelow    uint64 `protobuf:"varint,12,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ChangeKeys) Reset() {
+	*x = ChangeKeys{}
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ChangeKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ChangeKeys) ProtoMessage() {}
+
+func (x *ChangeKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ChangeKeys.ProtoReflect.Descriptor instead.
+func (*ChangeKeys) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *ChangeKeys) GetAction() ChangeKeys_Action {
+	if x != nil {
+		return x.Action
+	}
+	return ChangeKeys_UNSPECIFIED
+}
+
+func (x *ChangeKeys) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+func (x *ChangeKeys) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *ChangeKeys) GetCompareBytes() uint32 {
+	if x != nil {
+		return x.CompareBytes
+	}
+	return 0
+}
+
+func (x *ChangeKeys) GetTtlMs() uint32 {
+	if x != nil {
+		return x.TtlMs
+	}
+	return 0
+}
+
+func (x *ChangeKeys) GetClient() *ClientInfo {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
+func (x *ChangeKeys) GetVersion() *KeyVersion {
+	if x != nil {
+		return x.Version
+	}
+	return nil
+}
+
+func (x *ChangeKeys) GetForce() bool {
+	if x != nil {
+		return x.Force
+	}
+	return false
+}
+
+func (x *ChangeKeys) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ChangeKeys) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *ChangeKeys) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *ChangeKeys) GetAckedBelow() uint64 {
+	if x != nil {
+		return x.AckedBelow
+	}
+	return 0
+}
+
+// KeyVersion identifies a hold on a key and the latest restart of its TTL.
+type KeyVersion struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// 0 if the key does not exist.
+	HoldId        uint64 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Generation    uint64 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyVersion) Reset() {
+	*x = KeyVersion{}
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyVersion) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyVersion) ProtoMessage() {}
+
+func (x *KeyVersion) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyVersion.ProtoReflect.Descriptor instead.
+func (*KeyVersion) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *KeyVersion) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *KeyVersion) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+// RecordRemaining records what remains of the TTLs of keys, so that the next leader does not start them again in
+// full. Those whose generation does not match the state are ignored, and all unless term does.
+type RecordRemaining struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Term  uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	// At most 1,024.
+	Keys          []*RecordRemaining_Remaining `protobuf:"bytes,2,rep,name=keys,proto3" json:"keys,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordRemaining) Reset() {
+	*x = RecordRemaining{}
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordRemaining) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordRemaining) ProtoMessage() {}
+
+func (x *RecordRemaining) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordRemaining.ProtoReflect.Descriptor instead.
+func (*RecordRemaining) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *RecordRemaining) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *RecordRemaining) GetKeys() []*RecordRemaining_Remaining {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
 // ExtendLease restarts the TTL of a leased hold.
 type ExtendLease struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1885,7 +2247,7 @@ type ExtendLease struct {
 
 func (x *ExtendLease) Reset() {
 	*x = ExtendLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1897,7 +2259,7 @@ func (x *ExtendLease) String() string {
 func (*ExtendLease) ProtoMessage() {}
 
 func (x *ExtendLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1910,7 +2272,7 @@ func (x *ExtendLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLease.ProtoReflect.Descriptor instead.
 func (*ExtendLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *ExtendLease) GetSecretHash() []byte {
@@ -1946,7 +2308,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1958,7 +2320,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1971,7 +2333,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ReleaseLease) GetSecretHash() []byte {
@@ -2001,7 +2363,7 @@ type TimeoutWait struct {
 
 func (x *TimeoutWait) Reset() {
 	*x = TimeoutWait{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2013,7 +2375,7 @@ func (x *TimeoutWait) String() string {
 func (*TimeoutWait) ProtoMessage() {}
 
 func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2026,7 +2388,7 @@ func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutWait.ProtoReflect.Descriptor instead.
 func (*TimeoutWait) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *TimeoutWait) GetWaitId() uint64 {
@@ -2063,7 +2425,7 @@ type RemovedMember struct {
 
 func (x *RemovedMember) Reset() {
 	*x = RemovedMember{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2075,7 +2437,7 @@ func (x *RemovedMember) String() string {
 func (*RemovedMember) ProtoMessage() {}
 
 func (x *RemovedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2088,7 +2450,7 @@ func (x *RemovedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
 func (*RemovedMember) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *RemovedMember) GetId() string {
@@ -2126,7 +2488,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2138,7 +2500,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2151,7 +2513,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *TermStart) GetTerm() uint64 {
@@ -2175,6 +2537,66 @@ func (x *TermStart) GetNonce() uint64 {
 	return 0
 }
 
+type RecordRemaining_Remaining struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Generation    uint64                 `protobuf:"varint,2,opt,name=generation,proto3" json:"generation,omitempty"`
+	RemainingMs   uint32                 `protobuf:"varint,3,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordRemaining_Remaining) Reset() {
+	*x = RecordRemaining_Remaining{}
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordRemaining_Remaining) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordRemaining_Remaining) ProtoMessage() {}
+
+func (x *RecordRemaining_Remaining) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordRemaining_Remaining.ProtoReflect.Descriptor instead.
+func (*RecordRemaining_Remaining) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20, 0}
+}
+
+func (x *RecordRemaining_Remaining) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *RecordRemaining_Remaining) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *RecordRemaining_Remaining) GetRemainingMs() uint32 {
+	if x != nil {
+		return x.RemainingMs
+	}
+	return 0
+}
+
 var File_quorumlock_node_v1_log_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_log_proto_rawDesc = "" +
@@ -2186,7 +2608,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"wallUnixMs\x127\n" +
 	"\bcommands\x18\x03 \x03(\v2\x1b.quorumlock.node.v1.CommandR\bcommands\x12\x1d\n" +
 	"\n" +
-	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xd4\x12\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xe9\x13\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -2214,7 +2636,10 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\n" +
 	"open_lease\x18% \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseH\x00R\topenLease\x12D\n" +
 	"\fextend_lease\x18& \x01(\v2\x1f.quorumlock.node.v1.ExtendLeaseH\x00R\vextendLease\x12G\n" +
-	"\rrelease_lease\x18' \x01(\v2 .quorumlock.node.v1.ReleaseLeaseH\x00R\freleaseLease\x122\n" +
+	"\rrelease_lease\x18' \x01(\v2 .quorumlock.node.v1.ReleaseLeaseH\x00R\freleaseLease\x12A\n" +
+	"\vchange_keys\x18( \x01(\v2\x1e.quorumlock.node.v1.ChangeKeysH\x00R\n" +
+	"changeKeys\x12P\n" +
+	"\x10record_remaining\x18) \x01(\v2#.quorumlock.node.v1.RecordRemainingH\x00R\x0frecordRemaining\x122\n" +
 	"\aacquire\x180 \x01(\v2\x16.quorumlock.v1.AcquireH\x00R\aacquire\x122\n" +
 	"\arelease\x181 \x01(\v2\x16.quorumlock.v1.ReleaseH\x00R\arelease\x12/\n" +
 	"\x06cancel\x182 \x01(\v2\x15.quorumlock.v1.CancelH\x00R\x06cancel\x12D\n" +
@@ -2330,13 +2755,57 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"endsUnixMs\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xa8\x01\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket\"\xc9\x01\n" +
 	"\tOpenLease\x12\x1f\n" +
 	"\vsecret_hash\x18\x01 \x01(\fR\n" +
 	"secretHash\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
 	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x120\n" +
-	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire\"^\n" +
+	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire\x12\x1f\n" +
+	"\vowner_value\x18\x05 \x01(\fR\n" +
+	"ownerValue\"\x8b\x04\n" +
+	"\n" +
+	"ChangeKeys\x12=\n" +
+	"\x06action\x18\x01 \x01(\x0e2%.quorumlock.node.v1.ChangeKeys.ActionR\x06action\x12\x14\n" +
+	"\x05names\x18\x02 \x03(\tR\x05names\x12\x14\n" +
+	"\x05value\x18\x03 \x01(\fR\x05value\x12#\n" +
+	"\rcompare_bytes\x18\x04 \x01(\rR\fcompareBytes\x12\x15\n" +
+	"\x06ttl_ms\x18\x05 \x01(\rR\x05ttlMs\x121\n" +
+	"\x06client\x18\x06 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x128\n" +
+	"\aversion\x18\a \x01(\v2\x1e.quorumlock.node.v1.KeyVersionR\aversion\x12\x14\n" +
+	"\x05force\x18\b \x01(\bR\x05force\x12\x17\n" +
+	"\anode_id\x18\t \x01(\tR\x06nodeId\x12\x12\n" +
+	"\x04boot\x18\n" +
+	" \x01(\x04R\x04boot\x12\x10\n" +
+	"\x03seq\x18\v \x01(\x04R\x03seq\x12\x1f\n" +
+	"\vacked_below\x18\f \x01(\x04R\n" +
+	"ackedBelow\"s\n" +
+	"\x06Action\x12\x0f\n" +
+	"\vUNSPECIFIED\x10\x00\x12\v\n" +
+	"\aACQUIRE\x10\x01\x12\x15\n" +
+	"\x11ACQUIRE_OR_EXTEND\x10\x02\x12\n" +
+	"\n" +
+	"\x06EXTEND\x10\x03\x12\v\n" +
+	"\aRELEASE\x10\x04\x12\x0f\n" +
+	"\vRELEASE_ALL\x10\x05\x12\n" +
+	"\n" +
+	"\x06DELETE\x10\x06\"E\n" +
+	"\n" +
+	"KeyVersion\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\"\xd7\x01\n" +
+	"\x0fRecordRemaining\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12A\n" +
+	"\x04keys\x18\x02 \x03(\v2-.quorumlock.node.v1.RecordRemaining.RemainingR\x04keys\x1am\n" +
+	"\tRemaining\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x02 \x01(\x04R\n" +
+	"generation\x12!\n" +
+	"\fremaining_ms\x18\x03 \x01(\rR\vremainingMs\"^\n" +
 	"\vExtendLease\x12\x1f\n" +
 	"\vsecret_hash\x18\x01 \x01(\fR\n" +
 	"secretHash\x12\x17\n" +
@@ -2373,114 +2842,126 @@ func file_quorumlock_node_v1_log_proto_rawDescGZIP() []byte {
 	return file_quorumlock_node_v1_log_proto_rawDescData
 }
 
-var file_quorumlock_node_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 23)
+var file_quorumlock_node_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_quorumlock_node_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
 var file_quorumlock_node_v1_log_proto_goTypes = []any{
-	(*Entry)(nil),           // 0: quorumlock.node.v1.Entry
-	(*Command)(nil),         // 1: quorumlock.node.v1.Command
-	(*Bootstrap)(nil),       // 2: quorumlock.node.v1.Bootstrap
-	(*BeginTerm)(nil),       // 3: quorumlock.node.v1.BeginTerm
-	(*PutMember)(nil),       // 4: quorumlock.node.v1.PutMember
-	(*DropMember)(nil),      // 5: quorumlock.node.v1.DropMember
-	(*RaiseLevel)(nil),      // 6: quorumlock.node.v1.RaiseLevel
-	(*SuspendGrants)(nil),   // 7: quorumlock.node.v1.SuspendGrants
-	(*ResumeGrants)(nil),    // 8: quorumlock.node.v1.ResumeGrants
-	(*OpenSession)(nil),     // 9: quorumlock.node.v1.OpenSession
-	(*AttachSession)(nil),   // 10: quorumlock.node.v1.AttachSession
-	(*ExpireSession)(nil),   // 11: quorumlock.node.v1.ExpireSession
-	(*ExpireHold)(nil),      // 12: quorumlock.node.v1.ExpireHold
-	(*EndDelay)(nil),        // 13: quorumlock.node.v1.EndDelay
-	(*RestoreBackup)(nil),   // 14: quorumlock.node.v1.RestoreBackup
-	(*RecordAct)(nil),       // 15: quorumlock.node.v1.RecordAct
-	(*CreateToken)(nil),     // 16: quorumlock.node.v1.CreateToken
-	(*OpenLease)(nil),       // 17: quorumlock.node.v1.OpenLease
-	(*ExtendLease)(nil),     // 18: quorumlock.node.v1.ExtendLease
-	(*ReleaseLease)(nil),    // 19: quorumlock.node.v1.ReleaseLease
-	(*TimeoutWait)(nil),     // 20: quorumlock.node.v1.TimeoutWait
-	(*RemovedMember)(nil),   // 21: quorumlock.node.v1.RemovedMember
-	(*TermStart)(nil),       // 22: quorumlock.node.v1.TermStart
-	(*Caller)(nil),          // 23: quorumlock.v1.Caller
-	(*CloseSession)(nil),    // 24: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),     // 25: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),         // 26: quorumlock.v1.Acquire
-	(*Release)(nil),         // 27: quorumlock.v1.Release
-	(*Cancel)(nil),          // 28: quorumlock.v1.Cancel
-	(*SetValue)(nil),        // 29: quorumlock.v1.SetValue
-	(*Upgrade)(nil),         // 30: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),       // 31: quorumlock.v1.Downgrade
-	(*Extend)(nil),          // 32: quorumlock.v1.Extend
-	(*ForceRelease)(nil),    // 33: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),          // 34: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),       // 35: quorumlock.v1.SkipDelay
-	(*Resize)(nil),          // 36: quorumlock.v1.Resize
-	(*ForceClose)(nil),      // 37: quorumlock.v1.ForceClose
-	(*SetPolicy)(nil),       // 38: quorumlock.v1.SetPolicy
-	(*RevokeToken)(nil),     // 39: quorumlock.v1.RevokeToken
-	(*Settings)(nil),        // 40: quorumlock.v1.Settings
-	(*Member)(nil),          // 41: quorumlock.v1.Member
-	(*ClientInfo)(nil),      // 42: quorumlock.v1.ClientInfo
-	(*AuditRecord)(nil),     // 43: quorumlock.v1.AuditRecord
-	(*Backup)(nil),          // 44: quorumlock.v1.Backup
-	(*Policy)(nil),          // 45: quorumlock.v1.Policy
-	(*TokenRecord)(nil),     // 46: quorumlock.v1.TokenRecord
-	(AuditRecord_Action)(0), // 47: quorumlock.v1.AuditRecord.Action
-	(Status_Code)(0),        // 48: quorumlock.v1.Status.Code
+	(ChangeKeys_Action)(0),            // 0: quorumlock.node.v1.ChangeKeys.Action
+	(*Entry)(nil),                     // 1: quorumlock.node.v1.Entry
+	(*Command)(nil),                   // 2: quorumlock.node.v1.Command
+	(*Bootstrap)(nil),                 // 3: quorumlock.node.v1.Bootstrap
+	(*BeginTerm)(nil),                 // 4: quorumlock.node.v1.BeginTerm
+	(*PutMember)(nil),                 // 5: quorumlock.node.v1.PutMember
+	(*DropMember)(nil),                // 6: quorumlock.node.v1.DropMember
+	(*RaiseLevel)(nil),                // 7: quorumlock.node.v1.RaiseLevel
+	(*SuspendGrants)(nil),             // 8: quorumlock.node.v1.SuspendGrants
+	(*ResumeGrants)(nil),              // 9: quorumlock.node.v1.ResumeGrants
+	(*OpenSession)(nil),               // 10: quorumlock.node.v1.OpenSession
+	(*AttachSession)(nil),             // 11: quorumlock.node.v1.AttachSession
+	(*ExpireSession)(nil),             // 12: quorumlock.node.v1.ExpireSession
+	(*ExpireHold)(nil),                // 13: quorumlock.node.v1.ExpireHold
+	(*EndDelay)(nil),                  // 14: quorumlock.node.v1.EndDelay
+	(*RestoreBackup)(nil),             // 15: quorumlock.node.v1.RestoreBackup
+	(*RecordAct)(nil),                 // 16: quorumlock.node.v1.RecordAct
+	(*CreateToken)(nil),               // 17: quorumlock.node.v1.CreateToken
+	(*OpenLease)(nil),                 // 18: quorumlock.node.v1.OpenLease
+	(*ChangeKeys)(nil),                // 19: quorumlock.node.v1.ChangeKeys
+	(*KeyVersion)(nil),                // 20: quorumlock.node.v1.KeyVersion
+	(*RecordRemaining)(nil),           // 21: quorumlock.node.v1.RecordRemaining
+	(*ExtendLease)(nil),               // 22: quorumlock.node.v1.ExtendLease
+	(*ReleaseLease)(nil),              // 23: quorumlock.node.v1.ReleaseLease
+	(*TimeoutWait)(nil),               // 24: quorumlock.node.v1.TimeoutWait
+	(*RemovedMember)(nil),             // 25: quorumlock.node.v1.RemovedMember
+	(*TermStart)(nil),                 // 26: quorumlock.node.v1.TermStart
+	(*RecordRemaining_Remaining)(nil), // 27: quorumlock.node.v1.RecordRemaining.Remaining
+	(*Caller)(nil),                    // 28: quorumlock.v1.Caller
+	(*CloseSession)(nil),              // 29: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),               // 30: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),                   // 31: quorumlock.v1.Acquire
+	(*Release)(nil),                   // 32: quorumlock.v1.Release
+	(*Cancel)(nil),                    // 33: quorumlock.v1.Cancel
+	(*SetValue)(nil),                  // 34: quorumlock.v1.SetValue
+	(*Upgrade)(nil),                   // 35: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),                 // 36: quorumlock.v1.Downgrade
+	(*Extend)(nil),                    // 37: quorumlock.v1.Extend
+	(*ForceRelease)(nil),              // 38: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 39: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 40: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 41: quorumlock.v1.Resize
+	(*ForceClose)(nil),                // 42: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 43: quorumlock.v1.SetPolicy
+	(*RevokeToken)(nil),               // 44: quorumlock.v1.RevokeToken
+	(*Settings)(nil),                  // 45: quorumlock.v1.Settings
+	(*Member)(nil),                    // 46: quorumlock.v1.Member
+	(*ClientInfo)(nil),                // 47: quorumlock.v1.ClientInfo
+	(*AuditRecord)(nil),               // 48: quorumlock.v1.AuditRecord
+	(*Backup)(nil),                    // 49: quorumlock.v1.Backup
+	(*Policy)(nil),                    // 50: quorumlock.v1.Policy
+	(*TokenRecord)(nil),               // 51: quorumlock.v1.TokenRecord
+	(AuditRecord_Action)(0),           // 52: quorumlock.v1.AuditRecord.Action
+	(Status_Code)(0),                  // 53: quorumlock.v1.Status.Code
 }
 var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
-	1,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
-	23, // 1: quorumlock.node.v1.Command.caller:type_name -> quorumlock.v1.Caller
-	2,  // 2: quorumlock.node.v1.Command.bootstrap:type_name -> quorumlock.node.v1.Bootstrap
-	3,  // 3: quorumlock.node.v1.Command.begin_term:type_name -> quorumlock.node.v1.BeginTerm
-	4,  // 4: quorumlock.node.v1.Command.put_member:type_name -> quorumlock.node.v1.PutMember
-	5,  // 5: quorumlock.node.v1.Command.drop_member:type_name -> quorumlock.node.v1.DropMember
-	6,  // 6: quorumlock.node.v1.Command.raise_level:type_name -> quorumlock.node.v1.RaiseLevel
-	7,  // 7: quorumlock.node.v1.Command.suspend_grants:type_name -> quorumlock.node.v1.SuspendGrants
-	8,  // 8: quorumlock.node.v1.Command.resume_grants:type_name -> quorumlock.node.v1.ResumeGrants
-	9,  // 9: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
-	10, // 10: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
-	24, // 11: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
-	11, // 12: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
-	25, // 13: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	17, // 14: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
-	18, // 15: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
-	19, // 16: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
-	26, // 17: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
-	27, // 18: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
-	28, // 19: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
-	20, // 20: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
-	29, // 21: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
-	30, // 22: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
-	31, // 23: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
-	32, // 24: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
-	12, // 25: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
-	13, // 26: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
-	33, // 27: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
-	34, // 28: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
-	35, // 29: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	36, // 30: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
-	14, // 31: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
-	15, // 32: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
-	37, // 33: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
-	38, // 34: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
-	16, // 35: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
-	39, // 36: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	40, // 37: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	41, // 38: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	41, // 39: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	42, // 40: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	40, // 41: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	43, // 42: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	44, // 43: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
-	45, // 44: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
-	46, // 45: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
-	47, // 46: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
-	48, // 47: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
-	42, // 48: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	26, // 49: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	50, // [50:50] is the sub-list for method output_type
-	50, // [50:50] is the sub-list for method input_type
-	50, // [50:50] is the sub-list for extension type_name
-	50, // [50:50] is the sub-list for extension extendee
-	0,  // [0:50] is the sub-list for field type_name
+	2,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
+	28, // 1: quorumlock.node.v1.Command.caller:type_name -> quorumlock.v1.Caller
+	3,  // 2: quorumlock.node.v1.Command.bootstrap:type_name -> quorumlock.node.v1.Bootstrap
+	4,  // 3: quorumlock.node.v1.Command.begin_term:type_name -> quorumlock.node.v1.BeginTerm
+	5,  // 4: quorumlock.node.v1.Command.put_member:type_name -> quorumlock.node.v1.PutMember
+	6,  // 5: quorumlock.node.v1.Command.drop_member:type_name -> quorumlock.node.v1.DropMember
+	7,  // 6: quorumlock.node.v1.Command.raise_level:type_name -> quorumlock.node.v1.RaiseLevel
+	8,  // 7: quorumlock.node.v1.Command.suspend_grants:type_name -> quorumlock.node.v1.SuspendGrants
+	9,  // 8: quorumlock.node.v1.Command.resume_grants:type_name -> quorumlock.node.v1.ResumeGrants
+	10, // 9: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
+	11, // 10: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
+	29, // 11: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
+	12, // 12: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
+	30, // 13: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	18, // 14: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
+	22, // 15: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
+	23, // 16: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
+	19, // 17: quorumlock.node.v1.Command.change_keys:type_name -> quorumlock.node.v1.ChangeKeys
+	21, // 18: quorumlock.node.v1.Command.record_remaining:type_name -> quorumlock.node.v1.RecordRemaining
+	31, // 19: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
+	32, // 20: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
+	33, // 21: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
+	24, // 22: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
+	34, // 23: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
+	35, // 24: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
+	36, // 25: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
+	37, // 26: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
+	13, // 27: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
+	14, // 28: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
+	38, // 29: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
+	39, // 30: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
+	40, // 31: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	41, // 32: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
+	15, // 33: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
+	16, // 34: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
+	42, // 35: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
+	43, // 36: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
+	17, // 37: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
+	44, // 38: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	45, // 39: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	46, // 40: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	46, // 41: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	47, // 42: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	45, // 43: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	48, // 44: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	49, // 45: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
+	50, // 46: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
+	51, // 47: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
+	52, // 48: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
+	53, // 49: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
+	47, // 50: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	31, // 51: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	0,  // 52: quorumlock.node.v1.ChangeKeys.action:type_name -> quorumlock.node.v1.ChangeKeys.Action
+	47, // 53: quorumlock.node.v1.ChangeKeys.client:type_name -> quorumlock.v1.ClientInfo
+	20, // 54: quorumlock.node.v1.ChangeKeys.version:type_name -> quorumlock.node.v1.KeyVersion
+	27, // 55: quorumlock.node.v1.RecordRemaining.keys:type_name -> quorumlock.node.v1.RecordRemaining.Remaining
+	56, // [56:56] is the sub-list for method output_type
+	56, // [56:56] is the sub-list for method input_type
+	56, // [56:56] is the sub-list for extension type_name
+	56, // [56:56] is the sub-list for extension extendee
+	0,  // [0:56] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_log_proto_init() }
@@ -2508,6 +2989,8 @@ func file_quorumlock_node_v1_log_proto_init() {
 		(*Command_OpenLease)(nil),
 		(*Command_ExtendLease)(nil),
 		(*Command_ReleaseLease)(nil),
+		(*Command_ChangeKeys)(nil),
+		(*Command_RecordRemaining)(nil),
 		(*Command_Acquire)(nil),
 		(*Command_Release)(nil),
 		(*Command_Cancel)(nil),
@@ -2534,13 +3017,14 @@ func file_quorumlock_node_v1_log_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_log_proto_rawDesc), len(file_quorumlock_node_v1_log_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   23,
+			NumEnums:      1,
+			NumMessages:   27,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_quorumlock_node_v1_log_proto_goTypes,
 		DependencyIndexes: file_quorumlock_node_v1_log_proto_depIdxs,
+		EnumInfos:         file_quorumlock_node_v1_log_proto_enumTypes,
 		MessageInfos:      file_quorumlock_node_v1_log_proto_msgTypes,
 	}.Build()
 	File_quorumlock_node_v1_log_proto = out.File

@@ -585,7 +585,9 @@ type HolderInfo struct {
 	// The names of all its locks if it has several; empty otherwise.
 	Locks []string `protobuf:"bytes,18,rep,name=locks,proto3" json:"locks,omitempty"`
 	// The identity that opened the session.
-	Identity      string `protobuf:"bytes,21,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity string `protobuf:"bytes,21,opt,name=identity,proto3" json:"identity,omitempty"`
+	// It came through the Redis port: the owner proves itself by a value.
+	ByValue       bool `protobuf:"varint,22,opt,name=by_value,json=byValue,proto3" json:"by_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -765,6 +767,13 @@ func (x *HolderInfo) GetIdentity() string {
 		return x.Identity
 	}
 	return ""
+}
+
+func (x *HolderInfo) GetByValue() bool {
+	if x != nil {
+		return x.ByValue
+	}
+	return false
 }
 
 // DelayInfo is a hold that expired or was forced to end, and whose mode or permits remain
@@ -1164,7 +1173,9 @@ type SessionInfo struct {
 	// restarts it.
 	Leased bool `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
 	// The identity that opened it, which alone may use it.
-	Identity      string `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity string `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
+	// It belongs to a hold that came through the Redis port: the owner proves itself by a value.
+	ByValue       bool `protobuf:"varint,10,opt,name=by_value,json=byValue,proto3" json:"by_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1260,6 +1271,13 @@ func (x *SessionInfo) GetIdentity() string {
 		return x.Identity
 	}
 	return ""
+}
+
+func (x *SessionInfo) GetByValue() bool {
+	if x != nil {
+		return x.ByValue
+	}
+	return false
 }
 
 // AuditRecord is one operator request in the audit log.
@@ -1938,6 +1956,9 @@ type Settings struct {
 	// The longest TTL of a lease, which may exceed that of a session: what a lease keeps is often
 	// a record, such as that a job is done.
 	MaxLeaseTtlMs uint32 `protobuf:"varint,13,opt,name=max_lease_ttl_ms,json=maxLeaseTtlMs,proto3" json:"max_lease_ttl_ms,omitempty"`
+	// Bounds on the TTLs of keys, which the Redis port holds.
+	MinKeyTtlMs   uint32 `protobuf:"varint,14,opt,name=min_key_ttl_ms,json=minKeyTtlMs,proto3" json:"min_key_ttl_ms,omitempty"`
+	MaxKeyTtlMs   uint32 `protobuf:"varint,15,opt,name=max_key_ttl_ms,json=maxKeyTtlMs,proto3" json:"max_key_ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2063,6 +2084,20 @@ func (x *Settings) GetMaxLeaseTtlMs() uint32 {
 	return 0
 }
 
+func (x *Settings) GetMinKeyTtlMs() uint32 {
+	if x != nil {
+		return x.MinKeyTtlMs
+	}
+	return 0
+}
+
+func (x *Settings) GetMaxKeyTtlMs() uint32 {
+	if x != nil {
+		return x.MaxKeyTtlMs
+	}
+	return 0
+}
+
 // Event is one effect of a command. Events drive deadlines, pushes and watches.
 type Event struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2118,7 +2153,9 @@ type Event struct {
 	// opened the session.
 	Identity string `protobuf:"bytes,27,opt,name=identity,proto3" json:"identity,omitempty"`
 	// AUDITED: the record. The other fields except revision are not set.
-	Audit         *AuditRecord `protobuf:"bytes,28,opt,name=audit,proto3" json:"audit,omitempty"`
+	Audit *AuditRecord `protobuf:"bytes,28,opt,name=audit,proto3" json:"audit,omitempty"`
+	// SESSION_OPENED, SESSION_EXTENDED, GRANTED: of a hold that came through the Redis port.
+	ByValue       bool `protobuf:"varint,29,opt,name=by_value,json=byValue,proto3" json:"by_value,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2349,6 +2386,13 @@ func (x *Event) GetAudit() *AuditRecord {
 	return nil
 }
 
+func (x *Event) GetByValue() bool {
+	if x != nil {
+		return x.ByValue
+	}
+	return false
+}
+
 var File_quorumlock_v1_model_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_model_proto_rawDesc = "" +
@@ -2370,7 +2414,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x121\n" +
 	"\x15process_start_unix_ms\x18\x05 \x01(\x03R\x12processStartUnixMs\x12,\n" +
 	"\x06labels\x18\x06 \x03(\v2\x14.quorumlock.v1.LabelR\x06labels\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\xf8\x05\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\x93\x06\n" +
 	"\n" +
 	"HolderInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2397,7 +2441,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"revocation\x18\x11 \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
 	"revocation\x12\x14\n" +
 	"\x05locks\x18\x12 \x03(\tR\x05locks\x12\x1a\n" +
-	"\bidentity\x18\x15 \x01(\tR\bidentityB\x13\n" +
+	"\bidentity\x18\x15 \x01(\tR\bidentity\x12\x19\n" +
+	"\bby_value\x18\x16 \x01(\bR\abyValueB\x13\n" +
 	"\x11_heartbeat_age_msB\x14\n" +
 	"\x12_remaining_hold_ms\"\x9d\x02\n" +
 	"\tDelayInfo\x12\x17\n" +
@@ -2441,7 +2486,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x05limit\x18\x06 \x01(\x04R\x05limit\x12!\n" +
 	"\fpermits_used\x18\a \x01(\x04R\vpermitsUsed\x120\n" +
 	"\x06delays\x18\b \x03(\v2\x18.quorumlock.v1.DelayInfoR\x06delays\x12!\n" +
-	"\fholder_count\x18\t \x01(\x04R\vholderCount\"\xc0\x02\n" +
+	"\fholder_count\x18\t \x01(\x04R\vholderCount\"\xdb\x02\n" +
 	"\vSessionInfo\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
@@ -2452,7 +2497,9 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x05waits\x18\x06 \x01(\x04R\x05waits\x12-\n" +
 	"\x10heartbeat_age_ms\x18\a \x01(\x04H\x00R\x0eheartbeatAgeMs\x88\x01\x01\x12\x16\n" +
 	"\x06leased\x18\b \x01(\bR\x06leased\x12\x1a\n" +
-	"\bidentity\x18\t \x01(\tR\bidentityB\x13\n" +
+	"\bidentity\x18\t \x01(\tR\bidentity\x12\x19\n" +
+	"\bby_value\x18\n" +
+	" \x01(\bR\abyValueB\x13\n" +
 	"\x11_heartbeat_age_ms\"\xbc\b\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
@@ -2540,7 +2587,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\vclient_addr\x18\x04 \x01(\tR\n" +
 	"clientAddr\x12\x1b\n" +
 	"\thttp_addr\x18\x05 \x01(\tR\bhttpAddr\x12\x14\n" +
-	"\x05level\x18\x06 \x01(\rR\x05level\"\x89\x04\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\"\xd3\x04\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +
@@ -2558,7 +2605,9 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	" \x01(\rR\x12maxClientInfoBytes\x12&\n" +
 	"\x0fmax_state_bytes\x18\v \x01(\x04R\rmaxStateBytes\x12*\n" +
 	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\x12'\n" +
-	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\"\x84\t\n" +
+	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\x12#\n" +
+	"\x0emin_key_ttl_ms\x18\x0e \x01(\rR\vminKeyTtlMs\x12#\n" +
+	"\x0emax_key_ttl_ms\x18\x0f \x01(\rR\vmaxKeyTtlMs\"\x9f\t\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2591,7 +2640,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x06digest\x18\x19 \x01(\x06R\x06digest\x12\x1a\n" +
 	"\brestored\x18\x1a \x01(\bR\brestored\x12\x1a\n" +
 	"\bidentity\x18\x1b \x01(\tR\bidentity\x120\n" +
-	"\x05audit\x18\x1c \x01(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\"\xcd\x02\n" +
+	"\x05audit\x18\x1c \x01(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\x12\x19\n" +
+	"\bby_value\x18\x1d \x01(\bR\abyValue\"\xcd\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +

@@ -144,6 +144,8 @@ const (
 	TunnelRequest_CLIENT TunnelRequest_Port = 0
 	// The HTTP port. The calling node names the caller of each request in a header.
 	TunnelRequest_HTTP TunnelRequest_Port = 1
+	// Requests of the Redis port: KeyRequests and KeyResponses follow.
+	TunnelRequest_KEYS TunnelRequest_Port = 2
 )
 
 // Enum value maps for TunnelRequest_Port.
@@ -151,10 +153,12 @@ var (
 	TunnelRequest_Port_name = map[int32]string{
 		0: "CLIENT",
 		1: "HTTP",
+		2: "KEYS",
 	}
 	TunnelRequest_Port_value = map[string]int32{
 		"CLIENT": 0,
 		"HTTP":   1,
+		"KEYS":   2,
 	}
 )
 
@@ -1033,6 +1037,405 @@ func (x *TunnelResponse) GetMessage() string {
 	return ""
 }
 
+// KeyRequest is a request of the Redis port that a node sends on to the leader. The leader trusts what it says about
+// the caller.
+type KeyRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Chosen by the calling node; the response has the same.
+	Id     uint64  `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	Caller *Caller `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	// Distinguishes the caller's connections, for fairness among them.
+	Connection uint64 `protobuf:"varint,3,opt,name=connection,proto3" json:"connection,omitempty"`
+	// Types that are valid to be assigned to Body:
+	//
+	//	*KeyRequest_Change
+	//	*KeyRequest_Read
+	//	*KeyRequest_Lock
+	//	*KeyRequest_Release
+	//	*KeyRequest_Voters
+	Body          isKeyRequest_Body `protobuf_oneof:"body"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyRequest) Reset() {
+	*x = KeyRequest{}
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[12]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyRequest) ProtoMessage() {}
+
+func (x *KeyRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[12]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyRequest.ProtoReflect.Descriptor instead.
+func (*KeyRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{12}
+}
+
+func (x *KeyRequest) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *KeyRequest) GetCaller() *Caller {
+	if x != nil {
+		return x.Caller
+	}
+	return nil
+}
+
+func (x *KeyRequest) GetConnection() uint64 {
+	if x != nil {
+		return x.Connection
+	}
+	return 0
+}
+
+func (x *KeyRequest) GetBody() isKeyRequest_Body {
+	if x != nil {
+		return x.Body
+	}
+	return nil
+}
+
+func (x *KeyRequest) GetChange() *ChangeKeys {
+	if x != nil {
+		if x, ok := x.Body.(*KeyRequest_Change); ok {
+			return x.Change
+		}
+	}
+	return nil
+}
+
+func (x *KeyRequest) GetRead() *ReadKeys {
+	if x != nil {
+		if x, ok := x.Body.(*KeyRequest_Read); ok {
+			return x.Read
+		}
+	}
+	return nil
+}
+
+func (x *KeyRequest) GetLock() *OpenLease {
+	if x != nil {
+		if x, ok := x.Body.(*KeyRequest_Lock); ok {
+			return x.Lock
+		}
+	}
+	return nil
+}
+
+func (x *KeyRequest) GetRelease() *ReleaseLease {
+	if x != nil {
+		if x, ok := x.Body.(*KeyRequest_Release); ok {
+			return x.Release
+		}
+	}
+	return nil
+}
+
+func (x *KeyRequest) GetVoters() bool {
+	if x != nil {
+		if x, ok := x.Body.(*KeyRequest_Voters); ok {
+			return x.Voters
+		}
+	}
+	return false
+}
+
+type isKeyRequest_Body interface {
+	isKeyRequest_Body()
+}
+
+type KeyRequest_Change struct {
+	Change *ChangeKeys `protobuf:"bytes,4,opt,name=change,proto3,oneof"`
+}
+
+type KeyRequest_Read struct {
+	Read *ReadKeys `protobuf:"bytes,5,opt,name=read,proto3,oneof"`
+}
+
+type KeyRequest_Lock struct {
+	// An acquire that waits.
+	Lock *OpenLease `protobuf:"bytes,6,opt,name=lock,proto3,oneof"`
+}
+
+type KeyRequest_Release struct {
+	// The caller of an acquire has gone: ends its wait, or releases what it has acquired.
+	Release *ReleaseLease `protobuf:"bytes,7,opt,name=release,proto3,oneof"`
+}
+
+type KeyRequest_Voters struct {
+	// Asks for the number of voters in contact.
+	Voters bool `protobuf:"varint,8,opt,name=voters,proto3,oneof"`
+}
+
+func (*KeyRequest_Change) isKeyRequest_Body() {}
+
+func (*KeyRequest_Read) isKeyRequest_Body() {}
+
+func (*KeyRequest_Lock) isKeyRequest_Body() {}
+
+func (*KeyRequest_Release) isKeyRequest_Body() {}
+
+func (*KeyRequest_Voters) isKeyRequest_Body() {}
+
+// KeyResponse is the answer to a KeyRequest.
+type KeyResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    uint64                 `protobuf:"varint,1,opt,name=id,proto3" json:"id,omitempty"`
+	// For READ and VOTERS only if they failed.
+	Result *Result `protobuf:"bytes,2,opt,name=result,proto3" json:"result,omitempty"`
+	// READ: one for each name.
+	Keys []*KeyState `protobuf:"bytes,3,rep,name=keys,proto3" json:"keys,omitempty"`
+	// VOTERS: the number of other voters in contact.
+	Voters        uint32 `protobuf:"varint,4,opt,name=voters,proto3" json:"voters,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyResponse) Reset() {
+	*x = KeyResponse{}
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[13]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyResponse) ProtoMessage() {}
+
+func (x *KeyResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[13]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyResponse.ProtoReflect.Descriptor instead.
+func (*KeyResponse) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{13}
+}
+
+func (x *KeyResponse) GetId() uint64 {
+	if x != nil {
+		return x.Id
+	}
+	return 0
+}
+
+func (x *KeyResponse) GetResult() *Result {
+	if x != nil {
+		return x.Result
+	}
+	return nil
+}
+
+func (x *KeyResponse) GetKeys() []*KeyState {
+	if x != nil {
+		return x.Keys
+	}
+	return nil
+}
+
+func (x *KeyResponse) GetVoters() uint32 {
+	if x != nil {
+		return x.Voters
+	}
+	return 0
+}
+
+// ReadKeys reads keys, linearizably.
+type ReadKeys struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Names         []string               `protobuf:"bytes,1,rep,name=names,proto3" json:"names,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ReadKeys) Reset() {
+	*x = ReadKeys{}
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ReadKeys) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ReadKeys) ProtoMessage() {}
+
+func (x *ReadKeys) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ReadKeys.ProtoReflect.Descriptor instead.
+func (*ReadKeys) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{14}
+}
+
+func (x *ReadKeys) GetNames() []string {
+	if x != nil {
+		return x.Names
+	}
+	return nil
+}
+
+// KeyState is what is known about a key.
+type KeyState struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Held, waited for or under a lock-delay.
+	Exists bool `protobuf:"varint,1,opt,name=exists,proto3" json:"exists,omitempty"`
+	// A hold on a key, not a native one. The fields below are set only then.
+	Key bool `protobuf:"varint,2,opt,name=key,proto3" json:"key,omitempty"`
+	// Belongs to the caller's identity.
+	Own        bool   `protobuf:"varint,3,opt,name=own,proto3" json:"own,omitempty"`
+	Value      []byte `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	HoldId     uint64 `protobuf:"varint,5,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Generation uint64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
+	Token      uint64 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
+	// What remains of the TTL.
+	RemainingMs   uint32      `protobuf:"varint,8,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	Identity      string      `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
+	Client        *ClientInfo `protobuf:"bytes,10,opt,name=client,proto3" json:"client,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyState) Reset() {
+	*x = KeyState{}
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyState) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyState) ProtoMessage() {}
+
+func (x *KeyState) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyState.ProtoReflect.Descriptor instead.
+func (*KeyState) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{15}
+}
+
+func (x *KeyState) GetExists() bool {
+	if x != nil {
+		return x.Exists
+	}
+	return false
+}
+
+func (x *KeyState) GetKey() bool {
+	if x != nil {
+		return x.Key
+	}
+	return false
+}
+
+func (x *KeyState) GetOwn() bool {
+	if x != nil {
+		return x.Own
+	}
+	return false
+}
+
+func (x *KeyState) GetValue() []byte {
+	if x != nil {
+		return x.Value
+	}
+	return nil
+}
+
+func (x *KeyState) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *KeyState) GetGeneration() uint64 {
+	if x != nil {
+		return x.Generation
+	}
+	return 0
+}
+
+func (x *KeyState) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *KeyState) GetRemainingMs() uint32 {
+	if x != nil {
+		return x.RemainingMs
+	}
+	return 0
+}
+
+func (x *KeyState) GetIdentity() string {
+	if x != nil {
+		return x.Identity
+	}
+	return ""
+}
+
+func (x *KeyState) GetClient() *ClientInfo {
+	if x != nil {
+		return x.Client
+	}
+	return nil
+}
+
 // PeerRequest is one request on a control connection.
 type PeerRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1052,7 +1455,7 @@ type PeerRequest struct {
 
 func (x *PeerRequest) Reset() {
 	*x = PeerRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[12]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1064,7 +1467,7 @@ func (x *PeerRequest) String() string {
 func (*PeerRequest) ProtoMessage() {}
 
 func (x *PeerRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[12]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1077,7 +1480,7 @@ func (x *PeerRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerRequest.ProtoReflect.Descriptor instead.
 func (*PeerRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *PeerRequest) GetBody() isPeerRequest_Body {
@@ -1221,7 +1624,7 @@ type PeerResponse struct {
 
 func (x *PeerResponse) Reset() {
 	*x = PeerResponse{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[13]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1233,7 +1636,7 @@ func (x *PeerResponse) String() string {
 func (*PeerResponse) ProtoMessage() {}
 
 func (x *PeerResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[13]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1246,7 +1649,7 @@ func (x *PeerResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use PeerResponse.ProtoReflect.Descriptor instead.
 func (*PeerResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *PeerResponse) GetStatus() Status_Code {
@@ -1317,7 +1720,7 @@ type RecordRequest struct {
 
 func (x *RecordRequest) Reset() {
 	*x = RecordRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1329,7 +1732,7 @@ func (x *RecordRequest) String() string {
 func (*RecordRequest) ProtoMessage() {}
 
 func (x *RecordRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1342,7 +1745,7 @@ func (x *RecordRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRequest.ProtoReflect.Descriptor instead.
 func (*RecordRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *RecordRequest) GetAct() *RecordAct {
@@ -1370,7 +1773,7 @@ type CampaignRequest struct {
 
 func (x *CampaignRequest) Reset() {
 	*x = CampaignRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1382,7 +1785,7 @@ func (x *CampaignRequest) String() string {
 func (*CampaignRequest) ProtoMessage() {}
 
 func (x *CampaignRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1395,7 +1798,7 @@ func (x *CampaignRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CampaignRequest.ProtoReflect.Descriptor instead.
 func (*CampaignRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *CampaignRequest) GetTerm() uint64 {
@@ -1416,7 +1819,7 @@ type CampaignReply struct {
 
 func (x *CampaignReply) Reset() {
 	*x = CampaignReply{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1428,7 +1831,7 @@ func (x *CampaignReply) String() string {
 func (*CampaignReply) ProtoMessage() {}
 
 func (x *CampaignReply) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1441,7 +1844,7 @@ func (x *CampaignReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CampaignReply.ProtoReflect.Descriptor instead.
 func (*CampaignReply) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *CampaignReply) GetTerm() uint64 {
@@ -1460,7 +1863,7 @@ type ProbeRequest struct {
 
 func (x *ProbeRequest) Reset() {
 	*x = ProbeRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1472,7 +1875,7 @@ func (x *ProbeRequest) String() string {
 func (*ProbeRequest) ProtoMessage() {}
 
 func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1485,7 +1888,7 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{21}
 }
 
 // StandingRequest asks a member what it knows about a node that is unknown to the caller.
@@ -1499,7 +1902,7 @@ type StandingRequest struct {
 
 func (x *StandingRequest) Reset() {
 	*x = StandingRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1511,7 +1914,7 @@ func (x *StandingRequest) String() string {
 func (*StandingRequest) ProtoMessage() {}
 
 func (x *StandingRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1524,7 +1927,7 @@ func (x *StandingRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StandingRequest.ProtoReflect.Descriptor instead.
 func (*StandingRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StandingRequest) GetId() string {
@@ -1553,7 +1956,7 @@ type Membership struct {
 
 func (x *Membership) Reset() {
 	*x = Membership{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1565,7 +1968,7 @@ func (x *Membership) String() string {
 func (*Membership) ProtoMessage() {}
 
 func (x *Membership) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1578,7 +1981,7 @@ func (x *Membership) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Membership.ProtoReflect.Descriptor instead.
 func (*Membership) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{19}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *Membership) GetClusterId() string {
@@ -1612,7 +2015,7 @@ type ReportRequest struct {
 
 func (x *ReportRequest) Reset() {
 	*x = ReportRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1624,7 +2027,7 @@ func (x *ReportRequest) String() string {
 func (*ReportRequest) ProtoMessage() {}
 
 func (x *ReportRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1637,7 +2040,7 @@ func (x *ReportRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReportRequest.ProtoReflect.Descriptor instead.
 func (*ReportRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{20}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *ReportRequest) GetMember() *Member {
@@ -1657,7 +2060,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1669,7 +2072,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1682,7 +2085,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{21}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -1705,7 +2108,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1717,7 +2120,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1730,7 +2133,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{22}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -1759,7 +2162,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1771,7 +2174,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1784,7 +2187,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{23}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -1812,7 +2215,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1824,7 +2227,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1837,7 +2240,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{24}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -1871,7 +2274,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1883,7 +2286,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1896,7 +2299,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LeaderLossReply) GetLost() bool {
@@ -1963,7 +2366,7 @@ type NodeState struct {
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1975,7 +2378,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1988,7 +2391,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -2093,7 +2496,7 @@ var File_quorumlock_node_v1_peer_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\n" +
-	"\x1dquorumlock/node/v1/peer.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\xf7\x02\n" +
+	"\x1dquorumlock/node/v1/peer.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\xf7\x02\n" +
 	"\tPeerHello\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12?\n" +
 	"\apurpose\x18\x02 \x01(\x0e2%.quorumlock.node.v1.PeerHello.PurposeR\apurpose\x12\x1d\n" +
@@ -2157,21 +2560,56 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\n" +
 	"BootRecord\x12\x12\n" +
 	"\x04boot\x18\x01 \x01(\x04R\x04boot\x12\x16\n" +
-	"\x06nonces\x18\x02 \x03(\x06R\x06nonces\"\xbf\x01\n" +
+	"\x06nonces\x18\x02 \x03(\x06R\x06nonces\"\xc9\x01\n" +
 	"\rTunnelRequest\x12\x18\n" +
 	"\aaddress\x18\x01 \x01(\tR\aaddress\x12\x1a\n" +
 	"\bidentity\x18\x02 \x01(\tR\bidentity\x12\x1e\n" +
 	"\n" +
 	"credential\x18\x03 \x01(\tR\n" +
 	"credential\x12:\n" +
-	"\x04port\x18\x04 \x01(\x0e2&.quorumlock.node.v1.TunnelRequest.PortR\x04port\"\x1c\n" +
+	"\x04port\x18\x04 \x01(\x0e2&.quorumlock.node.v1.TunnelRequest.PortR\x04port\"&\n" +
 	"\x04Port\x12\n" +
 	"\n" +
 	"\x06CLIENT\x10\x00\x12\b\n" +
-	"\x04HTTP\x10\x01\"^\n" +
+	"\x04HTTP\x10\x01\x12\b\n" +
+	"\x04KEYS\x10\x02\"^\n" +
 	"\x0eTunnelResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
-	"\amessage\x18\x02 \x01(\tR\amessage\"\xd6\x03\n" +
+	"\amessage\x18\x02 \x01(\tR\amessage\"\xee\x02\n" +
+	"\n" +
+	"KeyRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
+	"\x06caller\x18\x02 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x1e\n" +
+	"\n" +
+	"connection\x18\x03 \x01(\x04R\n" +
+	"connection\x128\n" +
+	"\x06change\x18\x04 \x01(\v2\x1e.quorumlock.node.v1.ChangeKeysH\x00R\x06change\x122\n" +
+	"\x04read\x18\x05 \x01(\v2\x1c.quorumlock.node.v1.ReadKeysH\x00R\x04read\x123\n" +
+	"\x04lock\x18\x06 \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseH\x00R\x04lock\x12<\n" +
+	"\arelease\x18\a \x01(\v2 .quorumlock.node.v1.ReleaseLeaseH\x00R\arelease\x12\x18\n" +
+	"\x06voters\x18\b \x01(\bH\x00R\x06votersB\x06\n" +
+	"\x04body\"\x96\x01\n" +
+	"\vKeyResponse\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
+	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x120\n" +
+	"\x04keys\x18\x03 \x03(\v2\x1c.quorumlock.node.v1.KeyStateR\x04keys\x12\x16\n" +
+	"\x06voters\x18\x04 \x01(\rR\x06voters\" \n" +
+	"\bReadKeys\x12\x14\n" +
+	"\x05names\x18\x01 \x03(\tR\x05names\"\x9d\x02\n" +
+	"\bKeyState\x12\x16\n" +
+	"\x06exists\x18\x01 \x01(\bR\x06exists\x12\x10\n" +
+	"\x03key\x18\x02 \x01(\bR\x03key\x12\x10\n" +
+	"\x03own\x18\x03 \x01(\bR\x03own\x12\x14\n" +
+	"\x05value\x18\x04 \x01(\fR\x05value\x12\x17\n" +
+	"\ahold_id\x18\x05 \x01(\x04R\x06holdId\x12\x1e\n" +
+	"\n" +
+	"generation\x18\x06 \x01(\x04R\n" +
+	"generation\x12\x14\n" +
+	"\x05token\x18\a \x01(\x04R\x05token\x12!\n" +
+	"\fremaining_ms\x18\b \x01(\rR\vremainingMs\x12\x1a\n" +
+	"\bidentity\x18\t \x01(\tR\bidentity\x121\n" +
+	"\x06client\x18\n" +
+	" \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\"\xd6\x03\n" +
 	"\vPeerRequest\x128\n" +
 	"\x05probe\x18\x01 \x01(\v2 .quorumlock.node.v1.ProbeRequestH\x00R\x05probe\x12;\n" +
 	"\x06report\x18\x02 \x01(\v2!.quorumlock.node.v1.ReportRequestH\x00R\x06report\x12H\n" +
@@ -2266,7 +2704,7 @@ func file_quorumlock_node_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_node_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
 var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.node.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.node.v1.PeerHello.Purpose
@@ -2283,73 +2721,90 @@ var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(*BootRecord)(nil),        // 12: quorumlock.node.v1.BootRecord
 	(*TunnelRequest)(nil),     // 13: quorumlock.node.v1.TunnelRequest
 	(*TunnelResponse)(nil),    // 14: quorumlock.node.v1.TunnelResponse
-	(*PeerRequest)(nil),       // 15: quorumlock.node.v1.PeerRequest
-	(*PeerResponse)(nil),      // 16: quorumlock.node.v1.PeerResponse
-	(*RecordRequest)(nil),     // 17: quorumlock.node.v1.RecordRequest
-	(*CampaignRequest)(nil),   // 18: quorumlock.node.v1.CampaignRequest
-	(*CampaignReply)(nil),     // 19: quorumlock.node.v1.CampaignReply
-	(*ProbeRequest)(nil),      // 20: quorumlock.node.v1.ProbeRequest
-	(*StandingRequest)(nil),   // 21: quorumlock.node.v1.StandingRequest
-	(*Membership)(nil),        // 22: quorumlock.node.v1.Membership
-	(*ReportRequest)(nil),     // 23: quorumlock.node.v1.ReportRequest
-	(*HashesRequest)(nil),     // 24: quorumlock.node.v1.HashesRequest
-	(*StateHashes)(nil),       // 25: quorumlock.node.v1.StateHashes
-	(*StateHash)(nil),         // 26: quorumlock.node.v1.StateHash
-	(*LeaderLossRequest)(nil), // 27: quorumlock.node.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 28: quorumlock.node.v1.LeaderLossReply
-	(*NodeState)(nil),         // 29: quorumlock.node.v1.NodeState
-	(Status_Code)(0),          // 30: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 31: quorumlock.node.v1.TermStart
-	(*Alarm)(nil),             // 32: quorumlock.v1.Alarm
-	(*RecordAct)(nil),         // 33: quorumlock.node.v1.RecordAct
-	(*Caller)(nil),            // 34: quorumlock.v1.Caller
-	(*Member)(nil),            // 35: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 36: quorumlock.node.v1.RemovedMember
+	(*KeyRequest)(nil),        // 15: quorumlock.node.v1.KeyRequest
+	(*KeyResponse)(nil),       // 16: quorumlock.node.v1.KeyResponse
+	(*ReadKeys)(nil),          // 17: quorumlock.node.v1.ReadKeys
+	(*KeyState)(nil),          // 18: quorumlock.node.v1.KeyState
+	(*PeerRequest)(nil),       // 19: quorumlock.node.v1.PeerRequest
+	(*PeerResponse)(nil),      // 20: quorumlock.node.v1.PeerResponse
+	(*RecordRequest)(nil),     // 21: quorumlock.node.v1.RecordRequest
+	(*CampaignRequest)(nil),   // 22: quorumlock.node.v1.CampaignRequest
+	(*CampaignReply)(nil),     // 23: quorumlock.node.v1.CampaignReply
+	(*ProbeRequest)(nil),      // 24: quorumlock.node.v1.ProbeRequest
+	(*StandingRequest)(nil),   // 25: quorumlock.node.v1.StandingRequest
+	(*Membership)(nil),        // 26: quorumlock.node.v1.Membership
+	(*ReportRequest)(nil),     // 27: quorumlock.node.v1.ReportRequest
+	(*HashesRequest)(nil),     // 28: quorumlock.node.v1.HashesRequest
+	(*StateHashes)(nil),       // 29: quorumlock.node.v1.StateHashes
+	(*StateHash)(nil),         // 30: quorumlock.node.v1.StateHash
+	(*LeaderLossRequest)(nil), // 31: quorumlock.node.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 32: quorumlock.node.v1.LeaderLossReply
+	(*NodeState)(nil),         // 33: quorumlock.node.v1.NodeState
+	(Status_Code)(0),          // 34: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 35: quorumlock.node.v1.TermStart
+	(*Alarm)(nil),             // 36: quorumlock.v1.Alarm
+	(*Caller)(nil),            // 37: quorumlock.v1.Caller
+	(*ChangeKeys)(nil),        // 38: quorumlock.node.v1.ChangeKeys
+	(*OpenLease)(nil),         // 39: quorumlock.node.v1.OpenLease
+	(*ReleaseLease)(nil),      // 40: quorumlock.node.v1.ReleaseLease
+	(*Result)(nil),            // 41: quorumlock.v1.Result
+	(*ClientInfo)(nil),        // 42: quorumlock.v1.ClientInfo
+	(*RecordAct)(nil),         // 43: quorumlock.node.v1.RecordAct
+	(*Member)(nil),            // 44: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 45: quorumlock.node.v1.RemovedMember
 }
 var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.PeerHello.purpose:type_name -> quorumlock.node.v1.PeerHello.Purpose
 	5,  // 1: quorumlock.node.v1.PeerHello.state:type_name -> quorumlock.node.v1.PeerState
-	30, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	34, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
 	5,  // 3: quorumlock.node.v1.PeerHelloReply.state:type_name -> quorumlock.node.v1.PeerState
 	6,  // 4: quorumlock.node.v1.PeerState.stored:type_name -> quorumlock.node.v1.StoredState
 	7,  // 5: quorumlock.node.v1.PeerState.known:type_name -> quorumlock.node.v1.KnownState
 	9,  // 6: quorumlock.node.v1.PeerState.position:type_name -> quorumlock.node.v1.LogPosition
 	8,  // 7: quorumlock.node.v1.KnownState.last_start:type_name -> quorumlock.node.v1.DiskEvidence
 	8,  // 8: quorumlock.node.v1.KnownState.before:type_name -> quorumlock.node.v1.DiskEvidence
-	31, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
+	35, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
 	9,  // 10: quorumlock.node.v1.PeerMemory.position:type_name -> quorumlock.node.v1.LogPosition
 	7,  // 11: quorumlock.node.v1.PeerMemory.peers:type_name -> quorumlock.node.v1.KnownState
-	32, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
+	36, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
 	2,  // 13: quorumlock.node.v1.TunnelRequest.port:type_name -> quorumlock.node.v1.TunnelRequest.Port
-	30, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	20, // 15: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
-	23, // 16: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
-	27, // 17: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
-	24, // 18: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
-	21, // 19: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
-	18, // 20: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
-	17, // 21: quorumlock.node.v1.PeerRequest.record:type_name -> quorumlock.node.v1.RecordRequest
-	30, // 22: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	29, // 23: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
-	28, // 24: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
-	25, // 25: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
-	0,  // 26: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
-	19, // 27: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
-	33, // 28: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
-	34, // 29: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
-	35, // 30: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
-	36, // 31: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
-	35, // 32: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	25, // 33: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
-	26, // 34: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
-	35, // 35: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 36: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
-	32, // 37: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
-	38, // [38:38] is the sub-list for method output_type
-	38, // [38:38] is the sub-list for method input_type
-	38, // [38:38] is the sub-list for extension type_name
-	38, // [38:38] is the sub-list for extension extendee
-	0,  // [0:38] is the sub-list for field type_name
+	34, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	37, // 15: quorumlock.node.v1.KeyRequest.caller:type_name -> quorumlock.v1.Caller
+	38, // 16: quorumlock.node.v1.KeyRequest.change:type_name -> quorumlock.node.v1.ChangeKeys
+	17, // 17: quorumlock.node.v1.KeyRequest.read:type_name -> quorumlock.node.v1.ReadKeys
+	39, // 18: quorumlock.node.v1.KeyRequest.lock:type_name -> quorumlock.node.v1.OpenLease
+	40, // 19: quorumlock.node.v1.KeyRequest.release:type_name -> quorumlock.node.v1.ReleaseLease
+	41, // 20: quorumlock.node.v1.KeyResponse.result:type_name -> quorumlock.v1.Result
+	18, // 21: quorumlock.node.v1.KeyResponse.keys:type_name -> quorumlock.node.v1.KeyState
+	42, // 22: quorumlock.node.v1.KeyState.client:type_name -> quorumlock.v1.ClientInfo
+	24, // 23: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
+	27, // 24: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
+	31, // 25: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
+	28, // 26: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
+	25, // 27: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
+	22, // 28: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
+	21, // 29: quorumlock.node.v1.PeerRequest.record:type_name -> quorumlock.node.v1.RecordRequest
+	34, // 30: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	33, // 31: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
+	32, // 32: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
+	29, // 33: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
+	0,  // 34: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
+	23, // 35: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
+	43, // 36: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
+	37, // 37: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
+	44, // 38: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
+	45, // 39: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
+	44, // 40: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	29, // 41: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
+	30, // 42: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
+	44, // 43: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 44: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
+	36, // 45: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+	46, // [46:46] is the sub-list for method output_type
+	46, // [46:46] is the sub-list for method input_type
+	46, // [46:46] is the sub-list for extension type_name
+	46, // [46:46] is the sub-list for extension extendee
+	0,  // [0:46] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_peer_proto_init() }
@@ -2360,8 +2815,16 @@ func file_quorumlock_node_v1_peer_proto_init() {
 	file_quorumlock_node_v1_log_proto_init()
 	file_quorumlock_v1_access_proto_init()
 	file_quorumlock_v1_model_proto_init()
+	file_quorumlock_v1_operation_proto_init()
 	file_quorumlock_v1_status_proto_init()
 	file_quorumlock_node_v1_peer_proto_msgTypes[12].OneofWrappers = []any{
+		(*KeyRequest_Change)(nil),
+		(*KeyRequest_Read)(nil),
+		(*KeyRequest_Lock)(nil),
+		(*KeyRequest_Release)(nil),
+		(*KeyRequest_Voters)(nil),
+	}
+	file_quorumlock_node_v1_peer_proto_msgTypes[16].OneofWrappers = []any{
 		(*PeerRequest_Probe)(nil),
 		(*PeerRequest_Report)(nil),
 		(*PeerRequest_LeaderLoss)(nil),
@@ -2376,7 +2839,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_peer_proto_rawDesc), len(file_quorumlock_node_v1_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   27,
+			NumMessages:   31,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -24,7 +24,7 @@ const (
 // SnapshotRecord is one length-delimited record of a snapshot. The order is: header, members
 // by id, sessions by id, locks by name, claims by id, outcomes by session and seq, audit
 // records by id (this cluster's own before imported ones), removed members by revision, tokens by
-// id, policy, trailer.
+// id, policy, nodes whose Redis ports have sent requests by id, their results by id and seq, trailer.
 type SnapshotRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Types that are valid to be assigned to Record:
@@ -39,6 +39,8 @@ type SnapshotRecord struct {
 	//	*SnapshotRecord_RemovedMember
 	//	*SnapshotRecord_Token
 	//	*SnapshotRecord_Policy
+	//	*SnapshotRecord_KeySender
+	//	*SnapshotRecord_KeyResult
 	//	*SnapshotRecord_Trailer
 	Record        isSnapshotRecord_Record `protobuf_oneof:"record"`
 	unknownFields protoimpl.UnknownFields
@@ -172,6 +174,24 @@ func (x *SnapshotRecord) GetPolicy() *Policy {
 	return nil
 }
 
+func (x *SnapshotRecord) GetKeySender() *KeySenderRecord {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_KeySender); ok {
+			return x.KeySender
+		}
+	}
+	return nil
+}
+
+func (x *SnapshotRecord) GetKeyResult() *KeyResultRecord {
+	if x != nil {
+		if x, ok := x.Record.(*SnapshotRecord_KeyResult); ok {
+			return x.KeyResult
+		}
+	}
+	return nil
+}
+
 func (x *SnapshotRecord) GetTrailer() *SnapshotTrailer {
 	if x != nil {
 		if x, ok := x.Record.(*SnapshotRecord_Trailer); ok {
@@ -225,6 +245,14 @@ type SnapshotRecord_Policy struct {
 	Policy *Policy `protobuf:"bytes,10,opt,name=policy,proto3,oneof"`
 }
 
+type SnapshotRecord_KeySender struct {
+	KeySender *KeySenderRecord `protobuf:"bytes,11,opt,name=key_sender,json=keySender,proto3,oneof"`
+}
+
+type SnapshotRecord_KeyResult struct {
+	KeyResult *KeyResultRecord `protobuf:"bytes,12,opt,name=key_result,json=keyResult,proto3,oneof"`
+}
+
 type SnapshotRecord_Trailer struct {
 	Trailer *SnapshotTrailer `protobuf:"bytes,15,opt,name=trailer,proto3,oneof"`
 }
@@ -248,6 +276,10 @@ func (*SnapshotRecord_RemovedMember) isSnapshotRecord_Record() {}
 func (*SnapshotRecord_Token) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Policy) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_KeySender) isSnapshotRecord_Record() {}
+
+func (*SnapshotRecord_KeyResult) isSnapshotRecord_Record() {}
 
 func (*SnapshotRecord_Trailer) isSnapshotRecord_Record() {}
 
@@ -488,7 +520,13 @@ type SessionRecord struct {
 	// The session's remaining allowance for deadlock searches.
 	SearchAllowance uint32 `protobuf:"varint,9,opt,name=search_allowance,json=searchAllowance,proto3" json:"search_allowance,omitempty"`
 	// The identity that opened it.
-	Identity      string `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity string `protobuf:"bytes,10,opt,name=identity,proto3" json:"identity,omitempty"`
+	// The value of a key's owner. Backups omit it.
+	OwnerValue []byte `protobuf:"bytes,11,opt,name=owner_value,json=ownerValue,proto3" json:"owner_value,omitempty"`
+	// What remained of a key's TTL when that was last recorded in its generation; 0 if it was not.
+	RemainingMs uint32 `protobuf:"varint,12,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	// The TTL of a key from its grant on, while it waits; 0 afterwards.
+	GrantedTtlMs  uint32 `protobuf:"varint,13,opt,name=granted_ttl_ms,json=grantedTtlMs,proto3" json:"granted_ttl_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -593,6 +631,173 @@ func (x *SessionRecord) GetIdentity() string {
 	return ""
 }
 
+func (x *SessionRecord) GetOwnerValue() []byte {
+	if x != nil {
+		return x.OwnerValue
+	}
+	return nil
+}
+
+func (x *SessionRecord) GetRemainingMs() uint32 {
+	if x != nil {
+		return x.RemainingMs
+	}
+	return 0
+}
+
+func (x *SessionRecord) GetGrantedTtlMs() uint32 {
+	if x != nil {
+		return x.GrantedTtlMs
+	}
+	return 0
+}
+
+// KeySenderRecord is a node whose Redis port has sent requests since the given start.
+type KeySenderRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Boot          uint64                 `protobuf:"varint,2,opt,name=boot,proto3" json:"boot,omitempty"`
+	AckedBelow    uint64                 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeySenderRecord) Reset() {
+	*x = KeySenderRecord{}
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[3]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeySenderRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeySenderRecord) ProtoMessage() {}
+
+func (x *KeySenderRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[3]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeySenderRecord.ProtoReflect.Descriptor instead.
+func (*KeySenderRecord) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{3}
+}
+
+func (x *KeySenderRecord) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *KeySenderRecord) GetBoot() uint64 {
+	if x != nil {
+		return x.Boot
+	}
+	return 0
+}
+
+func (x *KeySenderRecord) GetAckedBelow() uint64 {
+	if x != nil {
+		return x.AckedBelow
+	}
+	return 0
+}
+
+// KeyResultRecord is the remembered result of one such request, which changed something.
+type KeyResultRecord struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Status        Status_Code            `protobuf:"varint,3,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	HoldId        uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	Count         uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *KeyResultRecord) Reset() {
+	*x = KeyResultRecord{}
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *KeyResultRecord) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*KeyResultRecord) ProtoMessage() {}
+
+func (x *KeyResultRecord) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use KeyResultRecord.ProtoReflect.Descriptor instead.
+func (*KeyResultRecord) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *KeyResultRecord) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *KeyResultRecord) GetSeq() uint64 {
+	if x != nil {
+		return x.Seq
+	}
+	return 0
+}
+
+func (x *KeyResultRecord) GetStatus() Status_Code {
+	if x != nil {
+		return x.Status
+	}
+	return Status_UNSPECIFIED
+}
+
+func (x *KeyResultRecord) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *KeyResultRecord) GetToken() uint64 {
+	if x != nil {
+		return x.Token
+	}
+	return 0
+}
+
+func (x *KeyResultRecord) GetCount() uint32 {
+	if x != nil {
+		return x.Count
+	}
+	return 0
+}
+
 // LockRecord is one lock.
 type LockRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -608,7 +813,7 @@ type LockRecord struct {
 
 func (x *LockRecord) Reset() {
 	*x = LockRecord{}
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[3]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -620,7 +825,7 @@ func (x *LockRecord) String() string {
 func (*LockRecord) ProtoMessage() {}
 
 func (x *LockRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[3]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -633,7 +838,7 @@ func (x *LockRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LockRecord.ProtoReflect.Descriptor instead.
 func (*LockRecord) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{3}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *LockRecord) GetName() string {
@@ -706,7 +911,7 @@ type ClaimRecord struct {
 
 func (x *ClaimRecord) Reset() {
 	*x = ClaimRecord{}
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[4]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -718,7 +923,7 @@ func (x *ClaimRecord) String() string {
 func (*ClaimRecord) ProtoMessage() {}
 
 func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[4]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -731,7 +936,7 @@ func (x *ClaimRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ClaimRecord.ProtoReflect.Descriptor instead.
 func (*ClaimRecord) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *ClaimRecord) GetId() uint64 {
@@ -923,7 +1128,7 @@ type UpgradeRecord struct {
 
 func (x *UpgradeRecord) Reset() {
 	*x = UpgradeRecord{}
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[5]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -935,7 +1140,7 @@ func (x *UpgradeRecord) String() string {
 func (*UpgradeRecord) ProtoMessage() {}
 
 func (x *UpgradeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[5]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -948,7 +1153,7 @@ func (x *UpgradeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use UpgradeRecord.ProtoReflect.Descriptor instead.
 func (*UpgradeRecord) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *UpgradeRecord) GetSeq() uint64 {
@@ -1008,7 +1213,7 @@ type OutcomeRecord struct {
 
 func (x *OutcomeRecord) Reset() {
 	*x = OutcomeRecord{}
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[6]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1020,7 +1225,7 @@ func (x *OutcomeRecord) String() string {
 func (*OutcomeRecord) ProtoMessage() {}
 
 func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[6]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1033,7 +1238,7 @@ func (x *OutcomeRecord) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OutcomeRecord.ProtoReflect.Descriptor instead.
 func (*OutcomeRecord) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *OutcomeRecord) GetSessionId() uint64 {
@@ -1126,7 +1331,7 @@ type SnapshotTrailer struct {
 
 func (x *SnapshotTrailer) Reset() {
 	*x = SnapshotTrailer{}
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[7]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1138,7 +1343,7 @@ func (x *SnapshotTrailer) String() string {
 func (*SnapshotTrailer) ProtoMessage() {}
 
 func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[7]
+	mi := &file_quorumlock_node_v1_snapshot_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1151,7 +1356,7 @@ func (x *SnapshotTrailer) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SnapshotTrailer.ProtoReflect.Descriptor instead.
 func (*SnapshotTrailer) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_node_v1_snapshot_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *SnapshotTrailer) GetRecords() uint64 {
@@ -1172,7 +1377,7 @@ var File_quorumlock_node_v1_snapshot_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
-	"!quorumlock/node/v1/snapshot.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\x9c\x05\n" +
+	"!quorumlock/node/v1/snapshot.proto\x12\x12quorumlock.node.v1\x1a\x1cquorumlock/node/v1/log.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\xa8\x06\n" +
 	"\x0eSnapshotRecord\x12<\n" +
 	"\x06header\x18\x01 \x01(\v2\".quorumlock.node.v1.SnapshotHeaderH\x00R\x06header\x12/\n" +
 	"\x06member\x18\x02 \x01(\v2\x15.quorumlock.v1.MemberH\x00R\x06member\x12=\n" +
@@ -1184,7 +1389,11 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\x0eremoved_member\x18\b \x01(\v2!.quorumlock.node.v1.RemovedMemberH\x00R\rremovedMember\x122\n" +
 	"\x05token\x18\t \x01(\v2\x1a.quorumlock.v1.TokenRecordH\x00R\x05token\x12/\n" +
 	"\x06policy\x18\n" +
-	" \x01(\v2\x15.quorumlock.v1.PolicyH\x00R\x06policy\x12?\n" +
+	" \x01(\v2\x15.quorumlock.v1.PolicyH\x00R\x06policy\x12D\n" +
+	"\n" +
+	"key_sender\x18\v \x01(\v2#.quorumlock.node.v1.KeySenderRecordH\x00R\tkeySender\x12D\n" +
+	"\n" +
+	"key_result\x18\f \x01(\v2#.quorumlock.node.v1.KeyResultRecordH\x00R\tkeyResult\x12?\n" +
 	"\atrailer\x18\x0f \x01(\v2#.quorumlock.node.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
 	"\x06record\"\xe7\x05\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
@@ -1212,7 +1421,7 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"termStarts\x12/\n" +
 	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\x12'\n" +
 	"\x0fpolicy_revision\x18\x18 \x01(\x04R\x0epolicyRevision\x12\x1c\n" +
-	"\tcertified\x18\x19 \x03(\tR\tcertified\"\xd0\x02\n" +
+	"\tcertified\x18\x19 \x03(\tR\tcertified\"\xba\x03\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1228,7 +1437,23 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\x06leased\x18\b \x01(\bR\x06leased\x12)\n" +
 	"\x10search_allowance\x18\t \x01(\rR\x0fsearchAllowance\x12\x1a\n" +
 	"\bidentity\x18\n" +
-	" \x01(\tR\bidentity\"x\n" +
+	" \x01(\tR\bidentity\x12\x1f\n" +
+	"\vowner_value\x18\v \x01(\fR\n" +
+	"ownerValue\x12!\n" +
+	"\fremaining_ms\x18\f \x01(\rR\vremainingMs\x12$\n" +
+	"\x0egranted_ttl_ms\x18\r \x01(\rR\fgrantedTtlMs\"_\n" +
+	"\x0fKeySenderRecord\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
+	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x1f\n" +
+	"\vacked_below\x18\x03 \x01(\x04R\n" +
+	"ackedBelow\"\xb5\x01\n" +
+	"\x0fKeyResultRecord\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x10\n" +
+	"\x03seq\x18\x02 \x01(\x04R\x03seq\x122\n" +
+	"\x06status\x18\x03 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x17\n" +
+	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x14\n" +
+	"\x05count\x18\x06 \x01(\rR\x05count\"x\n" +
 	"\n" +
 	"LockRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
@@ -1303,56 +1528,61 @@ func file_quorumlock_node_v1_snapshot_proto_rawDescGZIP() []byte {
 	return file_quorumlock_node_v1_snapshot_proto_rawDescData
 }
 
-var file_quorumlock_node_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 8)
+var file_quorumlock_node_v1_snapshot_proto_msgTypes = make([]protoimpl.MessageInfo, 10)
 var file_quorumlock_node_v1_snapshot_proto_goTypes = []any{
 	(*SnapshotRecord)(nil),  // 0: quorumlock.node.v1.SnapshotRecord
 	(*SnapshotHeader)(nil),  // 1: quorumlock.node.v1.SnapshotHeader
 	(*SessionRecord)(nil),   // 2: quorumlock.node.v1.SessionRecord
-	(*LockRecord)(nil),      // 3: quorumlock.node.v1.LockRecord
-	(*ClaimRecord)(nil),     // 4: quorumlock.node.v1.ClaimRecord
-	(*UpgradeRecord)(nil),   // 5: quorumlock.node.v1.UpgradeRecord
-	(*OutcomeRecord)(nil),   // 6: quorumlock.node.v1.OutcomeRecord
-	(*SnapshotTrailer)(nil), // 7: quorumlock.node.v1.SnapshotTrailer
-	(*Member)(nil),          // 8: quorumlock.v1.Member
-	(*AuditRecord)(nil),     // 9: quorumlock.v1.AuditRecord
-	(*RemovedMember)(nil),   // 10: quorumlock.node.v1.RemovedMember
-	(*TokenRecord)(nil),     // 11: quorumlock.v1.TokenRecord
-	(*Policy)(nil),          // 12: quorumlock.v1.Policy
-	(*Settings)(nil),        // 13: quorumlock.v1.Settings
-	(*TermStart)(nil),       // 14: quorumlock.node.v1.TermStart
-	(*ClientInfo)(nil),      // 15: quorumlock.v1.ClientInfo
-	(Order)(0),              // 16: quorumlock.v1.Order
-	(*LockRequest)(nil),     // 17: quorumlock.v1.LockRequest
-	(*Revocation)(nil),      // 18: quorumlock.v1.Revocation
-	(Status_Code)(0),        // 19: quorumlock.v1.Status.Code
-	(*DeadlockStep)(nil),    // 20: quorumlock.v1.DeadlockStep
+	(*KeySenderRecord)(nil), // 3: quorumlock.node.v1.KeySenderRecord
+	(*KeyResultRecord)(nil), // 4: quorumlock.node.v1.KeyResultRecord
+	(*LockRecord)(nil),      // 5: quorumlock.node.v1.LockRecord
+	(*ClaimRecord)(nil),     // 6: quorumlock.node.v1.ClaimRecord
+	(*UpgradeRecord)(nil),   // 7: quorumlock.node.v1.UpgradeRecord
+	(*OutcomeRecord)(nil),   // 8: quorumlock.node.v1.OutcomeRecord
+	(*SnapshotTrailer)(nil), // 9: quorumlock.node.v1.SnapshotTrailer
+	(*Member)(nil),          // 10: quorumlock.v1.Member
+	(*AuditRecord)(nil),     // 11: quorumlock.v1.AuditRecord
+	(*RemovedMember)(nil),   // 12: quorumlock.node.v1.RemovedMember
+	(*TokenRecord)(nil),     // 13: quorumlock.v1.TokenRecord
+	(*Policy)(nil),          // 14: quorumlock.v1.Policy
+	(*Settings)(nil),        // 15: quorumlock.v1.Settings
+	(*TermStart)(nil),       // 16: quorumlock.node.v1.TermStart
+	(*ClientInfo)(nil),      // 17: quorumlock.v1.ClientInfo
+	(Status_Code)(0),        // 18: quorumlock.v1.Status.Code
+	(Order)(0),              // 19: quorumlock.v1.Order
+	(*LockRequest)(nil),     // 20: quorumlock.v1.LockRequest
+	(*Revocation)(nil),      // 21: quorumlock.v1.Revocation
+	(*DeadlockStep)(nil),    // 22: quorumlock.v1.DeadlockStep
 }
 var file_quorumlock_node_v1_snapshot_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.SnapshotRecord.header:type_name -> quorumlock.node.v1.SnapshotHeader
-	8,  // 1: quorumlock.node.v1.SnapshotRecord.member:type_name -> quorumlock.v1.Member
+	10, // 1: quorumlock.node.v1.SnapshotRecord.member:type_name -> quorumlock.v1.Member
 	2,  // 2: quorumlock.node.v1.SnapshotRecord.session:type_name -> quorumlock.node.v1.SessionRecord
-	3,  // 3: quorumlock.node.v1.SnapshotRecord.lock:type_name -> quorumlock.node.v1.LockRecord
-	4,  // 4: quorumlock.node.v1.SnapshotRecord.claim:type_name -> quorumlock.node.v1.ClaimRecord
-	6,  // 5: quorumlock.node.v1.SnapshotRecord.outcome:type_name -> quorumlock.node.v1.OutcomeRecord
-	9,  // 6: quorumlock.node.v1.SnapshotRecord.audit:type_name -> quorumlock.v1.AuditRecord
-	10, // 7: quorumlock.node.v1.SnapshotRecord.removed_member:type_name -> quorumlock.node.v1.RemovedMember
-	11, // 8: quorumlock.node.v1.SnapshotRecord.token:type_name -> quorumlock.v1.TokenRecord
-	12, // 9: quorumlock.node.v1.SnapshotRecord.policy:type_name -> quorumlock.v1.Policy
-	7,  // 10: quorumlock.node.v1.SnapshotRecord.trailer:type_name -> quorumlock.node.v1.SnapshotTrailer
-	13, // 11: quorumlock.node.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
-	14, // 12: quorumlock.node.v1.SnapshotHeader.term_starts:type_name -> quorumlock.node.v1.TermStart
-	15, // 13: quorumlock.node.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
-	16, // 14: quorumlock.node.v1.LockRecord.order:type_name -> quorumlock.v1.Order
-	17, // 15: quorumlock.node.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
-	18, // 16: quorumlock.node.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
-	5,  // 17: quorumlock.node.v1.ClaimRecord.upgrade:type_name -> quorumlock.node.v1.UpgradeRecord
-	19, // 18: quorumlock.node.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
-	20, // 19: quorumlock.node.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
-	20, // [20:20] is the sub-list for method output_type
-	20, // [20:20] is the sub-list for method input_type
-	20, // [20:20] is the sub-list for extension type_name
-	20, // [20:20] is the sub-list for extension extendee
-	0,  // [0:20] is the sub-list for field type_name
+	5,  // 3: quorumlock.node.v1.SnapshotRecord.lock:type_name -> quorumlock.node.v1.LockRecord
+	6,  // 4: quorumlock.node.v1.SnapshotRecord.claim:type_name -> quorumlock.node.v1.ClaimRecord
+	8,  // 5: quorumlock.node.v1.SnapshotRecord.outcome:type_name -> quorumlock.node.v1.OutcomeRecord
+	11, // 6: quorumlock.node.v1.SnapshotRecord.audit:type_name -> quorumlock.v1.AuditRecord
+	12, // 7: quorumlock.node.v1.SnapshotRecord.removed_member:type_name -> quorumlock.node.v1.RemovedMember
+	13, // 8: quorumlock.node.v1.SnapshotRecord.token:type_name -> quorumlock.v1.TokenRecord
+	14, // 9: quorumlock.node.v1.SnapshotRecord.policy:type_name -> quorumlock.v1.Policy
+	3,  // 10: quorumlock.node.v1.SnapshotRecord.key_sender:type_name -> quorumlock.node.v1.KeySenderRecord
+	4,  // 11: quorumlock.node.v1.SnapshotRecord.key_result:type_name -> quorumlock.node.v1.KeyResultRecord
+	9,  // 12: quorumlock.node.v1.SnapshotRecord.trailer:type_name -> quorumlock.node.v1.SnapshotTrailer
+	15, // 13: quorumlock.node.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
+	16, // 14: quorumlock.node.v1.SnapshotHeader.term_starts:type_name -> quorumlock.node.v1.TermStart
+	17, // 15: quorumlock.node.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
+	18, // 16: quorumlock.node.v1.KeyResultRecord.status:type_name -> quorumlock.v1.Status.Code
+	19, // 17: quorumlock.node.v1.LockRecord.order:type_name -> quorumlock.v1.Order
+	20, // 18: quorumlock.node.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
+	21, // 19: quorumlock.node.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
+	7,  // 20: quorumlock.node.v1.ClaimRecord.upgrade:type_name -> quorumlock.node.v1.UpgradeRecord
+	18, // 21: quorumlock.node.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
+	22, // 22: quorumlock.node.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
+	23, // [23:23] is the sub-list for method output_type
+	23, // [23:23] is the sub-list for method input_type
+	23, // [23:23] is the sub-list for extension type_name
+	23, // [23:23] is the sub-list for extension extendee
+	0,  // [0:23] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_snapshot_proto_init() }
@@ -1376,6 +1606,8 @@ func file_quorumlock_node_v1_snapshot_proto_init() {
 		(*SnapshotRecord_RemovedMember)(nil),
 		(*SnapshotRecord_Token)(nil),
 		(*SnapshotRecord_Policy)(nil),
+		(*SnapshotRecord_KeySender)(nil),
+		(*SnapshotRecord_KeyResult)(nil),
 		(*SnapshotRecord_Trailer)(nil),
 	}
 	type x struct{}
@@ -1384,7 +1616,7 @@ func file_quorumlock_node_v1_snapshot_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_snapshot_proto_rawDesc), len(file_quorumlock_node_v1_snapshot_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   8,
+			NumMessages:   10,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -43,6 +43,11 @@ func itself(figure, as string, goal float64) rival {
 	return rival{system: system.Quorumlock, figure: figure, as: "itself, " + as, goal: goal, aims: true}
 }
 
+// sibling compares with the same figure of another variant of Quorumlock.
+func sibling(variant, as string, goal float64) rival {
+	return rival{system: variant, as: "itself, " + as, goal: goal, aims: true}
+}
+
 // bound is a goal for the figure itself.
 func bound(goal float64) rival { return rival{goal: goal, aims: true} }
 
@@ -53,6 +58,8 @@ const (
 	redlock   = system.Redlock
 	redis     = system.Redis
 	always    = system.RedisAlways
+	// redlockAlways is the rival of the Redis port: five servers that keep what they acknowledge, as three nodes do.
+	redlockAlways = system.RedlockAlways
 )
 
 // measures are all comparisons, in the order of the table. Their sizes are those of a real comparison.
@@ -100,4 +107,13 @@ var measures = []measure{
 		itself("full/few/pairMs", "beside 1,000", 1.3)),
 	compare("pairs/s with TLS, 128 clients", "tls/perSecond", perSecond,
 		itself("tls/perSecond", "without TLS", 0.7)).of(system.QuorumlockTLS),
+
+	compare("pairs/s through the leader's Redis port, 128 clients", "redis-port/perSecond", perSecond,
+		to(always, 0.45), to(redlockAlways, 4)).of(system.QuorumlockRedis),
+	compare("pairs/s through a follower's Redis port, 128 clients", "redis-port/perSecond", perSecond,
+		sibling(system.QuorumlockRedis, "the leader's", 0.6)).of(system.QuorumlockRedisFollower),
+	compare("lock, p99, through the leader's Redis port, 128 clients", "redis-port/p99Ms", milliseconds,
+		beside(always), beside(redlockAlways)).of(system.QuorumlockRedis),
+	compare("servers' CPU for 1,000 pairs through the leader's Redis port", "redis-port/cpuMsPer1000", milliseconds,
+		beside(always), beside(redlockAlways)).of(system.QuorumlockRedis),
 }

@@ -69,6 +69,10 @@ func measured() *Results {
 			"held/bytesPerLock": 240, "tls/perSecond": 10000, "idle/bytesPerSession": 9000,
 		})
 		r.Add(system.QuorumlockTLS, map[string]float64{"tls/perSecond": 6900})
+		r.Add(system.QuorumlockRedis, map[string]float64{"redis-port/perSecond": 18000, "redis-port/p99Ms": 9})
+		r.Add(system.QuorumlockRedisFollower, map[string]float64{"redis-port/perSecond": 10800})
+		r.Add(system.RedisAlways, map[string]float64{"redis-port/perSecond": 40000})
+		r.Add(system.RedlockAlways, map[string]float64{"redis-port/perSecond": 4501})
 		r.Add(system.Etcd, map[string]float64{"pairs/1/perSecond": 1000 + wobble, "pairs/128/perSecond": 2001, "pairs/1/p50Ms": 0.5, "held/bytesPerLock": 0})
 		r.Add(system.Redis, map[string]float64{"pairs/1/perSecond": 40000, "pairs/128/perSecond": 32000})
 	}
@@ -103,6 +107,9 @@ func TestGoals(t *testing.T) {
 		{"held/bytesPerLock", "", true},
 		{"idle/bytesPerSession", "", false},
 		{"tls/perSecond", "itself, without TLS", false},
+		{"redis-port/perSecond", "one Redis, every write synced", true},
+		{"redis-port/perSecond", "Redlock over five Redis, every write synced", false}, // slightly less than four times
+		{"redis-port/perSecond", "itself, the leader's", true},                         // exactly 0.6 times
 	} {
 		if row := find(t, r, c.figure, c.against); row.Met == nil || *row.Met != c.met {
 			t.Errorf("%s against %q: met is %v, want %v", c.figure, c.against, row.Met, c.met)

@@ -15,7 +15,9 @@ const startTimeout = 60 * time.Second
 // Cluster is the set of a system's running servers.
 type Cluster struct {
 	// Dial makes a new connection.
-	Dial    func() (Client, error)
+	Dial func() (Client, error)
+	// Check returns an error if what was measured so far is not what the system's title says. It may be nil.
+	Check   func(context.Context) error
 	servers []*process
 }
 

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,33 +50,63 @@ func (q quorumlock) Version(ctx context.Context) (string, error) {
 
 // node is one qlockd.
 type node struct {
-	id                 string
-	client, peer, http string // addresses
+	id                        string
+	client, peer, http, redis string // addresses
 }
 
-func (q quorumlock) Start(ctx context.Context, dir string) (*Cluster, error) {
-	ports, err := freePorts(9)
+// freeNodes returns three nodes with free ports.
+func freeNodes() ([]node, error) {
+	const each = 4
+	ports, err := freePorts(3 * each)
 	if err != nil {
 		return nil, err
 	}
 	var nodes []node
-	var endpoints, peers []string
-	for i := range 3 {
-		n := node{id: fmt.Sprintf("n%d", i+1), client: loopback(ports[3*i]), peer: loopback(ports[3*i+1]), http: loopback(ports[3*i+2])}
-		nodes, endpoints, peers = append(nodes, n), append(endpoints, n.client), append(peers, n.id+"="+n.peer)
+	for own := range slices.Chunk(ports, each) {
+		id := fmt.Sprintf("n%d", len(nodes)+1)
+		nodes = append(nodes, node{id, loopback(own[0]), loopback(own[1]), loopback(own[2]), loopback(own[3])})
 	}
-	cfg := client.Config{Endpoints: endpoints, Agent: "compare"}
+	return nodes, nil
+}
+
+// sdkConfig returns the configuration of a client that knows all nodes.
+func sdkConfig(nodes []node) client.Config {
+	cfg := client.Config{Agent: "compare"}
+	for _, n := range nodes {
+		cfg.Endpoints = append(cfg.Endpoints, n.client)
+	}
+	return cfg
+}
+
+func (q quorumlock) Start(ctx context.Context, dir string) (*Cluster, error) {
+	nodes, err := freeNodes()
+	if err != nil {
+		return nil, err
+	}
+	cfg := sdkConfig(nodes)
 	if q.tls {
 		if cfg.TLS, err = q.certify(ctx, dir); err != nil {
 			return nil, err
 		}
 	}
+	dial := func() (Client, error) { return dialQuorumlock(cfg) }
+	return launch(ctx, dir, q.commands(nodes, dir), dial, func(ctx context.Context) error {
+		_, err := quorumlockReady(ctx, cfg)
+		return err
+	})
+}
+
+// commands returns the command line of each node.
+func (q quorumlock) commands(nodes []node, dir string) []*exec.Cmd {
+	var peers []string
+	for _, n := range nodes {
+		peers = append(peers, n.id+"="+n.peer)
+	}
 	var commands []*exec.Cmd
 	for _, n := range nodes {
 		commands = append(commands, q.command(n, dir, strings.Join(peers, ",")))
 	}
-	dial := func() (Client, error) { return dialQuorumlock(cfg) }
-	return launch(ctx, dir, commands, dial, func(ctx context.Context) error { return quorumlockReady(ctx, cfg) })
+	return commands
 }
 
 // command uses the default settings, except for the limits that one workload exceeds.
@@ -116,26 +147,31 @@ func (q quorumlock) certify(ctx context.Context, dir string) (*tls.Config, error
 	return &tls.Config{MinVersion: tls.VersionTLS13, RootCAs: roots, Certificates: []tls.Certificate{pair}}, nil
 }
 
-// quorumlockReady requires a leader that reaches every node.
-func quorumlockReady(ctx context.Context, cfg client.Config) error {
-	c, err := client.New(cfg)
+// quorumlockReady requires a leader that reaches every node, and returns its status.
+func quorumlockReady(ctx context.Context, cfg client.Config) (*wire.StatusResponse, error) {
+	status, err := quorumlockStatus(ctx, cfg)
 	if err != nil {
-		return err
-	}
-	defer c.Close()
-	status, err := wirecall.Of(c).Status(ctx, &wire.StatusRequest{})
-	if err != nil {
-		return err
+		return nil, err
 	}
 	if status.GetLeaderId() == "" || len(status.GetNodes()) != 3 {
-		return errors.New("there is no leader")
+		return nil, errors.New("there is no leader")
 	}
 	for _, n := range status.GetNodes() {
 		if !n.GetReachable() {
-			return fmt.Errorf("the leader does not reach %s", n.GetId())
+			return nil, fmt.Errorf("the leader does not reach %s", n.GetId())
 		}
 	}
-	return nil
+	return status, nil
+}
+
+// quorumlockStatus returns the leader's status.
+func quorumlockStatus(ctx context.Context, cfg client.Config) (*wire.StatusResponse, error) {
+	c, err := client.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	defer c.Close()
+	return wirecall.Of(c).Status(ctx, &wire.StatusRequest{})
 }
 
 type quorumlockClient struct{ *client.Client }

@@ -21,8 +21,11 @@ var errHeld = errors.New("somebody has the lock")
 // redisNeeds are the needs of all systems that use Redis.
 var redisNeeds = []Need{{"redis-server", "redis-server"}}
 
+// everyWrite makes a server acknowledge a write only when it is on its disk.
+var everyWrite = []string{"--appendonly", "yes", "--appendfsync", "always", "--save", ""}
+
 // oneRedis is a single server, which either persists nothing or syncs each write. Its locks are those of its
-// documentation for one instance: SET NX PX with a random value, and a script that deletes the key if it
+// documentation for one instance: SET NX with a TTL and a random value, and a script that deletes the key if it
 // still has that value.
 type oneRedis struct{ always bool }
 
@@ -47,7 +50,7 @@ func (oneRedis) Version(ctx context.Context) (string, error) { return redisVersi
 func (r oneRedis) Start(ctx context.Context, dir string) (*Cluster, error) {
 	keeps := []string{"--appendonly", "no", "--save", ""}
 	if r.always {
-		keeps = []string{"--appendonly", "yes", "--appendfsync", "always", "--save", ""}
+		keeps = everyWrite
 	}
 	dial := func(addrs []string) (Client, error) { return redisClient{connectRedis(addrs[0])}, nil }
 	return startRedis(ctx, dir, 1, keeps, dial)

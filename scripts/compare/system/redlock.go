@@ -11,19 +11,34 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// redlock is five independent Redis servers, with default persistence. A client has a lock once three of them
-// have granted it.
-type redlock struct{}
+// redlock is five independent Redis servers, which either have default persistence or sync each write. A client
+// has a lock once three of them have granted it.
+type redlock struct{ always bool }
 
-func (redlock) Name() string  { return Redlock }
-func (redlock) Title() string { return "Redlock over five Redis" }
+func (r redlock) Name() string {
+	if r.always {
+		return RedlockAlways
+	}
+	return Redlock
+}
+
+func (r redlock) Title() string {
+	if r.always {
+		return "Redlock over five Redis, every write synced"
+	}
+	return "Redlock over five Redis"
+}
 
 func (redlock) Needs() []Need { return redisNeeds }
 
 func (redlock) Version(ctx context.Context) (string, error) { return redisVersion(ctx) }
 
-func (redlock) Start(ctx context.Context, dir string) (*Cluster, error) {
-	return startRedis(ctx, dir, 5, nil, dialRedlock)
+func (r redlock) Start(ctx context.Context, dir string) (*Cluster, error) {
+	var keeps []string
+	if r.always {
+		keeps = everyWrite
+	}
+	return startRedis(ctx, dir, 5, keeps, dialRedlock)
 }
 
 type redlockClient struct {

@@ -65,25 +65,34 @@ type Need struct {
 
 // Names of the systems.
 const (
-	Quorumlock    = "quorumlock"
-	QuorumlockTLS = "quorumlock-tls"
-	Etcd          = "etcd"
-	ZooKeeper     = "zookeeper"
-	Redis         = "redis"
-	RedisAlways   = "redis-always"
-	Redlock       = "redlock"
+	Quorumlock              = "quorumlock"
+	QuorumlockTLS           = "quorumlock-tls"
+	QuorumlockRedis         = "quorumlock-redis"
+	QuorumlockRedisFollower = "quorumlock-redis-follower"
+	Etcd                    = "etcd"
+	ZooKeeper               = "zookeeper"
+	Redis                   = "redis"
+	RedisAlways             = "redis-always"
+	Redlock                 = "redlock"
+	RedlockAlways           = "redlock-always"
 )
+
+// Own are the systems that are built from this tree.
+var Own = []string{Quorumlock, QuorumlockTLS, QuorumlockRedis, QuorumlockRedisFollower}
 
 // All returns all systems. bin is the absolute path of the programs that the build creates.
 func All(bin string) []System {
 	return []System{
 		quorumlock{bin: bin},
 		quorumlock{bin: bin, tls: true},
+		redisPort{quorumlock: quorumlock{bin: bin}},
+		redisPort{quorumlock: quorumlock{bin: bin}, follower: true},
 		etcd{program: filepath.Join(bin, "compare", "etcd")},
 		zookeeper{},
 		oneRedis{},
 		oneRedis{always: true},
 		redlock{},
+		redlock{always: true},
 	}
 }
 

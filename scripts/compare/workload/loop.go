@@ -65,6 +65,11 @@ func (b *Bed) loop(ctx context.Context, sessions []system.Session, hot *order) (
 	if err != nil {
 		return nil, errors.Join(err, last(workers))
 	}
+	if b.Check != nil {
+		if err := b.Check(ctx); err != nil {
+			return nil, err
+		}
+	}
 	return sum(workers, w)
 }
 

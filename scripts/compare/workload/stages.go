@@ -48,6 +48,7 @@ func Stages(n Sizes) []Stage {
 	own := system.Quorumlock
 	replicated := []string{own, system.Etcd, system.ZooKeeper}
 	everybody := append(replicated, system.Redis, system.RedisAlways, system.Redlock)
+	redisClients := []string{system.QuorumlockRedis, system.QuorumlockRedisFollower, system.RedisAlways, system.RedlockAlways}
 	return []Stage{
 		{"pairs", everybody, []Workload{warm("pairs/warm"), pairs("pairs/1", 1), pairs("pairs/16", 16), pairs("pairs/128", 128), pairs("pairs/1024", 1024)}},
 		{"shared", []string{own, system.Etcd}, []Workload{warm("shared/warm"), sharing("shared", 1024, 16)}},
@@ -56,6 +57,7 @@ func Stages(n Sizes) []Stage {
 		{"idle", replicated, []Workload{idle("idle", n.Idle)}},
 		{"held", replicated, []Workload{held("held", n.Held)}},
 		{"tls", []string{own, system.QuorumlockTLS}, []Workload{pairs("tls", 128)}},
+		{"redis-port", redisClients, []Workload{pairs("redis-port", 128)}},
 		{"full", []string{own}, []Workload{full("full/few", few), full("full/many", n.Full)}},
 	}
 }

@@ -241,6 +241,24 @@ func TestErrorsAreNoPairs(t *testing.T) {
 	}
 }
 
+func TestFailedCheckLeavesNoFigures(t *testing.T) {
+	errElection := errors.New("there was an election")
+	synctest.Test(t, func(t *testing.T) {
+		bed := (&fake{delay: time.Millisecond}).bed()
+		checks := 0
+		bed.Check = func(context.Context) error {
+			if checks++; checks == 2 {
+				return errElection
+			}
+			return nil
+		}
+		got, err := (&Stage{Workloads: []Workload{pairs("good", 2), pairs("bad", 2)}}).Run(t.Context(), bed)
+		if !errors.Is(err, errElection) || got["good/perSecond"] == 0 || got["bad/perSecond"] != 0 {
+			t.Errorf("%v, %v", got, err)
+		}
+	})
+}
+
 func TestSilenceEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		f := &fake{delay: time.Millisecond}

@@ -13,10 +13,10 @@ import (
 // chunk is the largest single write of Write, in bytes.
 const chunk = 64 << 10
 
-// Write writes the state of a machine to w, in the format of package fsm, until ctx ends. Each write has at most 64 KiB,
+// Write writes the state of a machine to w, as a backup of package fsm, until ctx ends. Each write has at most 64 KiB,
 // and w must not keep the slice.
 func Write(ctx context.Context, m *fsm.Machine, w io.Writer) error {
-	return m.WriteSnapshot(&chunks{ctx: ctx, w: w})
+	return m.WriteBackup(&chunks{ctx: ctx, w: w})
 }
 
 // chunks splits writes into chunks and fails once ctx has ended.

@@ -335,5 +335,8 @@ func (p *Peers) MedianClock(own uint64) uint64 {
 // Nonce returns the random number of this start.
 func (p *Peers) Nonce() uint64 { return p.boot.Stored.GetNonce() }
 
+// Boot returns the number of this start, from 1 on.
+func (p *Peers) Boot() uint64 { return p.boot.Stored.GetBoot() }
+
 // Committed returns the largest index that this node knows to be committed.
 func (p *Peers) Committed() uint64 { return p.memory.Committed() }

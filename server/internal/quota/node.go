@@ -241,9 +241,11 @@ func Of(ctx context.Context) *Account {
 
 // exempt reports whether a request is never refused for its rate. Whoever is denied an operator's request is no operator.
 func exempt(request proto.Message, denied bool) bool {
-	switch request.(type) { // the frequent ones first, without reflection
+	switch request := request.(type) { // the frequent ones first, without reflection
 	case *wire.Acquire, *wire.AttachRequest: // to attach is no giving up, although it is about one's own
 		return false
+	case *wire.ChangeKeys:
+		return exemptKeys(request, denied)
 	case *wire.Release, *wire.Heartbeat, *wire.EndWatch:
 		return true
 	}
@@ -252,6 +254,15 @@ func exempt(request proto.Message, denied bool) bool {
 		return true
 	case wire.Right_OPERATE_LOCKS, wire.Right_READ_AUDIT, wire.Right_SAVE_BACKUP,
 		wire.Right_CHANGE_MEMBERS, wire.Right_RESTORE_BACKUP, wire.Right_CHANGE_POLICY:
+		return !denied
+	}
+	return false
+}
+
+// exemptKeys is exempt for keys, which are given up by these actions. Those that others hold are for operators to delete.
+func exemptKeys(op *wire.ChangeKeys, denied bool) bool {
+	switch op.GetAction() {
+	case wire.ChangeKeys_RELEASE, wire.ChangeKeys_RELEASE_ALL, wire.ChangeKeys_DELETE:
 		return !denied
 	}
 	return false

@@ -1,0 +1,213 @@
+package fsm
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// key is what a leased session has in addition if it belongs to a key: a lock that the Redis port holds for a client.
+// It is never changed in place, because versions of a session share it.
+type key struct {
+	// value is that by which the owner proves itself, together with the identity of the session.
+	value string
+	// grantedTTL is the TTL from the grant on, while the key waits; 0 afterwards. A wait is renewed several times per
+	// TTL, and that of a key may be short.
+	grantedTTL uint32
+	// remaining is what remained of the TTL when that was last recorded in the session's generation; 0 if it was not.
+	remaining uint32
+}
+
+// noKey is the key of a session that belongs to none. It is never changed.
+var noKey = &key{}
+
+// Key is a lock as the Redis port sees it.
+type Key struct {
+	// Held is true for a hold that came through the Redis port. The other fields describe it, and for another
+	// exclusive hold HoldID, Token, Session, Identity and Client.
+	Held     bool
+	Value    string
+	Identity string
+	Client   *wire.ClientInfo
+	// Generation is that of the TTL's deadline.
+	HoldID, Generation, Token, Session uint64
+	// TTL is in milliseconds.
+	TTL uint32
+}
+
+// Key returns a key. It exists if anybody holds or waits for the lock, or if a lock-delay keeps it closed.
+func (m *Machine) Key(name string) (k Key, exists bool) {
+	l, ok := m.locks.get(name)
+	if !ok {
+		return Key{}, false
+	}
+	c, s := m.keyHold(l)
+	if c == nil {
+		return Key{}, true
+	}
+	k = Key{HoldID: c.id, Token: c.token, Session: s.id, Identity: s.identity, Client: s.client}
+	if s.key != nil {
+		k.Held, k.Value, k.Generation, k.TTL = true, s.key.value, s.generation, s.ttl
+	}
+	return k, true
+}
+
+// keyHold returns the only hold on a lock, and its session; nil if there is none.
+func (m *Machine) keyHold(l *lock) (*claim, *session) {
+	c, ok := m.claims.get(l.sole)
+	if !ok || !c.held() {
+		return nil, nil
+	}
+	s, _ := m.sessions.get(c.session)
+	return c, s
+}
+
+// version returns which hold the lock has, for comparison with a KeyVersion.
+func (k Key) version() (hold, generation uint64) { return k.HoldID, k.Generation }
+
+// maxKeyResults bounds the remembered results of a node. Nodes have fewer requests in flight.
+const maxKeyResults = 8_192
+
+// keySender is a node whose Redis port has sent requests since one of its starts.
+type keySender struct {
+	node             string
+	boot, ackedBelow uint64
+}
+
+// keyRequest identifies a request of a node's Redis port since its start.
+type keyRequest struct {
+	node string
+	seq  uint64
+}
+
+func (r keyRequest) compare(other *keyResult) int {
+	return cmp.Or(cmp.Compare(r.node, other.node), cmp.Compare(r.seq, other.seq))
+}
+
+// keyResult is the remembered result of a request that has changed something. One that has not may be executed again.
+type keyResult struct {
+	keyRequest
+	holdID, token uint64
+	status        wire.Status_Code
+	count         uint32
+}
+
+// changeKeys executes a request of a node's Redis port exactly once.
+func (m *Machine) changeKeys(op *wire.ChangeKeys) *wire.Result {
+	if refusal := m.acknowledgeKeys(op); refusal != nil {
+		return refusal
+	}
+	request := keyRequest{op.GetNodeId(), op.GetSeq()}
+	if known, ok := m.keyResults.get(request); ok {
+		return &wire.Result{Status: known.status, HoldId: known.holdID, Token: known.token, Count: known.count}
+	}
+	if m.keyResultsOf(op.GetNodeId()) >= maxKeyResults {
+		return exhausted("%d requests of the Redis port of node %q are not acknowledged", maxKeyResults, op.GetNodeId())
+	}
+	r := m.performKeys(op)
+	if r.Status == wire.Status_GRANTED || r.Status == wire.Status_OK {
+		m.keyResults.put(&keyResult{keyRequest: request, status: r.Status, holdID: r.HoldId, token: r.Token, count: r.Count})
+	}
+	return r
+}
+
+// acknowledgeKeys forgets the results that the node has, and all of its earlier starts. It refuses a request that is
+// older than what the node has acknowledged.
+func (m *Machine) acknowledgeKeys(op *wire.ChangeKeys) *wire.Result {
+	known, _ := m.keySenders.get(op.GetNodeId())
+	now := keySender{op.GetNodeId(), op.GetBoot(), op.GetAckedBelow()}
+	switch {
+	case known.boot > now.boot, known.boot == now.boot && op.GetSeq() < known.ackedBelow:
+		return answer(wire.Status_STALE, "the node has started again, or acknowledged this request")
+	case known.boot < now.boot:
+		m.forgetKeyResults(now.node, ^uint64(0))
+	case now.ackedBelow <= known.ackedBelow:
+		return nil
+	default:
+		m.forgetKeyResults(now.node, now.ackedBelow)
+	}
+	m.keySenders.put(now)
+	return nil
+}
+
+// forgetKeyResults forgets the results of a node's requests below a mark.
+func (m *Machine) forgetKeyResults(node string, below uint64) {
+	for {
+		first, ok := m.keyResults.seek(keyRequest{node: node})
+		if !ok || first.node != node || first.seq >= below {
+			return
+		}
+		m.keyResults.delete(first.keyRequest)
+	}
+}
+
+// forgetKeySender forgets a node that has been removed.
+func (m *Machine) forgetKeySender(node string) {
+	m.forgetKeyResults(node, ^uint64(0))
+	m.keySenders.delete(node)
+}
+
+func (m *Machine) keyResultsOf(node string) int {
+	return m.keyResults.rank(keyRequest{node, ^uint64(0)}) - m.keyResults.rank(keyRequest{node: node})
+}
+
+// maxRemaining bounds the keys of a record of what remains.
+const maxRemaining = 1_024
+
+// recordRemaining records what remains of the TTLs of keys. A deadline that was restarted since is left alone.
+func (m *Machine) recordRemaining(op *wire.RecordRemaining) *wire.Result {
+	if op.GetTerm() != m.state.term {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("recorded in term %d, now it is term %d", op.GetTerm(), m.state.term))
+	}
+	for _, one := range op.GetKeys() {
+		s, ok := m.sessions.get(one.GetSessionId())
+		if !ok || s.key == nil || s.generation != one.GetGeneration() || one.GetRemainingMs() > s.ttl {
+			continue
+		}
+		now := *s.key
+		now.remaining = one.GetRemainingMs()
+		m.sessions.edit(s).key = &now
+	}
+	return answer(wire.Status_OK, "")
+}
+
+// checkKey checks the session of a key.
+func (m *checking) checkKey(s *session) error {
+	limits, ttl := m.state.settings, cmp.Or(s.key.grantedTTL, s.ttl)
+	switch {
+	case !s.leased:
+		return errors.New("a session that is not leased belongs to a key")
+	case ttl < limits.MinKeyTtlMs || ttl > limits.MaxKeyTtlMs, s.key.grantedTTL != 0 && s.ttl != max(ttl, limits.DefaultTtlMs):
+		return fmt.Errorf("TTL %d ms, from the grant on %d ms", s.ttl, s.key.grantedTTL)
+	case (s.key.grantedTTL != 0) != (s.waits > 0):
+		return fmt.Errorf("a key with %d waits has the TTL %d ms from the grant on", s.waits, s.key.grantedTTL)
+	case s.key.value == "" || len(s.key.value) > int(limits.MaxValueBytes):
+		return fmt.Errorf("the value of a key has %d bytes", len(s.key.value))
+	case s.key.remaining > s.ttl:
+		return fmt.Errorf("%d of %d ms remain", s.key.remaining, s.ttl)
+	}
+	return nil
+}
+
+// checkKeys checks what is remembered of the requests of Redis ports.
+func (m *checking) checkKeys() error {
+	if err := each(&m.keySenders, func(s keySender) error {
+		if s.node == "" || s.boot == 0 || m.keyResultsOf(s.node) > maxKeyResults {
+			return fmt.Errorf("start %d of the Redis port of node %q with %d results", s.boot, s.node, m.keyResultsOf(s.node))
+		}
+		return nil
+	}); err != nil {
+		return err
+	}
+	return each(&m.keyResults, func(r *keyResult) error {
+		switch from, ok := m.keySenders.get(r.node); {
+		case !ok, r.seq < from.ackedBelow, r.seq == 0:
+			return fmt.Errorf("the result of request %d of node %q, which acknowledged all below %d", r.seq, r.node, from.ackedBelow)
+		case r.status != wire.Status_GRANTED && r.status != wire.Status_OK, r.token > m.state.token, r.holdID > m.state.revision:
+			return fmt.Errorf("the result of request %d of node %q: %v, hold %d, token %d", r.seq, r.node, r.status, r.holdID, r.token)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,151 @@
+package keys
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
+	"github.com/quorumlock/quorumlock/transport/identity"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// executor executes requests on this node, which should lead. In its answers, NOT_LEADER means that a request was not
+// executed, and UNCERTAIN that this is unknown.
+type executor struct {
+	replica  Replica
+	warnings *ratelog.Logger
+	suspects chan suspect
+
+	mu        sync.Mutex // guards the fields below
+	voters    int        // other voters in contact
+	countedAt time.Time
+}
+
+func newExecutor(cfg Config) *executor {
+	return &executor{replica: cfg.Replica, warnings: ratelog.New(cfg.Logger), suspects: make(chan suspect, 16)}
+}
+
+// change executes a change of keys and calls done once. done must not block. op must not be changed afterwards.
+func (e *executor) change(from identity.Sender, caller *wire.Caller, op *wire.ChangeKeys, done func(*wire.KeyResponse)) {
+	cmd := &wire.Command{Caller: caller, Op: &wire.Command_ChangeKeys{ChangeKeys: op}}
+	e.propose(from, cmd, func(res *wire.Result) {
+		e.suspect(caller, op, res)
+		done(&wire.KeyResponse{Result: res})
+	})
+}
+
+// propose proposes a command of a caller and calls done once.
+func (e *executor) propose(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
+	switch {
+	case cmd.GetCaller() == nil:
+		done(refusal(wire.Status_INVALID_ARGUMENT, "the request has no caller"))
+	case !e.replica.Serving():
+		done(refusal(wire.Status_NOT_LEADER, ""))
+	default:
+		e.replica.ProposeFrom(from, cmd, func(res *wire.Result) { done(e.settled(res)) })
+	}
+}
+
+// settled distinguishes a leader that refuses a command, for example because it is overloaded, from a node that does
+// not lead.
+func (e *executor) settled(res *wire.Result) *wire.Result {
+	if res.GetStatus() == wire.Status_UNAVAILABLE && !e.replica.Serving() {
+		return refusal(wire.Status_NOT_LEADER, res.GetMessage())
+	}
+	return res
+}
+
+// do executes a request other than a change. If ctx ends first, the answer is UNCERTAIN.
+func (e *executor) do(ctx context.Context, from identity.Sender, req *wire.KeyRequest) *wire.KeyResponse {
+	if !e.replica.Serving() {
+		return &wire.KeyResponse{Result: refusal(wire.Status_NOT_LEADER, "")}
+	}
+	switch body := req.GetBody().(type) {
+	case *wire.KeyRequest_Read:
+		return e.read(ctx, req.GetCaller(), body.Read.GetNames())
+	case *wire.KeyRequest_Lock:
+		return e.lock(ctx, from, req.GetCaller(), body.Lock)
+	case *wire.KeyRequest_Release:
+		return e.release(ctx, from, &wire.Command{Caller: req.GetCaller(), Op: &wire.Command_ReleaseLease{ReleaseLease: body.Release}})
+	case *wire.KeyRequest_Voters:
+		return &wire.KeyResponse{Voters: uint32(e.votersInContact(ctx))}
+	}
+	return &wire.KeyResponse{Result: refusal(wire.Status_UNSUPPORTED, "the leader does not know this request")}
+}
+
+// lock acquires a lease and waits for the outcome.
+func (e *executor) lock(ctx context.Context, from identity.Sender, caller *wire.Caller, open *wire.OpenLease) *wire.KeyResponse {
+	if caller == nil {
+		return &wire.KeyResponse{Result: refusal(wire.Status_INVALID_ARGUMENT, "the request has no caller")}
+	}
+	res, err := lease.Acquire(identity.NewContext(ctx, caller), e.replica, from, open)
+	if err != nil {
+		return uncertain(err.Error())
+	}
+	return &wire.KeyResponse{Result: e.settled(res)}
+}
+
+func (e *executor) release(ctx context.Context, from identity.Sender, cmd *wire.Command) *wire.KeyResponse {
+	answered := make(chan *wire.Result, 1)
+	e.propose(from, cmd, func(res *wire.Result) { answered <- res })
+	select {
+	case res := <-answered:
+		return &wire.KeyResponse{Result: res}
+	case <-ctx.Done():
+		return uncertain(ctx.Err().Error())
+	}
+}
+
+// read returns the states of keys once this node has proved that it led after the call. The proofs of many reads are
+// one entry of the log.
+func (e *executor) read(ctx context.Context, caller *wire.Caller, names []string) *wire.KeyResponse {
+	proved := make(chan *wire.Result, 1)
+	e.replica.Prove(func(res *wire.Result) { proved <- res })
+	select {
+	case res := <-proved:
+		if res.GetStatus() != wire.Status_OK {
+			return &wire.KeyResponse{Result: e.settled(res)}
+		}
+	case <-ctx.Done():
+		return uncertain(ctx.Err().Error())
+	}
+	states, sessions := make([]*wire.KeyState, len(names)), make([]uint64, len(names))
+	e.replica.View(func(m *fsm.Machine) {
+		for i, name := range names {
+			k, exists := m.Key(name)
+			states[i], sessions[i] = stateOf(k, exists, caller), k.Session
+		}
+	})
+	for i, state := range states {
+		if state.GetKey() {
+			left, _ := e.replica.Remaining(sessions[i]) // none if its end is decided
+			state.RemainingMs = uint32(left.Milliseconds())
+		}
+	}
+	return &wire.KeyResponse{Keys: states}
+}
+
+func stateOf(k fsm.Key, exists bool, caller *wire.Caller) *wire.KeyState {
+	state := &wire.KeyState{Exists: exists, Key: k.Held, HoldId: k.HoldID, Token: k.Token, Identity: k.Identity, Client: k.Client}
+	if k.Held {
+		state.Own, state.Value, state.Generation = k.Identity == caller.GetIdentity(), []byte(k.Value), k.Generation
+	}
+	return state
+}
+
+// countInterval is how long a number of voters is used.
+const countInterval = 200 * time.Millisecond
+
+// votersInContact returns how many other voters are in contact with this node. Callers share an answer.
+func (e *executor) votersInContact(ctx context.Context) int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.countedAt.IsZero() || time.Since(e.countedAt) > countInterval {
+		e.voters = e.replica.VotersInContact(context.WithoutCancel(ctx)) // others share it
+		e.countedAt = time.Now()
+	}
+	return e.voters
+}

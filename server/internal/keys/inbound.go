@@ -1,0 +1,115 @@
+package keys
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"sync/atomic"
+
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/transport"
+	"github.com/quorumlock/quorumlock/transport/identity"
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+// waitBytes is the memory of a request that has a goroutine, in bytes.
+const waitBytes = 8 << 10
+
+// inbound is a link that another node has opened to this one.
+type inbound struct {
+	*end
+	s *Service
+	// requests are those in flight.
+	requests atomic.Int64
+	// ctx ends with the link; running are the requests with a goroutine.
+	ctx     context.Context
+	running sync.WaitGroup
+}
+
+// sender is a connection of a client at another node.
+type sender struct {
+	link       *inbound
+	connection uint64
+}
+
+// accept serves a connection of another node.
+func (s *Service) accept(conn net.Conn) {
+	if !s.spawn(&s.running, func() { s.serve(conn) }) {
+		_ = conn.Close()
+	}
+}
+
+// serve reads requests until the connection ends. A request neither delays the others nor waits for them.
+func (s *Service) serve(conn net.Conn) {
+	e, err := open(conn, s.cfg.Buffers)
+	if err != nil {
+		_ = conn.Close()
+		return
+	}
+	ctx, stop := context.WithCancel(s.life)
+	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
+	in := &inbound{end: e, s: s, ctx: ctx}
+	for err == nil {
+		req := &wire.KeyRequest{}
+		if err = e.frames.Read(req); err == nil {
+			in.received(req)
+		}
+	}
+	stop()
+	in.running.Wait()
+	e.free()
+}
+
+// received begins to execute a request.
+func (in *inbound) received(req *wire.KeyRequest) {
+	leave, refused := in.enter(req)
+	if refused != nil {
+		in.answer(req.GetId(), &wire.KeyResponse{Result: refused})
+		return
+	}
+	from := identity.Sender{Identity: req.GetCaller().GetIdentity(), Connection: sender{in, req.GetConnection()}}
+	done := func(resp *wire.KeyResponse) {
+		in.answer(req.GetId(), resp)
+		leave()
+	}
+	if change := req.GetChange(); change != nil {
+		in.s.executor.change(from, req.GetCaller(), change, done)
+		return
+	}
+	in.running.Go(func() { done(in.s.executor.do(in.ctx, from, req)) })
+}
+
+// enter takes a place among the requests in flight, and memory. The result is a refusal if there is none. The other
+// node has the same bound, so it does not reach this one unless the bounds differ.
+func (in *inbound) enter(req *wire.KeyRequest) (leave func(), refused *wire.Result) {
+	out, refused := enter(&in.requests, 2*in.s.cfg.MaxInFlight, "requests of one node")
+	if refused != nil {
+		return nil, refused
+	}
+	size := proto.Size(req)
+	if req.GetChange() == nil {
+		size += waitBytes
+	}
+	if err := in.memory.Reserve(size); err != nil {
+		out()
+		return nil, refusal(wire.Status_RESOURCE_EXHAUSTED, err.Error())
+	}
+	return func() {
+		in.memory.Release(size)
+		out()
+	}, nil
+}
+
+// answer sends a response. An answer that cannot be sent ends the link: the other node repeats its requests.
+func (in *inbound) answer(id uint64, resp *wire.KeyResponse) {
+	resp.Id = id
+	err := in.out.Send(resp)
+	if errors.Is(err, transport.ErrFrameTooLarge) || errors.Is(err, transport.ErrUnencodable) {
+		err = in.out.Send(&wire.KeyResponse{Id: id, Result: refusal(wire.Status_INTERNAL, "the answer cannot be sent: "+err.Error())})
+	}
+	if err != nil {
+		_ = in.conn.Close()
+	}
+}
