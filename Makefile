@@ -12,7 +12,8 @@ LDFLAGS     := -X main.version=$(VERSION)
 # PORTABLE packages also compile on SYSTEMS. "make test" compiles them only for the one that differs most from
 # Linux. NESTED directories are modules of their own, whose libraries the product does not depend on. Only "make
 # check" tests OPENAPI, which needs Node and takes minutes to compile. REDIS runs real clusters in real time, so it has
-# the usual priority. "make check" also runs its clients in other languages than Go.
+# the usual priority; its clients mostly wait, so many of them run concurrently. Only "make check" runs those in other
+# languages than Go.
 PORTABLE    := ./client/... ./cmd/qlock/...
 SYSTEMS     := darwin windows
 OPENAPI     := scripts/openapi
@@ -149,7 +150,7 @@ nested: ## the tests of the nested modules
 	@for module in $(filter-out $(REDIS) $(if $(GATE),$(OPENAPI)),$(NESTED)); do \
 		(cd $$module && $(NICE) $(GO) test -vet=off $(UNCACHED) -timeout 5m ./...) || exit 1; \
 	done
-	cd $(REDIS) && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(GO) test -vet=off $(UNCACHED) -timeout 20m -p 1 ./...
+	cd $(REDIS) && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(GO) test -vet=off $(UNCACHED) -timeout 20m -p 1 -parallel 8 ./...
 
 # vet-others takes minutes of compiling, so only "make check" includes it.
 .PHONY: vet-others

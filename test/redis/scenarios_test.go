@@ -12,8 +12,8 @@ const (
 	longTTL = 60 * time.Second
 	// mediumTTL is extended to longTTL.
 	mediumTTL = 20 * time.Second
-	// shortTTL expires. Laravel's TTLs are whole seconds.
-	shortTTL = time.Second
+	// shortTTL expires. Clients on a busy machine have that long to acquire. Laravel's TTLs are whole seconds.
+	shortTTL = 2 * time.Second
 	// maxLateness bounds by how much an expiry may be late on a busy machine, including the polling clients.
 	maxLateness = 5 * time.Second
 	// reconnectTimeout is how long a client may take to reconnect.
