@@ -112,6 +112,7 @@ func (d *driver) next() (outcome, error) {
 		}
 		return o, nil
 	case <-late.C:
+		_ = d.cmd.Process.Kill() // a late outcome would be taken for that of the next step
 		return outcome{}, fmt.Errorf("%s: the program has not answered for %v", d.name, stepTimeout)
 	}
 }
