@@ -28,7 +28,9 @@ type leader struct {
 
 func newLeader(t *testing.T) *leader {
 	l := &leader{t: t, machine: fsm.New(fsm.Level)}
-	l.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
+	l.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
+		ClusterId: "c", Settings: fsm.DefaultSettings(), Members: []*wire.Member{{Id: "n1"}},
+	}}})
 	return l
 }
 

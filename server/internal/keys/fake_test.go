@@ -246,7 +246,8 @@ func (n *node) Boot() uint64 { return 7 }
 func (n *node) useMachine() {
 	settings := fsm.DefaultSettings()
 	settings.MaxValueBytes = 8 << 10
-	n.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: settings}}})
+	members := []*wire.Member{{Id: "n1"}, {Id: "n2"}, {Id: "n3"}, {Id: "n9"}}
+	n.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: settings, Members: members}}})
 	n.propose = func(cmd *wire.Command, done func(*wire.Result)) bool {
 		done(n.apply(cmd))
 		return true
