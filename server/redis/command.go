@@ -68,19 +68,19 @@ func find(name []byte) *command {
 
 // execute runs a command and writes its reply. An error ends the connection.
 func (c *conn) execute(args [][]byte) error {
-	before := c.out.Len()
+	c.unsent = c.out.Len()
 	if c.mode == skipNext {
 		c.mode = skipThis
 	}
 	err := c.dispatch(args)
 	if reply, ok := errors.AsType[resp.Error](err); ok {
 		c.srv.metrics.errors.Inc()
-		c.out.Truncate(before)
+		c.out.Truncate(c.unsent)
 		c.out.Error(string(reply))
 		err = nil
 	}
 	if c.mode != replyAll {
-		c.out.Truncate(before)
+		c.out.Truncate(c.unsent)
 	}
 	if c.mode == skipThis {
 		c.mode = replyAll

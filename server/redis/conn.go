@@ -43,6 +43,8 @@ type conn struct {
 	begun    time.Time
 	in       *resp.Reader
 	out      resp.Writer
+	// unsent is how many bytes of out are replies to the commands before the running one.
+	unsent int
 	// memory is charged for what the connection holds; nil without a budget.
 	memory *budget.Account
 
@@ -198,7 +200,10 @@ func (c *conn) flush() error {
 	if c.out.Len() == 0 {
 		return nil
 	}
-	defer c.out.Reset()
+	defer func() {
+		c.out.Reset()
+		c.unsent = 0
+	}()
 	if err := c.SetWriteDeadline(time.Now().Add(c.srv.cfg.Limits.FrameTimeout)); err != nil {
 		return err
 	}

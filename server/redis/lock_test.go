@@ -76,3 +76,14 @@ func TestWho(t *testing.T) {
 		{"HELLO 3", "%7\r\n…"}, {"QL.WHO k", "%7\r\n" + fields}, {"QL.WHO none", "_\r\n"}, {"SELECT 0", ok}, {"QL.WHO native", "%2\r\n" + native},
 	}.run(t, c)
 }
+
+// TestRepliesBeforeAWait checks that replies which are sent before a wait are not sent again, whatever its reply is.
+func TestRepliesBeforeAWait(t *testing.T) {
+	c := dial(t, serve(t, nil))
+	before, wait := encoded("ECHO", "a"), encoded("QL.LOCK", "k", "v", "PX", "5", "WAIT", "0")
+	c.send(before + wait + encoded("CLIENT", "REPLY", "SKIP") + wait + before + encoded("QUIT"))
+	const refused = "-ERR ttl_ms: 10 to 86400000\r\n"
+	if got, want := c.ended(), "$1\r\na\r\n"+refused+"$1\r\na\r\n"+ok; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
