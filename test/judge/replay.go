@@ -21,7 +21,7 @@ type request struct{ session, seq uint64 }
 
 // step is one command of the log with its results.
 type step struct {
-	revision uint64 // the last one: an acquire of several keys takes one for each
+	revision uint64        // the last one: an acquire of several keys takes one for each
 	at       time.Duration // the leader's timestamp, on the history's clock
 	cmd      *wire.Command
 	said     *wire.Result // the model's answer
