@@ -9,7 +9,7 @@
 // # Commands
 //
 // [Machine.Apply] takes the bytes of one log entry, which contains many commands. Each command gets the next
-// revision, one handler and one result; everything else it did is reported in events. The commands of an
+// revision (one that acquires several keys also the following ones), one handler and one result; everything else it did is reported in events. The commands of an
 // entry succeed or fail independently. A handler that panics is rolled back completely (table.go), answered
 // with INTERNAL and counted: a bug costs one command instead of crashing every node at the same index.
 //
@@ -20,18 +20,20 @@
 // machine keeps applying. Sessions and locks change with nearly every command: each is copied once after
 // a fork and then changed in place (editable.go).
 //
-//	sessions  id                      session
-//	nonces    secret hash             session id
-//	locks     name                    lock: what occupies it, number of waiters
-//	claims    id                      claim: a wait, a hold or a lock-delay
-//	owners    session, owner, lock    claim: what an owner holds or waits for
-//	queue     lock, claim id          waiters in order
-//	holders   lock, token             claim id of each hold or lock-delay, if a lock has
-//	                                  several; a single one is stored in the lock itself
-//	members   id                      nodes of the cluster
-//	removed   revision                the most recently removed members
-//	audit     id                      the last 256 operator actions
-//	imported  id                      audit records that a restore imported
+//	sessions    id                      session
+//	nonces      secret hash             session id
+//	locks       name                    lock: what occupies it, number of waiters
+//	claims      id                      claim: a wait, a hold or a lock-delay
+//	owners      session, owner, lock    claim: what an owner holds or waits for
+//	queue       lock, claim id          waiters in order
+//	holders     lock, token             claim id of each hold or lock-delay, if a lock has
+//	                                    several; a single one is stored in the lock itself
+//	members     id                      nodes of the cluster
+//	removed     revision                the most recently removed members
+//	audit       id                      the last 256 operator actions
+//	imported    id                      audit records that a restore imported
+//	keySenders  node                    start of the node's Redis port, and what it has acknowledged
+//	keyResults  node, number            remembered results of its requests
 //
 // The outcomes in a session's window are stored with the session (outcome.go).
 //

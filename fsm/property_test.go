@@ -31,7 +31,7 @@ func scaled(n int) int {
 var base = flag.Uint64("seed", 1, "first seed of the random sequences")
 
 // TestModel runs random sequences of commands through the machine and the model, and a quarter as many in which
-// commands have callers and the policy changes. It compares every answer
+// commands have callers and the policy changes, and as many with requests of Redis ports. It compares every answer
 // and every event, and checks every invariant after every command. Everything that can be read is compared
 // after every command of every eighth sequence, and after every eighth command of the others, because that
 // takes most of the time. A sequence that fails is run again with the comparison after every command.
@@ -53,43 +53,55 @@ func TestModel(t *testing.T) {
 		all.Go(func() { runs[i] = manySequences(*base+i, *base+sequences, workers) })
 	}
 	all.Wait()
-	commands, seen := 0, map[string]int{}
+	commands, keys, seen, ofKeys := 0, 0, map[string]int{}, map[string]int{}
 	for _, r := range runs {
 		if r.err != nil {
 			log := shrink(r.log, func(log []*wire.Command) bool { return against(log) != nil })
 			t.Fatalf("seed %d: %v\nsmallest log that fails: %v\n%v", r.seed, r.err, against(log), lines(log))
 		}
-		commands += r.commands
+		commands, keys = commands+r.commands, keys+r.ofKeys
 		for what, n := range r.seen {
 			seen[what] += n
 		}
+		for what, n := range r.seenOfKeys {
+			ofKeys[what] += n
+		}
 	}
-	fmt.Printf("fsm: %d random sequences from seed %d, %d commands, compared with the model\n", sequences, *base, commands)
-	t.Log(seen)
+	fmt.Printf("fsm: %d random sequences from seed %d, %d commands, compared with the model\n", sequences, *base, commands+keys)
+	t.Log(seen, ofKeys)
 	if sequences >= 1_000 && *base == 1 { // other seeds repeat a failure
 		mustHaveSeen(t, seen, commands)
 		mustHaveBeenRare(t, seen, sequences)
+		mustHaveSeenKeys(t, ofKeys, keys, sequences)
 	}
 }
 
-// run is the result of many sequences: what occurred, or the log that failed.
+// run is the result of many sequences: what occurred, or the log that failed. Those with keys are counted by themselves.
 type run struct {
-	commands int
-	seen     map[string]int
-	seed     uint64
-	log      []*wire.Command
-	err      error
+	commands, ofKeys int
+	seen, seenOfKeys map[string]int
+
+	seed uint64
+	log  []*wire.Command
+	err  error
 }
 
 func manySequences(first, end, step uint64) run {
-	r := run{seen: map[string]int{}}
+	r := run{seen: map[string]int{}, seenOfKeys: map[string]int{}}
 	for r.seed = first; r.seed < end; r.seed += step {
 		for _, guarded := range []bool{false, true} {
 			if guarded && r.seed%8 != 0 && r.seed%8 != 3 {
 				continue
 			}
-			r.log, r.err = explore(r.seed, 50+int(r.seed%41), guarded, r.seen)
+			r.log, r.err = explore(r.seed, 50+int(r.seed%41), guarded, false, r.seen)
 			r.commands += len(r.log)
+			if r.err != nil {
+				return r
+			}
+		}
+		if r.seed%4 == 1 {
+			r.log, r.err = explore(r.seed, 90, r.seed%8 == 5, true, r.seenOfKeys)
+			r.ofKeys += len(r.log)
 			if r.err != nil {
 				return r
 			}
@@ -181,13 +193,15 @@ func (p *pair) read(cmd *wire.Command) {
 }
 
 // explore generates a log while comparing. If a command fails, it is the last one of the log.
-func explore(seed uint64, n int, guarded bool, seen map[string]int) (log []*wire.Command, err error) {
+func explore(seed uint64, n int, guarded, keyed bool, seen map[string]int) (log []*wire.Command, err error) {
 	defer caught(&err)
 	w, boot := newWalker(seeded(seed), guarded)
 	p, roll := newPair(w.d), seeded(seed+1<<32)
-	if seed%8 == 3 {
+	if keyed {
+		w.useKeys(boot)
+	}
+	if seed%16 == 3 {
 		p.hurry(2 + roll(24))
-		w.keyed = false // keys never close a cycle
 	}
 	p.step(boot)
 	log = append(log, boot)
@@ -337,11 +351,8 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 		"ForceClose":    "OK NOT_FOUND INVALID_ARGUMENT",
 		"RestoreBackup": "OK FAILED_PRECONDITION INVALID_ARGUMENT",
 		"SuspendGrants": "OK", "ResumeGrants": "OK FAILED_PRECONDITION",
-		"OpenLease": "GRANTED QUEUED NOT_ACQUIRED INVALID_ARGUMENT RESOURCE_EXHAUSTED UNAVAILABLE",
-		"ChangeKeys": "GRANTED OK NOT_ACQUIRED NOT_HELD NOT_FOUND STALE INVALID_ARGUMENT RESOURCE_EXHAUSTED UNAVAILABLE " +
-			"PERMISSION_DENIED FAILED_PRECONDITION",
-		"RecordRemaining": "OK FAILED_PRECONDITION INVALID_ARGUMENT",
-		"ExtendLease":     "OK NOT_HELD INVALID_ARGUMENT", "ReleaseLease": "OK NOT_HELD",
+		"OpenLease":   "GRANTED QUEUED NOT_ACQUIRED INVALID_ARGUMENT RESOURCE_EXHAUSTED UNAVAILABLE",
+		"ExtendLease": "OK NOT_HELD INVALID_ARGUMENT", "ReleaseLease": "OK NOT_HELD",
 		"event": "DELAYED DELAY_ENDED DOWNGRADED EXPIRED EXTENDED FORCED RESIZED REVOKED WANTED VALUE_SET AUDITED",
 	} {
 		for outcome := range strings.FieldsSeq(outcomes) {

@@ -101,6 +101,8 @@ type happening struct {
 	claims map[uint64]model.Claim
 	token  uint64
 	full   bool // the window of the requesting session was full
+	// answered is true if the request of a Redis port had been answered before.
+	answered bool
 	// again is true if the request had been refused because a budget was exhausted.
 	again bool
 }
@@ -114,6 +116,7 @@ func (p *pair) before(cmd *wire.Command) *happening {
 	if s, ok := p.m.sessions.get(cmd.SessionId); ok {
 		h.full = p.m.windowFull(s)
 	}
+	h.answered = p.m.answeredKeys(cmd.GetChangeKeys())
 	h.again = p.refused[[2]uint64{cmd.SessionId, cmd.Seq}]
 	return h
 }
@@ -288,10 +291,10 @@ func mustHaveBeenRare(t *testing.T, seen map[string]int, sequences uint64) {
 	for what, n := range guardedRarities {
 		mustHave(t, seen, what, n*thousands)
 	}
-	for _, step := range slices.Concat(rareSteps, guardedSteps, keySteps) {
+	for _, step := range slices.Concat(rareSteps, guardedSteps) {
 		mustHave(t, seen, step.name, step.least*thousands)
 	}
-	for _, state := range slices.Concat(rareStates, guardedStates, keyStates) {
+	for _, state := range slices.Concat(rareStates, guardedStates) {
 		for _, what := range strings.Split(", restarted;, failed", ";") {
 			mustHave(t, seen, state.name+what, state.least*min(thousands, 1))
 		}

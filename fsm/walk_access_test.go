@@ -52,9 +52,10 @@ func (w *walker) access() *wire.Command {
 	return nil
 }
 
+// ofLease reports whether a claim is of a lease with a secret.
 func (w *walker) ofLease(c *model.Claim) bool {
 	s := w.d.Session(c.Session)
-	return s != nil && s.Leased
+	return s != nil && s.Leased && s.Hash != ""
 }
 
 // doomed reports whether a claim waits without the right to one of its locks.

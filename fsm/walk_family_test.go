@@ -153,17 +153,23 @@ func (w *walker) fatal() *model.Claim {
 
 // lease returns one of the three commands of leases.
 func (w *walker) lease() *wire.Command {
-	leased := func(c *model.Claim) bool { s := w.d.Session(c.Session); return s != nil && s.Leased }
-	c := w.some(leased)
+	c := w.some(w.ofLease)
 	hash := w.hash(w.roll(w.secrets + 1))
 	if s := w.d.Session(c.Session); s != nil && (s.Hash != "" || w.one(8)) {
 		hash = []byte(s.Hash)
 	}
 	ttl := uint32(w.roll(3) * 7_000)
-	if w.one(10) {
-		ttl = []uint32{1, 86_400_001}[w.roll(2)]
+	switch {
+	case w.one(10):
+		ttl = 1
+	case w.ofKey(c) && w.one(3):
+		ttl = 86_400_001
 	}
-	switch w.roll(7) {
+	pick := w.roll(7)
+	if w.keyed && !w.any(w.ofLease) && !w.one(4) {
+		pick = 6
+	}
+	switch pick {
 	case 0, 1:
 		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: w.about(c.ID), TtlMs: ttl}}}
 	case 2, 3:

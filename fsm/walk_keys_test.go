@@ -3,6 +3,8 @@ package fsm
 import (
 	"fmt"
 	"slices"
+	"strings"
+	"testing"
 
 	"google.golang.org/protobuf/proto"
 
@@ -14,6 +16,12 @@ import (
 type walkPort struct {
 	boot, seq uint64
 	asked     []*wire.ChangeKeys
+}
+
+// useKeys makes a walk one with keys: two nodes send requests of Redis ports.
+func (w *walker) useKeys(boot *wire.Command) {
+	w.keyed, w.ports = true, map[string]*walkPort{}
+	boot.GetBootstrap().Members = append(boot.GetBootstrap().Members, &wire.Member{Id: "n2", Level: 1})
 }
 
 // keys returns a request of a Redis port, or what a leader records of keys.
@@ -226,8 +234,8 @@ var keyStates = []rareState{
 	{"results of several ports", 20, func(p *pair) bool { return p.m.keySenders.len() > 1 && p.m.keyResults.len() > 2 }},
 }
 
-// changed returns the request of a port if it had that result and was not answered from memory.
-func (h *happening) changed(status wire.Status_Code) *wire.ChangeKeys {
+// with returns the request of a port if it had that result.
+func (h *happening) with(status wire.Status_Code) *wire.ChangeKeys {
 	if op := h.cmd.GetChangeKeys(); op != nil && h.answer.Status == status {
 		return op
 	}
@@ -235,41 +243,60 @@ func (h *happening) changed(status wire.Status_Code) *wire.ChangeKeys {
 }
 
 var keySteps = []rareStep{
-	{"several keys acquired", 20, func(h *happening) bool {
-		return h.changed(wire.Status_GRANTED) != nil && h.answer.Count > 1 && len(h.p.d.News) > 2
+	{"several keys acquired", 8, func(h *happening) bool {
+		return h.with(wire.Status_GRANTED) != nil && h.answer.Count > 1 && len(h.p.d.News) > 2
 	}},
 	{"several keys refused after the first", 5, func(h *happening) bool {
-		op := h.changed(wire.Status_RESOURCE_EXHAUSTED)
+		op := h.with(wire.Status_RESOURCE_EXHAUSTED)
 		return len(op.GetNames()) > 1
 	}},
 	{"a request repeated", 20, func(h *happening) bool {
-		return h.changed(wire.Status_GRANTED) != nil && len(h.p.d.News) == 0
+		return h.answered && h.with(wire.Status_GRANTED) != nil
 	}},
-	{"a refusal repeated", 2, func(h *happening) bool {
-		op := h.changed(wire.Status_NOT_ACQUIRED)
-		return op != nil && h.p.d.Locks[op.Names[0]] == nil && len(op.Names) == 1
+	{"a refusal repeated", 20, func(h *happening) bool {
+		return h.answered && h.with(wire.Status_NOT_ACQUIRED) != nil
 	}},
 	{"a foreign hold deleted", 5, func(h *happening) bool {
-		return h.changed(wire.Status_OK) != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_FORCED })
+		return h.with(wire.Status_OK) != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_FORCED })
 	}},
 	{"a hold not deleted", 5, func(h *happening) bool {
-		return h.changed(wire.Status_PERMISSION_DENIED).GetAction() == wire.ChangeKeys_DELETE
+		return h.with(wire.Status_PERMISSION_DENIED).GetAction() == wire.ChangeKeys_DELETE
 	}},
-	{"a key granted after its wait", 10, func(h *happening) bool {
+	{"a key granted after its wait", 3, func(h *happening) bool {
 		return slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_GRANTED && e.Waited && e.ByValue })
 	}},
 	{"a key released for others", 10, func(h *happening) bool {
-		return h.changed(wire.Status_OK) != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_GRANTED && e.Waited })
+		return h.with(wire.Status_OK) != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_GRANTED && e.Waited })
 	}},
 	{"a value replaced", 2, func(h *happening) bool {
-		op := h.changed(wire.Status_OK)
+		op := h.with(wire.Status_OK)
 		return op.GetAction() == wire.ChangeKeys_EXTEND && op.CompareBytes > 0 && int(op.CompareBytes) < len(op.Value) && len(h.p.d.News) > 0
 	}},
 	{"a key extended by its secret", 1, func(h *happening) bool {
 		return h.cmd.GetExtendLease() != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.ByValue })
 	}},
-	{"a TTL of a lease refused to a key", 1, func(h *happening) bool {
-		return h.cmd.GetExtendLease().GetTtlMs() > 86_400_000 && h.answer.Status == wire.Status_INVALID_ARGUMENT
-	}},
-	{"a start that is over", 5, func(h *happening) bool { return h.changed(wire.Status_STALE) != nil }},
+	{"a start that is over", 5, func(h *happening) bool { return h.with(wire.Status_STALE) != nil }},
+}
+
+// mustHaveSeenKeys fails unless the walks with keys produced every outcome, and every rare state and step.
+func mustHaveSeenKeys(t *testing.T, seen map[string]int, commands int, sequences uint64) {
+	for what, outcomes := range map[string]string{
+		"ChangeKeys": "GRANTED OK NOT_ACQUIRED NOT_HELD NOT_FOUND STALE INVALID_ARGUMENT RESOURCE_EXHAUSTED UNAVAILABLE " +
+			"PERMISSION_DENIED FAILED_PRECONDITION",
+		"RecordRemaining": "OK FAILED_PRECONDITION INVALID_ARGUMENT",
+		"OpenLease":       "GRANTED QUEUED INVALID_ARGUMENT", "ExtendLease": "OK", "ReleaseLease": "OK",
+	} {
+		for outcome := range strings.FieldsSeq(outcomes) {
+			mustHave(t, seen, what+" "+outcome, commands/10_000)
+		}
+	}
+	thousands := int(sequences / 1_000)
+	for _, step := range keySteps {
+		mustHave(t, seen, step.name, step.least*thousands)
+	}
+	for _, state := range keyStates {
+		for _, what := range []string{", restarted", ", failed"} {
+			mustHave(t, seen, state.name+what, state.least*min(thousands, 1))
+		}
+	}
 }

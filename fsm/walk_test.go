@@ -75,11 +75,11 @@ func newWalker(roll dice, guarded bool) (*walker, *wire.Command) {
 	}
 	boot := &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
-		Members: []*wire.Member{{Id: "n1", Level: 1}, {Id: "n2", Level: 1}},
+		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
-	w := &walker{ports: map[string]*walkPort{}, roll: roll, guarded: guarded, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
+	w := &walker{roll: roll, guarded: guarded, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
 	w.labelled = limits.MaxStateBytes < 1<<30
-	w.changing, w.keyed = roll(16) == 0, roll(2) == 0 && (!w.labelled || roll(12) == 0)
+	w.changing = roll(16) == 0
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
 	w.contention = min(2+roll(4), int(limits.MaxSessions))
@@ -106,7 +106,7 @@ func (w *walker) ordinary() *wire.Command {
 	if w.changing && w.one(15) {
 		return w.membership()
 	}
-	if w.keyed && w.one(5) {
+	if w.keyed && w.one(3) {
 		return w.keys()
 	}
 	switch pick := w.roll(200); {
@@ -237,7 +237,7 @@ func (w *walker) expire() *wire.Command {
 		if w.one(8) {
 			op.SessionId = w.d.Opened + 1
 		}
-		if s := w.d.Session(op.SessionId); s != nil && w.one(6) {
+		if s := w.d.Session(op.SessionId); s != nil && w.one(20) {
 			op.SessionId, op.Identity = 0, s.Identity
 		}
 		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: op}}
@@ -385,7 +385,7 @@ func (w *walker) ask(cmd *wire.Command) {
 		if c = w.hold(cmd.SessionId, writes); writes(c) || w.one(12) {
 			cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: c.ID, Token: w.about(c.Token)}}
 		}
-	case pick < 36:
+	case pick < 34:
 		if c = w.hold(cmd.SessionId, bounded); bounded(c) || w.one(12) {
 			cmd.Op = &wire.Command_Extend{Extend: w.extend(c)}
 		}
@@ -478,9 +478,13 @@ func entry(t tester, commands ...*wire.Command) []byte {
 	return data
 }
 
-// walk generates a random log of n commands after its first one; every fourth seed leads to a guarded one. The machine only decides the order of grants.
+// walk generates a random log of n commands after its first one; every fourth seed leads to a guarded one, and
+// every fourth to one with keys. The machine only decides the order of grants.
 func walk(seed uint64, n int) []*wire.Command {
 	w, boot := newWalker(seeded(seed), seed%4 == 3)
+	if seed%4 == 1 {
+		w.useKeys(boot)
+	}
 	p := newPair(w.d)
 	p.follow(boot)
 	commands := []*wire.Command{boot}

@@ -26,14 +26,16 @@ type ChangeKeys_Action int32
 const (
 	ChangeKeys_UNSPECIFIED ChangeKeys_Action = 0
 	// Acquires all keys: GRANTED, or NOT_ACQUIRED if one of them is taken. hold_id and token are those of the
-	// first key.
+	// first key. Each further key increases the revision by one more, because a hold's id is a revision. A refused
+	// request takes one revision, like any command.
 	ChangeKeys_ACQUIRE ChangeKeys_Action = 1
 	// Acquires the key (GRANTED), or restarts its TTL if it is the caller's own (OK). NOT_HELD if it is taken.
 	ChangeKeys_ACQUIRE_OR_EXTEND ChangeKeys_Action = 2
 	// Restarts the TTL of all keys: OK. Otherwise NOT_FOUND if the first key that is not the caller's own does not
 	// exist, and NOT_HELD if it does.
 	ChangeKeys_EXTEND ChangeKeys_Action = 3
-	// Releases those keys that are the caller's own: OK with their count. Without any, as for EXTEND.
+	// Releases those keys that are the caller's own: OK with their count. Without any, as for EXTEND; a key that the
+	// caller may neither read nor acquire does not exist for it.
 	ChangeKeys_RELEASE ChangeKeys_Action = 4
 	// Releases all keys, with the answers of EXTEND.
 	ChangeKeys_RELEASE_ALL ChangeKeys_Action = 5
@@ -2000,12 +2002,13 @@ type ChangeKeys struct {
 	// If set, the only key is the caller's own only if it has this hold and generation.
 	Version *KeyVersion `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Force   bool        `protobuf:"varint,8,opt,name=force,proto3" json:"force,omitempty"`
-	// The node that received the request, its start, and the request's number since that start. A repeated
-	// request that has changed something gets its first result.
+	// The node that received the request, a member, its start, and the request's number since that start. A repeated
+	// request gets its first result: GRANTED, OK, NOT_ACQUIRED, NOT_HELD or NOT_FOUND. Other results are not remembered,
+	// and nothing was changed.
 	NodeId string `protobuf:"bytes,9,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Boot   uint64 `protobuf:"varint,10,opt,name=boot,proto3" json:"boot,omitempty"`
 	Seq    uint64 `protobuf:"varint,11,opt,name=seq,proto3" json:"seq,omitempty"`
-	// The node has the results of all its requests below this number.
+	// The node has the results of all its requests below this number. At most seq.
 	AckedBelow    uint64 `protobuf:"varint,12,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache

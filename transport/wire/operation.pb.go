@@ -1074,7 +1074,7 @@ type Result struct {
 	// The number of the request; 0 if it had none.
 	Seq uint64 `protobuf:"varint,3,opt,name=seq,proto3" json:"seq,omitempty"`
 	// The revision of the command that produced this outcome. Each command increases the
-	// revision by one.
+	// revision by one; one that acquires several keys, by one for each.
 	Revision uint64 `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
 	// GRANTED and QUEUED: the claim's id, from the request to the release.
 	HoldId uint64 `protobuf:"varint,5,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`

@@ -713,7 +713,7 @@ func (x *KeySenderRecord) GetAckedBelow() uint64 {
 	return 0
 }
 
-// KeyResultRecord is the remembered result of one such request, which changed something.
+// KeyResultRecord is the remembered result of one such request.
 type KeyResultRecord struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
