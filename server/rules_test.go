@@ -3,6 +3,7 @@ package server
 import (
 	"errors"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strings"
@@ -36,6 +37,8 @@ func edges() []edge {
 		{"hash-interval", "at least 100ms", 100 * ms, func(c *Config) any { return &c.HashInterval }},
 		{"disk-timeout", "at least 100ms", 100 * ms, func(c *Config) any { return &c.DiskTimeout }},
 		{"shutdown-timeout", "at least 1ns", 1, func(c *Config) any { return &c.ShutdownTimeout }},
+		{"redis-default-ttl", "at least 0s", 0, func(c *Config) any { return &c.Redis.DefaultTTL }},
+		{"redis-default-ttl", "at most 596h31m23.647s", math.MaxInt32 * ms, func(c *Config) any { return &c.Redis.DefaultTTL }},
 		{"handshake-timeout", "at least 1ns", 1, func(c *Config) any { return &c.Limits.HandshakeTimeout }},
 		{"frame-timeout", "at least 1ns", 1, func(c *Config) any { return &c.Limits.FrameTimeout }},
 		{"idle-timeout", "at least 1ns", 1, func(c *Config) any { return &c.Limits.IdleTimeout }},

@@ -71,6 +71,13 @@ func lock() *wire.GetLockResponse {
 		}}
 }
 
+// key is a lock that came through the Redis port.
+func key() *wire.GetLockResponse {
+	h := holder()
+	h.Leased, h.ByValue, h.RemainingLeaseMs, h.HeartbeatAgeMs = true, true, 26_000, nil
+	return &wire.GetLockResponse{Name: "alone", Revision: 300, Holders: []*wire.HolderInfo{h}}
+}
+
 func clusterStatus() *wire.StatusResponse {
 	return &wire.StatusResponse{LeaderId: "n2", Term: 7, ClusterId: "c-1", Level: 1, Revision: 1 << 60, CommitIndex: 99, AppliedIndex: 99,
 		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, HasPolicy: true, NodeId: "n1", Nodes: []*wire.NodeStatus{
@@ -118,11 +125,7 @@ func answering(t *testing.T) *fakeService {
 			case "pool", "shared", "closed", "ledger":
 				return family()[req.GetName()], nil
 			case "alone":
-				l := lock()
-				l.Name, l.Queue, l.QueueLength = "alone", nil, 0
-				h := l.Holders[0]
-				h.Leased, h.ByValue, h.RemainingLeaseMs, h.Value, h.HeartbeatAgeMs = true, true, 26_000, nil, nil
-				return l, nil
+				return key(), nil
 			default:
 				return nil, &client.StatusError{Status: client.StatusNotFound, Message: "no such lock"}
 			}

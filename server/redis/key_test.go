@@ -56,7 +56,7 @@ func TestKeys(t *testing.T) {
 		"others":   {{"SET theirs v NX PX 50", null}, {"SET theirs theirs PX 50", "-LOCKED …"}, {"PEXPIRE theirs 70", zero}, {"DELIFEQ theirs theirs", zero}, {"DEL theirs", "-NOPERM …"}},
 		"native":   {{"GET native", "$0\r\n\r\n"}, {"PTTL native", ":-1\r\n"}, {"TTL native", ":-1\r\n"}, {"EXISTS native", one}, {"SET native v NX PX 50", null}},
 		"no key":   {{"PTTL k", ":-2\r\n"}, {"TTL k", ":-2\r\n"}, {"GET k", null}, {"EXISTS k", zero}},
-		"token":    {{"QL.TOKEN k v", null}, {"SET k v NX PX 50", ok}, {"QL.TOKEN k v", ":103\r\n"}, {"QL.TOKEN k w", null}, {"QL.TOKEN theirs theirs", null}},
+		"token":    {{"QL.TOKEN k v", null}, {"SET k v NX PX 50", ok}, {"QL.TOKEN k v", "$3\r\n103\r\n"}, {"QL.TOKEN k w", null}, {"QL.TOKEN theirs theirs", null}},
 		"database": {{"SET k v NX PX 50", ok}, {"SELECT 3", ok}, {"EXISTS k", zero}, {"SET k w NX PX 60", ok}, {"SELECT 0", ok}, {"GET k", "$1\r\nv\r\n"}, {"SELECT 16", "-ERR DB index is out of range\r\n"}, {"SELECT x", "-ERR value is not an integer or out of range\r\n"}},
 		"mistakes": {
 			{"SET k", "-ERR wrong number of arguments for 'set' command\r\n"}, {"set k v PX", "-ERR syntax error\r\n"}, {"SET k v NX XX PX 5", "-ERR syntax error\r\n"},

@@ -5,6 +5,7 @@ import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"strconv"
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/redis/argument"
@@ -54,7 +55,7 @@ func (c *conn) waitFor(open *wire.OpenLease) error {
 	c.login.caller.Denied(open.Acquire, res)
 	switch res.GetStatus() {
 	case wire.Status_GRANTED:
-		c.out.Integer(int64(res.GetToken()))
+		c.token(res.GetToken())
 	case wire.Status_TIMEOUT, wire.Status_NOT_ACQUIRED, wire.Status_CANCELLED:
 		c.out.Null()
 	default:
@@ -73,12 +74,16 @@ func token(c *conn, args [][]byte) error {
 		c.out.Null()
 		return nil
 	}
-	c.out.Integer(int64(state.GetToken()))
+	c.token(state.GetToken())
 	return nil
 }
 
-// who implements QL.WHO key. It replies nil for a lock that nobody holds or waits for. Of a hold that did not come
-// through a Redis port it only says so.
+// token replies a fencing token. It is a text, because many clients read integers as floating-point numbers, which are
+// exact up to 2^53 only.
+func (c *conn) token(token uint64) { c.out.Text(strconv.FormatUint(token, 10)) }
+
+// who implements QL.WHO key. It replies nil for a lock that nobody holds or waits for. Of a lock that does not have one
+// exclusive holder it only says so.
 func who(c *conn, args [][]byte) error {
 	states, names, err := c.read(c.login.caller.CheckSee, args[1])
 	if err != nil {
@@ -89,23 +94,32 @@ func who(c *conn, args [][]byte) error {
 	case !state.GetExists():
 		c.out.Null()
 		return nil
-	case !state.GetKey():
+	case state.GetHoldId() == 0:
 		c.out.Map(2)
 		c.pair("lock", names[0])
 		c.pair("kind", "native")
 		return nil
+	case state.GetKey():
+		c.out.Map(7)
+		c.holder(names[0], "key", state)
+		c.out.Text("remaining-ms")
+		c.out.Integer(int64(state.GetRemainingMs()))
+	default:
+		c.out.Map(6)
+		c.holder(names[0], "native", state)
 	}
-	c.out.Map(7)
-	c.pair("lock", names[0])
-	c.pair("kind", "key")
+	return nil
+}
+
+// holder replies the entries of a map that every exclusive hold has.
+func (c *conn) holder(lock, kind string, state *wire.KeyState) {
+	c.pair("lock", lock)
+	c.pair("kind", kind)
 	c.pair("identity", state.GetIdentity())
 	c.pair("client", state.GetClient().GetName())
 	c.pair("address", state.GetClient().GetAddress())
 	c.out.Text("token")
-	c.out.Integer(int64(state.GetToken()))
-	c.out.Text("remaining-ms")
-	c.out.Integer(int64(state.GetRemainingMs()))
-	return nil
+	c.token(state.GetToken())
 }
 
 // pair writes an entry of a map whose value is a text.

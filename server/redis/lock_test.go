@@ -12,7 +12,7 @@ func TestLock(t *testing.T) {
 	p := serve(t, nil)
 	c := dial(t, p)
 	dialogue{
-		{"CLIENT SETNAME worker", ok}, {"QL.LOCK k v PX 50 WAIT 0", ":101\r\n"}, {"QL.LOCK k v WAIT 1 PX 50", null}, {"QL.TOKEN k v", ":101\r\n"},
+		{"CLIENT SETNAME worker", ok}, {"QL.LOCK k v PX 50 WAIT 0", "$3\r\n101\r\n"}, {"QL.LOCK k v WAIT 1 PX 50", null}, {"QL.TOKEN k v", "$3\r\n101\r\n"},
 		{"QL.LOCK k v PX 50 WAIT -1", "-ERR timeout is negative\r\n"}, {"QL.LOCK k v PX 0 WAIT 1", "-ERR invalid expire time in 'ql.lock' command\r\n"},
 		{"QL.LOCK k v PX 50 PX 50", "-ERR syntax error\r\n"}, {"QL.LOCK k v WAIT 5 WAIT 5", "-ERR syntax error\r\n"}, {"QL.LOCK k v EX 5 WAIT 5", "-ERR syntax error\r\n"},
 		{"QL.LOCK k  PX 50 WAIT 0", "-ERR the value is empty…"}, {"QL.LOCK k v PX 5 WAIT 0", "-ERR …"},
@@ -35,13 +35,13 @@ func TestLockWaits(t *testing.T) {
 	eventually(t, "the wait", func() bool { return p.service.waiting() == 1 })
 	c.send(encoded("ECHO", strings.Repeat("x", 2*aheadBytes)))
 	dialogue{{"DELIFEQ k v", one}}.run(t, holder)
-	if got := c.reply(); got != ":102\r\n" {
+	if got := c.reply(); got != "$3\r\n102\r\n" {
 		t.Errorf("the token is %q", got)
 	}
 	if got := c.reply(); len(got) < 2*aheadBytes {
 		t.Errorf("after the wait: %q", got)
 	}
-	dialogue{{"QL.TOKEN k w", ":102\r\n"}}.run(t, c)
+	dialogue{{"QL.TOKEN k w", "$3\r\n102\r\n"}}.run(t, c)
 }
 
 // TestLockIsCancelled checks that a wait ends with its connection, whoever ends that.
@@ -67,13 +67,13 @@ func TestLockIsCancelled(t *testing.T) {
 func TestWho(t *testing.T) {
 	p := serve(t, nil)
 	p.service.hold("db2/k", &wire.KeyState{Key: true, Identity: "them", Token: 7, RemainingMs: 50, Client: &wire.ClientInfo{Name: "n", Address: "a:1"}})
-	p.service.hold("native", &wire.KeyState{})
+	p.service.hold("native", &wire.KeyState{Identity: "us", Token: 9, Client: &wire.ClientInfo{Name: "sdk", Address: "b:2"}})
 	c := dial(t, p)
-	const fields = "$4\r\nlock\r\n$5\r\ndb2/k\r\n$4\r\nkind\r\n$3\r\nkey\r\n$8\r\nidentity\r\n$4\r\nthem\r\n$6\r\nclient\r\n$1\r\nn\r\n$7\r\naddress\r\n$3\r\na:1\r\n$5\r\ntoken\r\n:7\r\n$12\r\nremaining-ms\r\n:50\r\n"
-	const native = "$4\r\nlock\r\n$6\r\nnative\r\n$4\r\nkind\r\n$6\r\nnative\r\n"
+	const fields = "$4\r\nlock\r\n$5\r\ndb2/k\r\n$4\r\nkind\r\n$3\r\nkey\r\n$8\r\nidentity\r\n$4\r\nthem\r\n$6\r\nclient\r\n$1\r\nn\r\n$7\r\naddress\r\n$3\r\na:1\r\n$5\r\ntoken\r\n$1\r\n7\r\n$12\r\nremaining-ms\r\n:50\r\n"
+	const native = "$4\r\nlock\r\n$6\r\nnative\r\n$4\r\nkind\r\n$6\r\nnative\r\n$8\r\nidentity\r\n$2\r\nus\r\n$6\r\nclient\r\n$3\r\nsdk\r\n$7\r\naddress\r\n$3\r\nb:2\r\n$5\r\ntoken\r\n$1\r\n9\r\n"
 	dialogue{
-		{"QL.WHO native", "*4\r\n" + native}, {"QL.WHO k", null}, {"SELECT 2", ok}, {"QL.WHO k", "*14\r\n" + fields},
-		{"HELLO 3", "%7\r\n…"}, {"QL.WHO k", "%7\r\n" + fields}, {"QL.WHO none", "_\r\n"}, {"SELECT 0", ok}, {"QL.WHO native", "%2\r\n" + native},
+		{"QL.WHO native", "*12\r\n" + native}, {"QL.WHO k", null}, {"SELECT 2", ok}, {"QL.WHO k", "*14\r\n" + fields},
+		{"HELLO 3", "%7\r\n…"}, {"QL.WHO k", "%7\r\n" + fields}, {"QL.WHO none", "_\r\n"}, {"SELECT 0", ok}, {"QL.WHO native", "%6\r\n" + native},
 	}.run(t, c)
 }
 
