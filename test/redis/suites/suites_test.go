@@ -243,7 +243,8 @@ func test(t *testing.T, dir string, to servers, args ...string) (passed int, fai
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), suiteTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "go", append([]string{"test", "-json", "-vet=off", "-count=1", "-mod=mod"}, args...)...)
+	args = append([]string{"test", "-json", "-vet=off", "-count=1", "-mod=mod"}, args...)
+	cmd := exec.CommandContext(ctx, "go", args...)
 	cmd.Dir = dir
 	cmd.Env = append(os.Environ(), "SERVERS="+strings.Join(to.addrs, ","), "DATABASES="+strconv.Itoa(to.databases))
 	var stderr strings.Builder
