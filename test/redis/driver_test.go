@@ -58,7 +58,8 @@ var errMissing = errors.New("the library has no such function")
 func launch(t testing.TB, c client, at system.Entry) *driver {
 	t.Helper()
 	args := append(c.command(t), c.name, at.Addr)
-	d := &driver{name: c.name + " at the " + at.Name, cmd: exec.Command(args[0], args[1:]...), outcomes: make(chan outcome)}
+	d := &driver{name: c.name + " at the " + at.Name, outcomes: make(chan outcome)}
+	d.cmd = exec.Command(args[0], args[1:]...)
 	d.cmd.Stderr = os.Stderr
 	in, err := d.cmd.StdinPipe()
 	if err != nil {

@@ -56,11 +56,13 @@ var (
 	})}
 	// Debian's packages are for Debian's Python.
 	python     = language{"Python", debian([]string{"/usr/bin/python3", "programs/python/driver.py"}, "python3-redis")}
-	php        = language{"PHP", debian([]string{"php", "programs/php/driver.php"}, "php-cli", "php-nrk-predis", "php-illuminate-cache", "php-illuminate-redis")}
+	php        = language{"PHP", debian([]string{"php", "programs/php/driver.php"}, phpPackages...)}
 	ruby       = language{"Ruby", debian([]string{"ruby", "programs/ruby/driver.rb"}, "ruby", "ruby-redis")}
 	shell      = language{"shell", debian([]string{"bash", "programs/shell/driver.sh"}, "redis-tools")}
 	javaScript = language{"JavaScript", sync.OnceValues(installJavaScript)}
 )
+
+var phpPackages = []string{"php-cli", "php-nrk-predis", "php-illuminate-cache", "php-illuminate-redis"}
 
 // installJavaScript installs the locked versions into a copy of the program.
 func installJavaScript() ([]string, error) {

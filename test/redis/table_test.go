@@ -99,8 +99,10 @@ func TestTableIsEmbedded(t *testing.T) {
 }
 
 func TestResultsInTheTable(t *testing.T) {
-	r := &results{errors: map[string]map[string]error{"c": {"passed": nil, "failed": errors.New("lost"), "missing": errMissing}}}
-	for scenario, want := range map[string]string{"passed": "pass", "failed": "fail", "missing": "–", "skipped": "not run"} {
+	ended := map[string]error{"passed": nil, "failed": errors.New("lost"), "missing": errMissing}
+	r := &results{errors: map[string]map[string]error{"c": ended}}
+	wanted := map[string]string{"passed": "pass", "failed": "fail", "missing": "–", "skipped": "not run"}
+	for scenario, want := range wanted {
 		if got := r.cell("c", scenario); got != want {
 			t.Errorf("%s: %q, want %q", scenario, got, want)
 		}

@@ -7,7 +7,8 @@ const { createClient } = require('redis');
 
 // The scripts that applications use with a plain client.
 const RELEASE = 'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end';
-const EXTEND = 'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end';
+const EXTEND =
+  'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end';
 
 // version returns the installed version of a package.
 const version = (name) => require(join(__dirname, 'node_modules', name, 'package.json')).version.replace(/^v/, '');

@@ -12,7 +12,8 @@ use Illuminate\Cache\Repository;
 use Illuminate\Redis\RedisManager;
 
 const RELEASE = 'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("del",KEYS[1]) else return 0 end';
-const EXTEND = 'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end';
+const EXTEND =
+    'if redis.call("get",KEYS[1]) == ARGV[1] then return redis.call("pexpire",KEYS[1],ARGV[2]) else return 0 end';
 
 /** Predis with the scripts of its users. */
 class PredisDriver
