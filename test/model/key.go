@@ -272,7 +272,7 @@ func (d *Model) deleteKeys(op *wire.ChangeKeys) (answer *wire.Result, undone boo
 	return &wire.Result{Status: wire.Status_OK, Count: count}, false
 }
 
-// deletes tells whether the caller may end a hold: NOT_HELD if it may not even know of it.
+// deletes returns OK if the caller may end a hold, and NOT_HELD if it may not even know of it.
 func (d *Model) deletes(op *wire.ChangeKeys, c *Claim) wire.Status_Code {
 	s := d.Session(c.Session)
 	switch {
