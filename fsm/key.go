@@ -54,10 +54,11 @@ func (m *Machine) Key(name string) (k Key, exists bool) {
 	return k, true
 }
 
-// keyHold returns the exclusive hold on a lock, and its session; nil if there is none.
+// keyHold returns the exclusive hold on a lock, and its session; nil if there is none. Whether another hold is stored in
+// the lock depends on the history, so nodes that were restored would disagree.
 func (m *Machine) keyHold(l *lock) (*claim, *session) {
-	c := m.occupant(l.id, l.sole, 0)
-	if c == nil || !c.held() || c.wantOf(l.id).mode != wire.Mode_EXCLUSIVE {
+	c, ok := m.claims.get(l.sole)
+	if !ok || !c.held() || c.wantOf(l.id).mode != wire.Mode_EXCLUSIVE {
 		return nil, nil
 	}
 	s, _ := m.sessions.get(c.session)

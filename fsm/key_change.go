@@ -208,42 +208,47 @@ func (m *Machine) releaseKeys(op *wire.ChangeKeys) *wire.Result {
 	return &r
 }
 
+// maxDeleted bounds the holds that a request ends, since a lock may have any number of shared holds.
+const maxDeleted = 1_024
+
 // deleteKeys ends all holds of keys, whoever has them. If one of them is refused, nothing ends.
 func (m *Machine) deleteKeys(op *wire.ChangeKeys) *wire.Result {
-	r := &wire.Result{Status: wire.Status_OK}
+	r, all := &wire.Result{Status: wire.Status_OK}, 0
 	for _, name := range op.Names {
 		ended, refusal := m.deleteKey(op, name)
+		if all += ended; refusal == nil && all > maxDeleted {
+			refusal = answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("DEL ends at most %d holds, and %q has more: qlock force-release ends them", maxDeleted, name))
+		}
 		if refusal != nil {
 			m.undo = true
 			return refusal
 		}
-		if ended {
-			r.Count++
-		}
+		r.Count += uint32(min(ended, 1))
 	}
 	return r
 }
 
-func (m *Machine) deleteKey(op *wire.ChangeKeys, name string) (ended bool, refusal *wire.Result) {
+// deleteKey returns the number of holds that it has ended.
+func (m *Machine) deleteKey(op *wire.ChangeKeys, name string) (ended int, refusal *wire.Result) {
 	if c, _, foreign := m.ownKey(&wire.ChangeKeys{}, name); foreign == nil {
 		m.takeHold(c, ending{what: wire.Event_RELEASED})
-		return true, nil
+		return 1, nil
 	}
 	for _, c := range m.holdsOn(name) {
 		switch refusal := m.mayForce(op, name, c); {
 		case refusal.GetStatus() == wire.Status_NOT_HELD:
 			continue // the caller may not know of it
 		case refusal != nil:
-			return false, refusal
+			return ended, refusal
 		}
 		m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_FORCE_RELEASE, Reason: forcedReason})
 		m.takeHold(c, ending{what: wire.Event_FORCED, reason: forcedReason})
-		ended = true
+		ended++
 	}
 	return ended, nil
 }
 
-// holdsOn returns the holds on a lock.
+// holdsOn returns the holds on a lock, at most one more than a request may end.
 func (m *Machine) holdsOn(name string) (holds []*claim) {
 	l, exists := m.locks.get(name)
 	if !exists {
@@ -253,7 +258,7 @@ func (m *Machine) holdsOn(name string) (holds []*claim) {
 		if c.held() {
 			holds = append(holds, c)
 		}
-		return true
+		return len(holds) <= maxDeleted
 	})
 	return holds
 }

@@ -237,24 +237,47 @@ func TestBackupsOmitValues(t *testing.T) {
 	}
 }
 
-// TestKeyHoldIsTheSameAfterARestore upgrades a hold that shared its lock: it has a row among the holders in the one
-// machine, and none in the other.
+// TestKeyHoldIsTheSameAfterARestore has a hold that shared its lock: it has a row among the holders in the one machine,
+// and none in the other.
 func TestKeyHoldIsTheSameAfterARestore(t *testing.T) {
 	m := bootstrapped(t)
 	read := &wire.Acquire{Locks: []*wire.LockRequest{{Name: "a", Mode: wire.Mode_SHARED}}}
 	ann, bob := openSession(t, m, "ann"), openSession(t, m, "bob")
 	first := applyOne(t, m, &wire.Command{SessionId: ann, Seq: 1, Op: &wire.Command_Acquire{Acquire: read}}).Results[0]
 	held := applyOne(t, m, &wire.Command{SessionId: bob, Seq: 1, Op: &wire.Command_Acquire{Acquire: read}}).Results[0]
-	for _, cmd := range []*wire.Command{
-		{SessionId: ann, Seq: 2, Op: &wire.Command_Release{Release: &wire.Release{HoldId: first.HoldId, Token: first.Token}}},
-		{SessionId: bob, Seq: 2, Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: held.HoldId, Token: held.Token}}},
-	} {
-		applyOne(t, m, cmd)
-	}
-	again := restored(t, snapshotOf(t, m))
-	for what, m := range map[string]*Machine{"the machine": m, "a restored one": again} {
-		if k, exists := m.Key("a"); !exists || k.HoldID != held.HoldId {
-			t.Errorf("%s: %+v", what, k)
+	compare := func(when string, hold uint64) {
+		t.Helper()
+		again := restored(t, snapshotOf(t, m))
+		for what, m := range map[string]*Machine{"the machine": m, "a restored one": again} {
+			if k, exists := m.Key("a"); !exists || k.HoldID != hold {
+				t.Errorf("%s, %s: %+v, want hold %d", when, what, k, hold)
+			}
 		}
+	}
+	compare("shared by two", 0)
+	applyOne(t, m, &wire.Command{SessionId: ann, Seq: 2, Op: &wire.Command_Release{Release: &wire.Release{HoldId: first.HoldId, Token: first.Token}}})
+	compare("shared by one", 0)
+	applyOne(t, m, &wire.Command{SessionId: bob, Seq: 2, Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: held.HoldId, Token: held.Token}}})
+	compare("upgraded", held.HoldId)
+}
+
+// TestDeletedHoldsAreBounded deletes a lock with as many holds as are allowed, and with one more, which leaves all.
+func TestDeletedHoldsAreBounded(t *testing.T) {
+	m := spacious(t)
+	fillWith(t, m, maxDeleted, func(int) *wire.Acquire {
+		return &wire.Acquire{Locks: []*wire.LockRequest{{Name: "s", Mode: wire.Mode_SHARED}}}
+	})
+	mustKeys(t, m, wire.Status_GRANTED, keyRequestOf(1, wire.ChangeKeys_ACQUIRE, "k"))
+	op := keyRequestOf(2, wire.ChangeKeys_DELETE, "k", "s")
+	op.Force = true
+	if r := mustKeys(t, m, wire.Status_FAILED_PRECONDITION, op); !strings.Contains(r.Message, "at most 1024 holds") {
+		t.Errorf("refused with %q", r.Message)
+	}
+	if n := m.Totals().Holds; n != maxDeleted+1 {
+		t.Errorf("%d holds are left", n)
+	}
+	op.Names = []string{"s"}
+	if r := mustKeys(t, m, wire.Status_OK, op); r.Count != 1 || m.Totals().Holds != 1 {
+		t.Errorf("%v, and %d holds are left", r, m.Totals().Holds)
 	}
 }

@@ -240,6 +240,8 @@ func TestWorkOfCommands(t *testing.T) {
 	for want, cmd := range map[int]*wire.Command{
 		1:  {Op: &wire.Command_Release{Release: &wire.Release{}}},
 		64: acquireOf(7, 1, 64),
+		6:  {Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{Names: []string{"a", "b", "c"}}}},
+		2:  {Op: &wire.Command_RecordRemaining{RecordRemaining: &wire.RecordRemaining{Keys: make([]*wire.RecordRemaining_Remaining, 16)}}},
 		4:  {Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{Acquire: acquireOf(0, 0, 3).GetAcquire()}}},
 		8:  {SessionId: 7, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}},
 		10: {Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: 9}}},

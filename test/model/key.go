@@ -13,6 +13,9 @@ import (
 // mostAnswers is how many answers to the requests of a node's Redis port are remembered.
 const mostAnswers = 8192
 
+// mostDeleted is how many holds one request ends.
+const mostDeleted = 1024
+
 // port is what is remembered of the Redis port of a node.
 type port struct {
 	// boot is its latest start. It has the answers to all requests below done.
@@ -243,11 +246,18 @@ func (d *Model) giveKey(c *Claim) {
 
 // deleteKeys ends the holds on keys.
 func (d *Model) deleteKeys(op *wire.ChangeKeys) (answer *wire.Result, undone bool) {
+	doomed := map[uint64]bool{}
 	for _, name := range op.Names {
 		for _, c := range d.holders(name) {
-			if d.deletes(op, c) == wire.Status_PERMISSION_DENIED {
+			switch d.deletes(op, c) {
+			case wire.Status_PERMISSION_DENIED:
 				return says(wire.Status_PERMISSION_DENIED), true
+			case wire.Status_OK:
+				doomed[c.ID] = true
 			}
+		}
+		if len(doomed) > mostDeleted {
+			return says(wire.Status_FAILED_PRECONDITION), true
 		}
 	}
 	const reason = "DEL through the Redis port"
@@ -272,7 +282,7 @@ func (d *Model) deleteKeys(op *wire.ChangeKeys) (answer *wire.Result, undone boo
 	return &wire.Result{Status: wire.Status_OK, Count: count}, false
 }
 
-// deletes reports whether the caller may end a hold: NOT_HELD if it may not even know of it.
+// deletes returns OK if the caller may end a hold, and NOT_HELD if it may not even know of it.
 func (d *Model) deletes(op *wire.ChangeKeys, c *Claim) wire.Status_Code {
 	s := d.Session(c.Session)
 	switch {
