@@ -25,7 +25,7 @@ func unlockEntry(b *testing.B, session, seq, hold, token uint64) []byte {
 // spacious returns a machine whose limits the benchmarks do not reach.
 func spacious(b testing.TB) *Machine {
 	m := New(Level)
-	applyOne(b, m, bootCommand(&wire.Bootstrap{ClusterId: "bench", Settings: &wire.Settings{
+	applyOne(b, m, bootCommand(&wire.Bootstrap{ClusterId: "bench", Members: []*wire.Member{{Id: "n1"}}, Settings: &wire.Settings{
 		MaxSessions: 1 << 20, MaxLocks: 1 << 21, MaxWaitersPerLock: 1 << 20, MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21,
 		MaxStateBytes: 1 << 40, MaxSessionBytes: 1 << 40,
 	}}))

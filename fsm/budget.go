@@ -207,7 +207,11 @@ func (m *Machine) Exhausted(cmd *wire.Command, ahead uint64) *wire.Result {
 	if exempt {
 		return nil
 	}
-	if refusal := m.sessionExhausted(s, growth, shrinkUnits); refusal != nil {
+	perSession := growth
+	if op := cmd.GetChangeKeys(); op != nil {
+		perSession = mostKeyUnits(cmd.Caller.GetIdentity(), op)
+	}
+	if refusal := m.sessionExhausted(s, perSession, shrinkUnits); refusal != nil {
 		return refusal
 	}
 	if refusal := m.stateExhausted(ahead+growth, operatorUnits); refusal != nil {
@@ -227,9 +231,7 @@ func (m *Machine) growing(cmd *wire.Command) (s *session, exempt bool) {
 		_, exempt = m.nonces.get(string(op.OpenLease.GetSecretHash()))
 		return &session{}, exempt
 	case *wire.Command_ChangeKeys:
-		known, _ := m.keySenders.get(op.ChangeKeys.GetNodeId())
-		_, exempt = m.keyResults.get(keyRequest{op.ChangeKeys.GetNodeId(), op.ChangeKeys.GetSeq()})
-		return &session{}, exempt || known.boot == op.ChangeKeys.GetBoot() && op.ChangeKeys.GetSeq() < known.ackedBelow
+		return &session{}, m.answeredKeys(op.ChangeKeys) || m.onlyExtends(op.ChangeKeys)
 	}
 	s, ok := m.sessions.get(cmd.SessionId)
 	if !ok || s.leased || cmd.Seq < s.ackedBelow || s.forgets(cmd.AckedBelow, cmd.Acked) {
@@ -269,21 +271,4 @@ func GrowthUnits(cmd *wire.Command) uint64 {
 		return extraUnits + outcomeUnits
 	}
 	return 0
-}
-
-// keyUnits returns an upper bound of the units that a request for keys can add to the state.
-func keyUnits(identity string, op *wire.ChangeKeys) (n uint64) {
-	switch op.GetAction() {
-	case wire.ChangeKeys_ACQUIRE, wire.ChangeKeys_ACQUIRE_OR_EXTEND:
-	default:
-		if op.GetCompareBytes() == 0 {
-			return 0
-		}
-		return textUnits(len(op.GetValue()))
-	}
-	each := sessionUnits + clientUnits(op.GetClient()) + textUnits(len(identity)) + textUnits(len(op.GetValue())) + claimUnits + nameUnits + 2*outcomeUnits
-	for _, name := range op.GetNames() {
-		n += each + textUnits(len(name))
-	}
-	return n
 }

@@ -29,6 +29,8 @@ var brokenParts = []struct {
 	{twoLocks, (*checking).checkRemoved, brokenRemoved},
 	{twoLocks, (*checking).checkSessions, brokenSessions},
 	{family, (*checking).checkSessions, brokenFamilySessions},
+	{keyed, (*checking).checkSessions, brokenKeys},
+	{keyed, (*checking).checkKeys, brokenKeyRequests},
 	{twoLocks, (*checking).checkLocks, brokenLocks},
 	{family, (*checking).checkLocks, brokenFamilyLocks},
 	{family, recountAllHolders, brokenHolders},

@@ -74,6 +74,7 @@ func compareState(t tester, m *Machine, d *model.Model) {
 	compareAccess(t, m, d)
 	compareLocks(t, m, d)
 	compareSessions(t, m, d)
+	compareKeys(t, m, d)
 	compareDeadlines(t, m, d)
 	if got := m.Members(); !equal(got, d.Members) || m.ClusterID() != d.Cluster || m.FeatureLevel() != d.Level || !same(m.Settings(), d.Limits) {
 		t.Fatalf("cluster %q, level %d, %v, %v\nthe model %q, level %d, %v, %v", m.ClusterID(), m.FeatureLevel(), m.Settings(), got, d.Cluster, d.Level, d.Limits, d.Members)
@@ -192,11 +193,14 @@ func compareSessions(t tester, m *Machine, d *model.Model) {
 		holds, waits := d.Load(s.ID)
 		want := &wire.SessionInfo{
 			SessionId: s.ID, TtlMs: s.TTL, Client: s.Client, OpenedUnixMs: s.Opened, Holds: holds, Waits: waits, Leased: s.Leased,
-			Identity: s.Identity,
+			Identity: s.Identity, ByValue: s.ByValue,
 		}
 		view, _ := m.Session(s.ID)
 		secret, ok := m.SessionBySecret([]byte(s.Hash))
-		if !same(listed[i], want) || view.Generation != s.Generation || view.TTL != s.TTL || view.Leased != s.Leased || view.Identity != s.Identity || !ok || secret.ID != s.ID {
+		if secret.ByValue != s.ByValue && ok || view.ByValue != s.ByValue || view.Remaining != s.Remaining {
+			t.Fatalf("session   %+v\nthe model %+v", view, s)
+		}
+		if ok = ok && secret.ID == s.ID || s.Hash == "" && !ok; !same(listed[i], want) || view.Generation != s.Generation || view.TTL != s.TTL || view.Leased != s.Leased || view.Identity != s.Identity || !ok {
 			t.Fatalf("session   %v %+v %+v\nthe model %v generation %d", listed[i], view, secret, want, s.Generation)
 		}
 		if got, want := m.HoldsOf(s.ID), d.HoldsOf(s.ID); !equal(got, want) {

@@ -54,21 +54,41 @@ func (m *Machine) Key(name string) (k Key, exists bool) {
 	return k, true
 }
 
-// keyHold returns the only hold on a lock, and its session; nil if there is none.
+// keyHold returns the exclusive hold on a lock, and its session; nil if there is none.
 func (m *Machine) keyHold(l *lock) (*claim, *session) {
-	c, ok := m.claims.get(l.sole)
-	if !ok || !c.held() {
+	c := m.occupant(l.id, l.sole, 0)
+	if c == nil || !c.held() || c.wantOf(l.id).mode != wire.Mode_EXCLUSIVE {
 		return nil, nil
 	}
 	s, _ := m.sessions.get(c.session)
 	return c, s
 }
 
-// version returns which hold the lock has, for comparison with a KeyVersion.
-func (k Key) version() (hold, generation uint64) { return k.HoldID, k.Generation }
+// hasVersion reports whether the only key of a request has the version that the request depends on.
+func (m *Machine) hasVersion(op *wire.ChangeKeys) bool {
+	v := op.GetVersion()
+	if v == nil {
+		return true
+	}
+	k, exists := m.Key(op.Names[0])
+	if !exists || !m.seesKey(op.Names[0], k.Session) {
+		return v.HoldId == 0 && v.Generation == 0
+	}
+	return k.HoldID != 0 && k.HoldID == v.HoldId && k.Generation == v.Generation
+}
+
+// seesKey reports whether the caller may know that a key exists: it may read or acquire the lock, or it has opened the
+// session that holds it.
+func (m *Machine) seesKey(name string, session uint64) bool {
+	g := m.callerGrants()
+	return g.OnLock(name, wire.Verb_READ) || g.OnLock(name, wire.Verb_LOCK) || m.owns(m.caller.GetIdentity(), session)
+}
 
 // maxKeyResults bounds the remembered results of a node. Nodes have fewer requests in flight.
 const maxKeyResults = 8_192
+
+// maxKeySeq bounds the numbers of requests, so that there is a number above all of them.
+const maxKeySeq = 1<<63 - 1
 
 // keySender is a node whose Redis port has sent requests since one of its starts.
 type keySender struct {
@@ -86,7 +106,8 @@ func (r keyRequest) compare(other *keyResult) int {
 	return cmp.Or(cmp.Compare(r.node, other.node), cmp.Compare(r.seq, other.seq))
 }
 
-// keyResult is the remembered result of a request that has changed something. One that has not may be executed again.
+// keyResult is the remembered result of a request. Results that only ask to try again later, or that refuse a right,
+// are not remembered.
 type keyResult struct {
 	keyRequest
 	holdID, token uint64
@@ -107,22 +128,36 @@ func (m *Machine) changeKeys(op *wire.ChangeKeys) *wire.Result {
 		return exhausted("%d requests of the Redis port of node %q are not acknowledged", maxKeyResults, op.GetNodeId())
 	}
 	r := m.performKeys(op)
-	if r.Status == wire.Status_GRANTED || r.Status == wire.Status_OK {
+	if remembersKeyResult(r.Status) {
 		m.keyResults.put(&keyResult{keyRequest: request, status: r.Status, holdID: r.HoldId, token: r.Token, count: r.Count})
 	}
 	return r
 }
 
+// remembersKeyResult reports whether a request with this result must not be executed again. A refusal such as NOT_HELD
+// is remembered as well: a copy of the request that is delayed, until the client has acquired the key, must not release
+// it.
+func remembersKeyResult(status wire.Status_Code) bool {
+	switch status {
+	case wire.Status_GRANTED, wire.Status_OK, wire.Status_NOT_ACQUIRED, wire.Status_NOT_HELD, wire.Status_NOT_FOUND:
+		return true
+	}
+	return false
+}
+
 // acknowledgeKeys forgets the results that the node has, and all of its earlier starts. It refuses a request that is
-// older than what the node has acknowledged.
+// older than what the node has acknowledged, and one of a node that has been removed.
 func (m *Machine) acknowledgeKeys(op *wire.ChangeKeys) *wire.Result {
 	known, _ := m.keySenders.get(op.GetNodeId())
 	now := keySender{op.GetNodeId(), op.GetBoot(), op.GetAckedBelow()}
+	_, member := m.members.get(now.node)
 	switch {
+	case !member:
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q is not a member of the cluster", now.node))
 	case known.boot > now.boot, known.boot == now.boot && op.GetSeq() < known.ackedBelow:
 		return answer(wire.Status_STALE, "the node has started again, or acknowledged this request")
 	case known.boot < now.boot:
-		m.forgetKeyResults(now.node, ^uint64(0))
+		m.forgetKeyResults(now.node, maxKeySeq+1)
 	case now.ackedBelow <= known.ackedBelow:
 		return nil
 	default:
@@ -145,12 +180,12 @@ func (m *Machine) forgetKeyResults(node string, below uint64) {
 
 // forgetKeySender forgets a node that has been removed.
 func (m *Machine) forgetKeySender(node string) {
-	m.forgetKeyResults(node, ^uint64(0))
+	m.forgetKeyResults(node, maxKeySeq+1)
 	m.keySenders.delete(node)
 }
 
 func (m *Machine) keyResultsOf(node string) int {
-	return m.keyResults.rank(keyRequest{node, ^uint64(0)}) - m.keyResults.rank(keyRequest{node: node})
+	return m.keyResults.rank(keyRequest{node, maxKeySeq + 1}) - m.keyResults.rank(keyRequest{node: node})
 }
 
 // maxRemaining bounds the keys of a record of what remains.
@@ -194,7 +229,7 @@ func (m *checking) checkKey(s *session) error {
 // checkKeys checks what is remembered of the requests of Redis ports.
 func (m *checking) checkKeys() error {
 	if err := each(&m.keySenders, func(s keySender) error {
-		if s.node == "" || s.boot == 0 || m.keyResultsOf(s.node) > maxKeyResults {
+		if _, member := m.members.get(s.node); !member || s.boot == 0 || m.keyResultsOf(s.node) > maxKeyResults {
 			return fmt.Errorf("start %d of the Redis port of node %q with %d results", s.boot, s.node, m.keyResultsOf(s.node))
 		}
 		return nil
@@ -203,9 +238,9 @@ func (m *checking) checkKeys() error {
 	}
 	return each(&m.keyResults, func(r *keyResult) error {
 		switch from, ok := m.keySenders.get(r.node); {
-		case !ok, r.seq < from.ackedBelow, r.seq == 0:
+		case !ok, r.seq < from.ackedBelow, r.seq == 0, r.seq > maxKeySeq:
 			return fmt.Errorf("the result of request %d of node %q, which acknowledged all below %d", r.seq, r.node, from.ackedBelow)
-		case r.status != wire.Status_GRANTED && r.status != wire.Status_OK, r.token > m.state.token, r.holdID > m.state.revision:
+		case !remembersKeyResult(r.status), r.token > m.state.token, r.holdID > m.state.revision:
 			return fmt.Errorf("the result of request %d of node %q: %v, hold %d, token %d", r.seq, r.node, r.status, r.holdID, r.token)
 		}
 		return nil

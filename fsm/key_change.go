@@ -16,11 +16,11 @@ const forcedReason = "DEL through the Redis port"
 
 // performKeys executes a request that was not executed before.
 func (m *Machine) performKeys(op *wire.ChangeKeys) *wire.Result {
-	if v := op.GetVersion(); v != nil {
-		known, _ := m.Key(op.Names[0])
-		if hold, generation := known.version(); hold != v.GetHoldId() || generation != v.GetGeneration() {
-			return notHeld()
-		}
+	if refusal := m.mayTakeKeys(op); refusal != nil {
+		return refusal
+	}
+	if !m.hasVersion(op) {
+		return notHeld()
 	}
 	switch op.Action {
 	case wire.ChangeKeys_ACQUIRE:
@@ -43,17 +43,39 @@ func (m *Machine) performKeys(op *wire.ChangeKeys) *wire.Result {
 	return m.deleteKeys(op)
 }
 
-// ownKey returns the hold on a key and its session if it is the caller's own, and otherwise a refusal.
+// mayTakeKeys refuses a request that would acquire or extend keys without the right. Releasing one's own needs none.
+func (m *Machine) mayTakeKeys(op *wire.ChangeKeys) *wire.Result {
+	switch op.Action {
+	case wire.ChangeKeys_RELEASE, wire.ChangeKeys_RELEASE_ALL, wire.ChangeKeys_DELETE:
+		return nil
+	}
+	g := m.callerGrants()
+	for _, name := range op.Names {
+		if !g.OnLock(name, wire.Verb_LOCK) {
+			return Denied(m.caller.GetIdentity(), wire.Verb_LOCK, name)
+		}
+	}
+	return nil
+}
+
+// ownKey returns the hold on a key and its session if it is the caller's own, and otherwise a refusal. A key that the
+// caller may not know of looks as if it did not exist.
 func (m *Machine) ownKey(op *wire.ChangeKeys, name string) (*claim, *session, *wire.Result) {
 	l, exists := m.locks.get(name)
 	if !exists {
 		return nil, nil, answer(wire.Status_NOT_FOUND, "")
 	}
-	c, s := m.keyHold(l)
-	if c == nil || s.key == nil || s.identity != m.caller.GetIdentity() || !proves(op, s.key.value) {
+	holder := uint64(0)
+	if c, s := m.keyHold(l); c != nil {
+		if s.key != nil && s.identity == m.caller.GetIdentity() && proves(op, s.key.value) {
+			return c, s, nil
+		}
+		holder = s.id
+	}
+	if m.seesKey(name, holder) {
 		return nil, nil, notHeld()
 	}
-	return c, s, nil
+	return nil, nil, answer(wire.Status_NOT_FOUND, "")
 }
 
 // proves reports whether a request has the value of a key, or as much of it as it compares.
@@ -79,11 +101,6 @@ func (m *Machine) notAllOwn(op *wire.ChangeKeys) *wire.Result {
 func (m *Machine) acquireKeys(op *wire.ChangeKeys) *wire.Result {
 	if m.state.suspended != 0 {
 		return suspended()
-	}
-	for _, name := range op.Names {
-		if !m.callerGrants().OnLock(name, wire.Verb_LOCK) {
-			return Denied(m.caller.GetIdentity(), wire.Verb_LOCK, name)
-		}
 	}
 	for _, name := range op.Names {
 		if _, taken := m.locks.get(name); taken {
@@ -116,6 +133,11 @@ func (m *Machine) acquireKey(op *wire.ChangeKeys, name string) *wire.Result {
 	return m.acquire(s, leaseSeq, &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}})
 }
 
+// acquiresKeys reports whether a request may acquire keys.
+func acquiresKeys(op *wire.ChangeKeys) bool {
+	return op.GetAction() == wire.ChangeKeys_ACQUIRE || op.GetAction() == wire.ChangeKeys_ACQUIRE_OR_EXTEND
+}
+
 // requestsForKeys returns the acquires of keys.
 func requestsForKeys(op *wire.ChangeKeys) []*wire.LockRequest {
 	all := make([]*wire.LockRequest, 0, len(op.GetNames()))
@@ -125,50 +147,43 @@ func requestsForKeys(op *wire.ChangeKeys) []*wire.LockRequest {
 	return all
 }
 
-// extendKeys restarts the TTL of keys, and replaces the value of a key that was compared only in part.
+// extendKeys restarts the TTL of keys, and replaces the value of keys that were compared only in part. If one of them is
+// refused, nothing changes.
 func (m *Machine) extendKeys(op *wire.ChangeKeys) *wire.Result {
 	if refusal := m.notAllOwn(op); refusal != nil {
 		return refusal
 	}
-	for _, name := range op.Names {
-		c, s, _ := m.ownKey(op, name)
-		if refusal := m.mayKeep(s, c); refusal != nil {
-			return refusal
-		}
-		if refusal := m.noRoomForKeyValue(op, s); refusal != nil {
-			return refusal
-		}
-	}
-	var r wire.Result
+	r := &wire.Result{Status: wire.Status_OK, Count: uint32(len(op.Names))}
 	for i, name := range op.Names {
 		c, s, _ := m.ownKey(op, name)
 		s = m.sessions.edit(s)
+		if refusal := m.replaceKeyValue(op, s); refusal != nil {
+			m.undo = true // the keys before this one
+			return refusal
+		}
 		s.ttl = op.TtlMs
-		m.replaceKeyValue(op, s)
 		m.prolong(s)
 		if i == 0 {
 			r.HoldId, r.Token = c.id, c.token
 		}
 	}
-	r.Status, r.Count = wire.Status_OK, uint32(len(op.Names))
-	return &r
+	return r
 }
 
-func (m *Machine) noRoomForKeyValue(op *wire.ChangeKeys, s *session) *wire.Result {
-	if had, wants := textUnits(len(s.key.value)), textUnits(len(op.Value)); op.CompareBytes > 0 && wants > had {
-		return m.short(s, wants-had)
+func (m *Machine) replaceKeyValue(op *wire.ChangeKeys, s *session) *wire.Result {
+	if op.CompareBytes == 0 {
+		return nil
 	}
-	return nil
-}
-
-func (m *Machine) replaceKeyValue(op *wire.ChangeKeys, s *session) {
-	if op.CompareBytes == 0 || s.key.value == string(op.Value) {
-		return
+	if had, wants := textUnits(len(s.key.value)), textUnits(len(op.Value)); wants > had {
+		if refusal := m.short(s, wants-had); refusal != nil {
+			return refusal
+		}
 	}
 	before, now := s.unitsAlone(), *s.key
 	now.value = string(op.Value)
 	s.key = &now
 	m.charge(s, s.unitsAlone()-before) // may wrap around, and the addition wraps back
+	return nil
 }
 
 // releaseKeys releases the keys that are the caller's own.
@@ -215,7 +230,10 @@ func (m *Machine) deleteKey(op *wire.ChangeKeys, name string) (ended bool, refus
 		return true, nil
 	}
 	for _, c := range m.holdsOn(name) {
-		if refusal := m.mayForce(op, name, c); refusal != nil {
+		switch refusal := m.mayForce(op, name, c); {
+		case refusal.GetStatus() == wire.Status_NOT_HELD:
+			continue // the caller may not know of it
+		case refusal != nil:
 			return false, refusal
 		}
 		m.recordAbout(c, &wire.AuditRecord{Action: wire.AuditRecord_FORCE_RELEASE, Reason: forcedReason})
@@ -284,8 +302,8 @@ func validNewKey(settings *wire.Settings, op *wire.ChangeKeys) *wire.Result {
 	if err := wire.ValidClientInfo(op.GetClient()); err != nil {
 		return invalid("%v", err)
 	}
-	return cmp.Or(validKeyTTL(settings, op.TtlMs), validValue(settings, op.Value),
-		validAddress(op.GetClient().GetAddress()), validClientSize(settings, op.GetClient()))
+	return cmp.Or(validKeyTTL(settings, op.TtlMs), validAddress(op.GetClient().GetAddress()),
+		validValue(settings, op.Value), validClientSize(settings, op.GetClient()))
 }
 
 func validKeyTTL(settings *wire.Settings, ttl uint32) *wire.Result {
@@ -298,8 +316,9 @@ func validKeyTTL(settings *wire.Settings, ttl uint32) *wire.Result {
 // validKeyRequest checks the fields that do not depend on the settings.
 func validKeyRequest(op *wire.ChangeKeys) *wire.Result {
 	switch {
-	case op.GetNodeId() == "" || op.GetBoot() == 0 || op.GetSeq() == 0:
-		return invalid("the request does not say which node sends it, since which start and under which number")
+	case op.GetNodeId() == "" || op.GetBoot() == 0 || op.GetSeq() == 0 || op.Seq > maxKeySeq || op.AckedBelow > op.Seq:
+		return invalid("the request does not say which node sends it, since which start and under which number: "+
+			"node %q, start %d, number %d, acknowledged below %d", op.GetNodeId(), op.GetBoot(), op.GetSeq(), op.GetAckedBelow())
 	case op.GetAction() == wire.ChangeKeys_UNSPECIFIED || wire.ChangeKeys_Action_name[int32(op.GetAction())] == "":
 		return invalid("action %d is unknown", op.GetAction())
 	case op.GetVersion() != nil && len(op.GetNames()) != 1, op.GetAction() == wire.ChangeKeys_ACQUIRE_OR_EXTEND && len(op.GetNames()) != 1:

@@ -105,13 +105,13 @@ func validLease(settings *wire.Settings, op *wire.OpenLease) *wire.Result {
 // validKeyLease checks an acquire of a key that waits.
 func validKeyLease(settings *wire.Settings, op *wire.OpenLease) *wire.Result {
 	acquire := op.GetAcquire()
-	if len(acquire.GetLocks()) != 1 || special(acquire) || wanted(acquire.Locks[0]).mode != wire.Mode_EXCLUSIVE {
+	if len(acquire.GetLocks()) != 1 || special(acquire) || acquire.Reentrant || acquire.Order == wire.Order_UNFAIR || wanted(acquire.Locks[0]).mode != wire.Mode_EXCLUSIVE {
 		return invalid("a key is an exclusive lock without options")
 	}
 	return cmp.Or(
-		validKeyTTL(settings, op.GetTtlMs()), validValue(settings, op.GetOwnerValue()),
+		validKeyTTL(settings, op.GetTtlMs()),
 		validSession(settings, op.GetSecretHash(), 0, settings.GetMaxTtlMs(), op.GetClient()),
-		validAcquire(acquire), validClientSize(settings, op.GetClient()),
+		validAcquire(acquire), validValue(settings, op.GetOwnerValue()), validClientSize(settings, op.GetClient()),
 	)
 }
 
@@ -161,10 +161,21 @@ func (m *Machine) extendLease(op *wire.ExtendLease) *wire.Result {
 		return refusal
 	}
 	if op.TtlMs != 0 {
+		if refusal := m.validExtension(s, op.TtlMs); refusal != nil {
+			return refusal
+		}
 		s.ttl = op.TtlMs
 	}
 	m.prolong(s)
 	return leased(s, answer(wire.Status_OK, ""))
+}
+
+// validExtension refuses a TTL that a key may not have. Validate has checked that of other leases.
+func (m *Machine) validExtension(s *session, ttl uint32) *wire.Result {
+	if s.key == nil {
+		return nil
+	}
+	return validKeyTTL(m.state.settings, ttl)
 }
 
 // releaseLease releases a leased hold, or cancels its wait, and closes its session.

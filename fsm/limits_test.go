@@ -25,6 +25,7 @@ var (
 	valueSpan    = span{0, 1_024}
 	tokenSpan    = span{0, 1<<63 - 1}
 	ttlSpan      = span{5_000, 600_000}
+	keySpan      = span{10, 86_400_000}
 	leaseSpan    = span{5_000, 604_800_000}
 	maxHoldSpan  = span{100, 1 << 31}
 	permitsSpan  = span{0, 1 << 31}
@@ -49,6 +50,9 @@ var fieldLimits = map[string]span{
 	"Label.value":               labelTextSpan,
 	"AttachSession.secret_hash": hashSpan, "AttachSession.address": addressSpan,
 	"OpenLease.secret_hash": hashSpan, "OpenLease.ttl_ms": leaseSpan,
+	"OpenLease.owner_value": valueSpan,
+	"ChangeKeys.node_id":    {1, 512}, "ChangeKeys.boot": {1, anyNumber}, "ChangeKeys.seq": {1, 1<<63 - 1}, "ChangeKeys.acked_below": {0, 1},
+	"ChangeKeys.value": {1, 1_024}, "ChangeKeys.compare_bytes": {0, 1}, "ChangeKeys.ttl_ms": keySpan,
 	"ExtendLease.secret_hash": hashSpan, "ExtendLease.ttl_ms": leaseSpan, "ReleaseLease.secret_hash": hashSpan,
 	"LockRequest.name": lockNameSpan, "LockRequest.permits": {0, 0}, "LockRequest.limit": permitsSpan,
 	"Acquire.value": valueSpan, "Acquire.max_hold_ms": maxHoldSpan, "Acquire.lock_delay_ms": {0, 60_000},

@@ -14,7 +14,8 @@ import (
 const (
 	heldBytes    = 199
 	waitingBytes = 190
-	sessionBytes = 376
+	sessionBytes = 392
+	keyBytes     = 408
 )
 
 // TestMemory measures after a collection, so that garbage does not count, and over many items, so that
@@ -39,6 +40,15 @@ func TestMemory(t *testing.T) {
 	measure("a session", sessionBytes, func() {
 		for i := range n {
 			openSession(t, m, fmt.Sprint("idle", i))
+		}
+	})
+	measure("a key", keyBytes, func() {
+		for i := range n {
+			seq := uint64(i + 1)
+			mustKeys(t, m, wire.Status_GRANTED, &wire.ChangeKeys{
+				Action: wire.ChangeKeys_ACQUIRE, Names: []string{"keys/" + scattered(i)}, Value: fmt.Appendf(nil, "%020d", i), TtlMs: 30_000,
+				NodeId: "n1", Boot: 1, Seq: seq, AckedBelow: seq,
+			})
 		}
 	})
 	runtime.KeepAlive(m)

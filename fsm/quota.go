@@ -229,7 +229,7 @@ func (m *Machine) quotaExhausted(cmd *wire.Command, s *session, growth uint64) *
 		identity, more.Sessions, locks = cmd.Caller.GetIdentity(), 1, op.OpenLease.GetAcquire().GetLocks()
 	case *wire.Command_ChangeKeys:
 		identity = cmd.Caller.GetIdentity()
-		if op.ChangeKeys.GetAction() == wire.ChangeKeys_ACQUIRE {
+		if acquiresKeys(op.ChangeKeys) {
 			more.Sessions, locks = uint64(len(op.ChangeKeys.GetNames())), requestsForKeys(op.ChangeKeys)
 		}
 	case *wire.Command_Acquire:

@@ -232,7 +232,7 @@ func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 			p.skipped[e.HoldId] = true
 		}
 	}
-	for _, step := range slices.Concat(rareSteps, guardedSteps) {
+	for _, step := range slices.Concat(rareSteps, guardedSteps, keySteps) {
 		if step.is(h) {
 			seen[step.name]++
 		}
@@ -240,7 +240,7 @@ func (p *pair) rare(h *happening, roll dice, seen map[string]int) {
 	restarts := roll(40) == 0
 	fails := roll(40) == 0
 	var standing []string
-	for _, state := range slices.Concat(rareStates, guardedStates) {
+	for _, state := range slices.Concat(rareStates, guardedStates, keyStates) {
 		if !state.stands(p) {
 			continue
 		}
@@ -288,10 +288,10 @@ func mustHaveBeenRare(t *testing.T, seen map[string]int, sequences uint64) {
 	for what, n := range guardedRarities {
 		mustHave(t, seen, what, n*thousands)
 	}
-	for _, step := range slices.Concat(rareSteps, guardedSteps) {
+	for _, step := range slices.Concat(rareSteps, guardedSteps, keySteps) {
 		mustHave(t, seen, step.name, step.least*thousands)
 	}
-	for _, state := range slices.Concat(rareStates, guardedStates) {
+	for _, state := range slices.Concat(rareStates, guardedStates, keyStates) {
 		for _, what := range strings.Split(", restarted;, failed", ";") {
 			mustHave(t, seen, state.name+what, state.least*min(thousands, 1))
 		}

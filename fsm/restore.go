@@ -205,7 +205,7 @@ func (r *restoring) session(body *wire.SessionRecord) error {
 
 		searchAllowance: uint16(min(body.SearchAllowance, maxSearch+1)), // Check refuses maxSearch+1
 	}
-	if len(body.OwnerValue) > 0 {
+	if len(body.OwnerValue) > 0 || body.GrantedTtlMs|body.RemainingMs != 0 {
 		s.key = &key{value: string(body.OwnerValue), grantedTTL: body.GrantedTtlMs, remaining: body.RemainingMs}
 	}
 	r.m.sessions.load(s)

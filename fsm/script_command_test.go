@@ -16,6 +16,9 @@ func (s *script) command(a args) *wire.Command {
 	case "operator":
 		return s.operatorCommand(a)
 	}
+	if keyActions[a.verb] != 0 {
+		return s.keysCommand(a)
+	}
 	return s.sessionCommand(a)
 }
 
@@ -23,7 +26,11 @@ func (s *script) clusterCommand(a args) *wire.Command {
 	if a.verb != "bootstrap" {
 		s.t.Fatalf("cluster: %s?", a.verb)
 	}
-	return bootCommand(&wire.Bootstrap{ClusterId: "test", TokenFloor: s.number(a, "floor", 0), Settings: &wire.Settings{
+	var members []*wire.Member
+	for _, id := range strings.FieldsFunc(a.pairs["members"], func(r rune) bool { return r == ',' }) {
+		members = append(members, &wire.Member{Id: id})
+	}
+	return bootCommand(&wire.Bootstrap{ClusterId: "test", Members: members, TokenFloor: s.number(a, "floor", 0), Settings: &wire.Settings{
 		MaxSessions:         s.number(a, "max_sessions", 0),
 		MaxLocks:            s.number(a, "max_locks", 0),
 		MaxWaitersPerLock:   s.number(a, "max_waiters_per_lock", 0),
@@ -43,6 +50,10 @@ func (s *script) leaderCommand(a args) *wire.Command {
 		return &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{
 			Term: term, LeaderId: a.arg(0), ClockUnixMs: s.number(a, "clock", 0), MedianUnixMs: s.number(a, "median", 0),
 		}}}
+	case "remaining":
+		return s.remainingCommand(a)
+	case "drop":
+		return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: a.arg(0)}}}
 	case "suspend":
 		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
 	case "resume":
@@ -114,6 +125,7 @@ func (s *script) leaseCommand(a args) *wire.Command {
 	case "lease":
 		return &wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{
 			SecretHash: secretHash(a.who), TtlMs: s.short(a, "ttl"), Client: &wire.ClientInfo{Name: a.who}, Acquire: s.acquire(a),
+			OwnerValue: []byte(a.pairs["owner_value"]),
 		}}}
 	case "extend-lease":
 		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: secretHash(a.who), HoldId: hold, TtlMs: s.short(a, "ttl")}}}

@@ -69,10 +69,12 @@ type script struct {
 	ids   map[string]uint64
 	seqs  map[string]uint64
 	holds map[string]*wire.Result
+	// versions of keys that were shown.
+	versions map[string]*wire.KeyVersion
 }
 
 func newScript(t *testing.T) *script {
-	return &script{t: t, m: New(Level), ids: map[string]uint64{}, seqs: map[string]uint64{}, holds: map[string]*wire.Result{}}
+	return &script{t: t, m: New(Level), ids: map[string]uint64{}, seqs: map[string]uint64{}, holds: map[string]*wire.Result{}, versions: map[string]*wire.KeyVersion{}}
 }
 
 func (s *script) run(text string) string {
@@ -169,6 +171,9 @@ func (s *script) line(line string) {
 	case "show":
 		s.show(a.arg(0))
 		return
+	case "key":
+		s.showKey(a.arg(0))
+		return
 	case "alarms":
 		s.print("acknowledged at revision %d", s.m.AlarmsAcknowledged())
 		return
@@ -206,6 +211,9 @@ func (s *script) note(a args, applied *Applied) {
 	}
 	for _, e := range applied.Events {
 		if e.Type == wire.Event_GRANTED {
+			if _, unknown := strings.CutPrefix(s.who(e.SessionId), "session "); unknown {
+				s.ids["key:"+e.Lock] = e.SessionId // nobody opened it by itself
+			}
 			s.holds[s.who(e.SessionId)+" "+e.Lock] = &wire.Result{HoldId: e.HoldId, Token: e.Token}
 		}
 	}
@@ -322,6 +330,9 @@ func (s *script) describe(e *wire.Event) string {
 	text += after(" of ", e.Identity)
 	if e.Leased {
 		text += " leased"
+	}
+	if e.ByValue {
+		text += " by value"
 	}
 	if e.Upgrade {
 		text += " upgrade"

@@ -65,8 +65,8 @@ var settingBounds = []settingBound{
 	{"max_state_bytes", MinStateBytes, maxStateUnits, (*wire.Settings).GetMaxStateBytes},
 	{"max_session_bytes", MinSessionBytes, maxStateUnits, (*wire.Settings).GetMaxSessionBytes},
 	{"max_lease_ttl_ms", 100, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxLeaseTtlMs) }},
-	{"min_key_ttl_ms", 1, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MinKeyTtlMs) }},
-	{"max_key_ttl_ms", 1, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxKeyTtlMs) }},
+	{"min_key_ttl_ms", 10, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MinKeyTtlMs) }},
+	{"max_key_ttl_ms", 10, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxKeyTtlMs) }},
 }
 
 // SettingError is the error for a setting that is out of its bounds.

@@ -21,7 +21,7 @@ const snapshotVersion = 1
 // HashFormat is the version of the bytes that states are hashed by. Increase it with every change of what
 // WriteSnapshot writes for a state that older programs can be in, so that nodes with different programs
 // do not mistake their formats for a difference in their states.
-const HashFormat = 1
+const HashFormat = 2
 
 // maxRecordBytes bounds one record. A claim for the maximum number of locks with the longest names
 // stays far below.

@@ -40,7 +40,11 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 	case "attach_session":
 		cmd.Op = &wire.Command_AttachSession{AttachSession: &wire.AttachSession{SecretHash: hash}}
 	case "open_lease":
-		cmd.Op = &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: hash, Acquire: acquire}}
+		cmd.Op = &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: hash, TtlMs: 15_000, Acquire: acquire}}
+	case "change_keys":
+		cmd.Op = &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{
+			Action: wire.ChangeKeys_ACQUIRE, Names: []string{"a"}, Value: []byte("v"), TtlMs: 10, NodeId: "n1", Boot: 1, Seq: 1,
+		}}
 	case "extend_lease":
 		cmd.Op = &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash}}
 	case "release_lease":

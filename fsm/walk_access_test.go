@@ -259,6 +259,8 @@ func (w *walker) attribute(cmd *wire.Command) {
 		who = w.opener(op.OpenSession.SecretHash)
 	case *wire.Command_OpenLease:
 		who = w.opener(op.OpenLease.SecretHash)
+	case *wire.Command_ChangeKeys:
+		who = w.keyHolder(op.ChangeKeys)
 	case *wire.Command_ExtendLease:
 		who, others = w.opener(op.ExtendLease.SecretHash), 2
 	case *wire.Command_ReleaseLease:

@@ -156,12 +156,12 @@ func (w *walker) lease() *wire.Command {
 	leased := func(c *model.Claim) bool { s := w.d.Session(c.Session); return s != nil && s.Leased }
 	c := w.some(leased)
 	hash := w.hash(w.roll(w.secrets + 1))
-	if s := w.d.Session(c.Session); s != nil {
+	if s := w.d.Session(c.Session); s != nil && (s.Hash != "" || w.one(8)) {
 		hash = []byte(s.Hash)
 	}
 	ttl := uint32(w.roll(3) * 7_000)
 	if w.one(10) {
-		ttl = 1
+		ttl = []uint32{1, 86_400_001}[w.roll(2)]
 	}
 	switch w.roll(7) {
 	case 0, 1:
@@ -174,10 +174,13 @@ func (w *walker) lease() *wire.Command {
 		return &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hash, HoldId: id}}}
 	}
 	op := &wire.OpenLease{SecretHash: hash, TtlMs: ttl, Acquire: w.acquire(0)}
+	if w.keyed && w.one(2) {
+		w.keyLease(op)
+	}
 	switch w.roll(12) {
 	case 0, 1, 2:
 	case 3:
-		op.SecretHash = hash[1:]
+		op.SecretHash = hash[min(1, len(hash)):]
 	case 4:
 		op.Client = &wire.ClientInfo{Name: strings.Repeat("x", 70)}
 	case 5, 6:

@@ -42,6 +42,8 @@ type walker struct {
 	// labelled clients have labels that nearly fill the budgets.
 	labelled bool
 	changing bool // members come and go
+	keyed    bool // Redis ports send requests, which they keep in ports
+	ports    map[string]*walkPort
 	guarded  bool // commands have callers, and there may be a policy
 }
 
@@ -73,11 +75,11 @@ func newWalker(roll dice, guarded bool) (*walker, *wire.Command) {
 	}
 	boot := &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
-		Members: []*wire.Member{{Id: "n1", Level: 1}},
+		Members: []*wire.Member{{Id: "n1", Level: 1}, {Id: "n2", Level: 1}},
 	}}}
-	w := &walker{roll: roll, guarded: guarded, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
+	w := &walker{ports: map[string]*walkPort{}, roll: roll, guarded: guarded, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
 	w.labelled = limits.MaxStateBytes < 1<<30
-	w.changing = roll(16) == 0
+	w.changing, w.keyed = roll(16) == 0, roll(2) == 0 && (!w.labelled || roll(12) == 0)
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
 	w.contention = min(2+roll(4), int(limits.MaxSessions))
@@ -103,6 +105,9 @@ func (w *walker) ordinary() *wire.Command {
 	}
 	if w.changing && w.one(15) {
 		return w.membership()
+	}
+	if w.keyed && w.one(5) {
+		return w.keys()
 	}
 	switch pick := w.roll(200); {
 	case pick < 3 || len(w.d.Live) == 0:
@@ -232,7 +237,7 @@ func (w *walker) expire() *wire.Command {
 		if w.one(8) {
 			op.SessionId = w.d.Opened + 1
 		}
-		if s := w.d.Session(op.SessionId); s != nil && w.one(20) {
+		if s := w.d.Session(op.SessionId); s != nil && w.one(6) {
 			op.SessionId, op.Identity = 0, s.Identity
 		}
 		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: op}}
@@ -380,7 +385,7 @@ func (w *walker) ask(cmd *wire.Command) {
 		if c = w.hold(cmd.SessionId, writes); writes(c) || w.one(12) {
 			cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: c.ID, Token: w.about(c.Token)}}
 		}
-	case pick < 34:
+	case pick < 36:
 		if c = w.hold(cmd.SessionId, bounded); bounded(c) || w.one(12) {
 			cmd.Op = &wire.Command_Extend{Extend: w.extend(c)}
 		}
@@ -413,7 +418,11 @@ func (w *walker) attached() []byte {
 	if len(w.d.Live) == 0 || w.one(4) {
 		return w.hash(w.roll(w.secrets + 1))
 	}
-	return []byte(w.d.Live[w.roll(len(w.d.Live))].Hash)
+	s := w.d.Live[w.roll(len(w.d.Live))]
+	if s.Hash == "" && !w.one(8) {
+		return w.hash(w.roll(w.secrets + 1))
+	}
+	return []byte(s.Hash)
 }
 
 // waitedSeq returns the number of a request that mostly waits.

@@ -206,6 +206,8 @@ func settingsWithDefaults(given *wire.Settings, memory int64) *wire.Settings {
 	s.MinTtlMs = cmp.Or(s.MinTtlMs, d.MinTtlMs)
 	s.MaxTtlMs = cmp.Or(s.MaxTtlMs, d.MaxTtlMs)
 	s.MaxLeaseTtlMs = cmp.Or(s.MaxLeaseTtlMs, max(d.MaxLeaseTtlMs, s.MaxTtlMs))
+	s.MaxKeyTtlMs = cmp.Or(s.MaxKeyTtlMs, max(d.MaxKeyTtlMs, s.MinKeyTtlMs))
+	s.MinKeyTtlMs = cmp.Or(s.MinKeyTtlMs, min(d.MinKeyTtlMs, s.MaxKeyTtlMs))
 	s.DefaultTtlMs = cmp.Or(s.DefaultTtlMs, min(max(d.DefaultTtlMs, s.MinTtlMs), s.MaxTtlMs))
 	s.MaxSessions = cmp.Or(s.MaxSessions, d.MaxSessions)
 	s.MaxLocks = cmp.Or(s.MaxLocks, d.MaxLocks)

@@ -91,6 +91,7 @@ func (c Config) settingRules() []rule {
 		atLeast("default-ttl", millis(s.DefaultTtlMs), millis(s.MinTtlMs)).because("the --min-ttl"),
 		atMost("default-ttl", millis(s.DefaultTtlMs), millis(s.MaxTtlMs)).because("the --max-ttl"),
 		atLeast("max-lease-ttl", millis(s.MaxLeaseTtlMs), millis(s.DefaultTtlMs)).because("the --default-ttl"),
+		atMost("min-key-ttl", millis(s.MinKeyTtlMs), millis(s.MaxKeyTtlMs)).because("the --max-key-ttl"),
 		atMost("max-session-bytes", s.MaxSessionBytes, s.MaxStateBytes).because("the --max-state-bytes"),
 		atMost("token-floor", c.TokenFloor, replica.MaxTokenFloor(time.Now())).because("which is a year above the clock"),
 	}

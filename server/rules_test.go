@@ -45,6 +45,7 @@ func edges() []edge {
 		{"default-ttl", "at least 5s, the --min-ttl", 5_000, func(c *Config) any { return &c.Settings.DefaultTtlMs }},
 		{"default-ttl", "at most 10m0s, the --max-ttl", 600_000, func(c *Config) any { return &c.Settings.DefaultTtlMs }},
 		{"max-lease-ttl", "at least 15s, the --default-ttl", 15_000, func(c *Config) any { return &c.Settings.MaxLeaseTtlMs }},
+		{"min-key-ttl", "at most 24h0m0s, the --max-key-ttl", 86_400_000, func(c *Config) any { return &c.Settings.MinKeyTtlMs }},
 		{"max-session-bytes", "at most 1073741824, the --max-state-bytes", 1 << 30, func(c *Config) any { return &c.Settings.MaxSessionBytes }},
 		{"token-floor", "at most ", replica.MaxTokenFloor(time.Now()), func(c *Config) any { return &c.TokenFloor }},
 		{"max-connections", "at least 1", 1, func(c *Config) any { return &c.Limits.MaxConnections }},

@@ -131,6 +131,8 @@ func (o *options) clusterFlags() []setting {
 		{"min-ttl", milliseconds{&s.MinTtlMs}, "shortest TTL of a session"},
 		{"max-ttl", milliseconds{&s.MaxTtlMs}, "longest TTL of a session"},
 		{"max-lease-ttl", milliseconds{&s.MaxLeaseTtlMs}, "longest TTL of a lease"},
+		{"min-key-ttl", milliseconds{&s.MinKeyTtlMs}, "shortest TTL of a key"},
+		{"max-key-ttl", milliseconds{&s.MaxKeyTtlMs}, "longest TTL of a key"},
 		{"default-ttl", milliseconds{&s.DefaultTtlMs}, "TTL of a session that does not request one"},
 		{"max-sessions", &s.MaxSessions, "maximum number of sessions"},
 		{"max-locks", &s.MaxLocks, "maximum number of locks that are held or waited for"},

@@ -2,6 +2,7 @@ package judge
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"maps"
 	"slices"
@@ -20,7 +21,7 @@ type request struct{ session, seq uint64 }
 
 // step is one command of the log with its results.
 type step struct {
-	revision uint64
+	revision uint64 // the last one: an acquire of several keys takes one for each
 	at       time.Duration // the leader's timestamp, on the history's clock
 	cmd      *wire.Command
 	said     *wire.Result // the model's answer
@@ -97,10 +98,11 @@ func (r *replay) fault(format string, args ...any) {
 
 // at returns the step with that revision; nil if the log has none.
 func (r *replay) at(revision uint64) *step {
-	if revision < r.first || revision-r.first >= uint64(len(r.steps)) {
+	i, _ := slices.BinarySearchFunc(r.steps, revision, func(s step, revision uint64) int { return cmp.Compare(s.revision, revision) })
+	if revision < r.first || i == len(r.steps) {
 		return nil
 	}
-	return &r.steps[revision-r.first]
+	return &r.steps[i]
 }
 
 // run replays every entry, until the two replays differ: after that the model is no longer a valid reference.
@@ -162,14 +164,10 @@ func (r *replay) entry(e Entry) error {
 
 // command replays one command. got and all are the machine's answer, and the events of the whole entry.
 func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *wire.Result, all []*wire.Event) error {
-	var events []*wire.Event
-	for _, e := range all {
-		if e.Revision == r.model.Revision+1 {
-			events = append(events, e)
-		}
-	}
+	before := r.model.Revision
 	r.model.Heard = got
-	want := r.model.Apply(cmd, wall, model.Turns(events)...)
+	want := r.model.Apply(cmd, wall, model.Turns(between(all, before, before+1))...)
+	events := between(all, before, r.model.Revision)
 	if err := r.model.Compare(cmd, want, got, events); err != nil {
 		return err
 	}
@@ -178,6 +176,16 @@ func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *w
 	r.remember(s)
 	r.rules.step(s)
 	return nil
+}
+
+// between returns the events after one revision and up to another.
+func between(all []*wire.Event, after, last uint64) (events []*wire.Event) {
+	for _, e := range all {
+		if e.Revision > after && e.Revision <= last {
+			events = append(events, e)
+		}
+	}
+	return events
 }
 
 // remember stores what clients may receive about a step.

@@ -44,6 +44,11 @@ func (d *Model) expireHold(op *wire.ExpireHold) *wire.Result {
 
 // takeAway ends a hold that its holder did not release.
 func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
+	d.endByForce(c, what, reason)
+	d.grantReady()
+}
+
+func (d *Model) endByForce(c *Claim, what wire.Event_Type, reason string) {
 	why := "the hold's max_hold passed"
 	if what == wire.Event_FORCED {
 		why = "the hold was forced away: " + inBrief(reason)
@@ -56,7 +61,6 @@ func (d *Model) takeAway(c *Claim, what wire.Event_Type, reason string) {
 	}
 	d.bury(c)
 	d.endLease(c)
-	d.grantReady()
 }
 
 // bury ends a hold. If it has a lock-delay, its locks stay closed.

@@ -18,19 +18,20 @@ func DefaultLimits() *wire.Settings {
 		MaxSessions: 100_000, MaxLocks: 1_000_000, MaxWaitersPerLock: 100_000,
 		MaxClaimsPerSession: 1_024, MaxWindow: 1_024, MaxValueBytes: 1_024, MaxClientInfoBytes: 4_096,
 		MaxStateBytes: 1 << 30, MaxSessionBytes: 8 << 20, MaxLeaseTtlMs: 604_800_000,
+		MinKeyTtlMs: 10, MaxKeyTtlMs: 86_400_000,
 	}
 }
 
 // Smallest are the documented minima of the limits. Tests of small limits lower them.
 var Smallest = &wire.Settings{
-	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100, MaxLeaseTtlMs: 100,
+	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100, MaxLeaseTtlMs: 100, MinKeyTtlMs: 10, MaxKeyTtlMs: 10,
 	MaxSessions: 16, MaxLocks: 64, MaxWaitersPerLock: 16,
 	MaxClaimsPerSession: 64, MaxWindow: 64, MaxValueBytes: 64, MaxClientInfoBytes: 256,
 	MaxStateBytes: 5 << 20, MaxSessionBytes: 256 << 10,
 }
 
 var largest = &wire.Settings{
-	MinTtlMs: 1 << 31, MaxTtlMs: 1 << 31, DefaultTtlMs: 1 << 31, MaxLeaseTtlMs: 1 << 31,
+	MinTtlMs: 1 << 31, MaxTtlMs: 1 << 31, DefaultTtlMs: 1 << 31, MaxLeaseTtlMs: 1 << 31, MinKeyTtlMs: 1 << 31, MaxKeyTtlMs: 1 << 31,
 	MaxSessions: 1 << 24, MaxLocks: 1 << 28, MaxWaitersPerLock: 1 << 24,
 	MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21, MaxValueBytes: 1 << 16, MaxClientInfoBytes: 1 << 16,
 	MaxStateBytes: 1 << 50, MaxSessionBytes: 1 << 50,
@@ -44,7 +45,7 @@ func limitsFrom(given *wire.Settings) *wire.Settings {
 	}
 	limits.MaxLeaseTtlMs = max(limits.MaxLeaseTtlMs, given.GetMaxTtlMs())
 	proto.Merge(limits, given)
-	if limits.MinTtlMs > limits.DefaultTtlMs || limits.DefaultTtlMs > limits.MaxTtlMs || limits.DefaultTtlMs > limits.MaxLeaseTtlMs || limits.MaxSessionBytes > limits.MaxStateBytes {
+	if limits.MinTtlMs > limits.DefaultTtlMs || limits.DefaultTtlMs > limits.MaxTtlMs || limits.DefaultTtlMs > limits.MaxLeaseTtlMs || limits.MaxSessionBytes > limits.MaxStateBytes || limits.MinKeyTtlMs > limits.MaxKeyTtlMs {
 		return nil
 	}
 	fields, get := limits.ProtoReflect().Descriptor().Fields(), limits.ProtoReflect().Get
@@ -147,6 +148,7 @@ func (d *Model) dropMember(id string) *wire.Result {
 	}
 	d.Removed = d.Removed[max(0, len(d.Removed)-256):]
 	d.Members = slices.Delete(d.Members, at, at+1)
+	delete(d.ports, id)
 	return says(wire.Status_OK)
 }
 

@@ -55,7 +55,7 @@ func (d *Model) tellWait(c *Claim) {
 
 func (d *Model) tellGrant(c *Claim, up *Upgrade, waited bool) {
 	e := d.tellHold(wire.Event_GRANTED, c)
-	e.Waited = waited
+	e.Waited, e.ByValue = waited, d.Session(c.Session).ByValue
 	if up != nil {
 		e.Upgrade, e.Seq = true, up.Seq
 		return

@@ -24,13 +24,17 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	}
 	s := d.begin(op.SecretHash, op.TtlMs, op.Client)
 	s.Leased = true
+	if len(op.OwnerValue) > 0 {
+		s.ByValue, s.Value = true, string(op.OwnerValue)
+		s.TTL, s.Later = max(op.TtlMs, d.Limits.DefaultTtlMs), op.TtlMs
+	}
 	if !d.affords(s, 0, roomToShrink) {
 		d.leave(s)
 		d.Opened--
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	before := d.News
-	d.tell(&wire.Event{Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Identity: s.Identity, Generation: 1, TtlMs: s.TTL, Leased: true})
+	d.tellOpened(s)
 	asked := proto.CloneOf(op.Acquire)
 	asked.Owner = 0
 	answer := d.acquire(s, 1, asked)
@@ -41,6 +45,9 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		return answer
 	}
 	d.note(s, 1, digest, answer)
+	if s.ByValue && answer.Status == wire.Status_GRANTED {
+		d.startTTL(s)
+	}
 	answer.SessionId = s.ID
 	return answer
 }
@@ -66,14 +73,33 @@ func (d *Model) repeatLease(s *Session, digest uint64) *wire.Result {
 
 func (d *Model) prolong(s *Session) {
 	s.Generation++
-	d.tell(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.ID, Identity: s.Identity, Generation: s.Generation, TtlMs: s.TTL, Leased: true})
+	s.Remaining = 0
+	d.tell(&wire.Event{
+		Type: wire.Event_SESSION_EXTENDED, SessionId: s.ID, Identity: s.Identity, Generation: s.Generation, TtlMs: s.TTL,
+		Leased: true, ByValue: s.ByValue,
+	})
+}
+
+// tellOpened emits the event that a lease's session has been opened.
+func (d *Model) tellOpened(s *Session) {
+	d.tell(&wire.Event{
+		Type: wire.Event_SESSION_OPENED, SessionId: s.ID, Identity: s.Identity, Generation: 1, TtlMs: s.TTL,
+		Leased: true, ByValue: s.ByValue,
+	})
 }
 
 // startLease starts the time of a leased hold if it had to wait.
 func (d *Model) startLease(c *Claim, waited bool) {
 	if s := d.Session(c.Session); s.Leased && waited {
-		d.prolong(s)
+		d.startTTL(s)
 	}
+}
+
+func (d *Model) startTTL(s *Session) {
+	if s.ByValue {
+		s.TTL, s.Later = s.Later, 0
+	}
+	d.prolong(s)
 }
 
 // endLease ends the session of a lease whose claim has ended.
@@ -97,6 +123,9 @@ func (d *Model) extendLease(op *wire.ExtendLease) *wire.Result {
 	}
 	if s.Identity != d.who() || !d.mayOn(s.Identity, wire.Verb_LOCK, c) {
 		return says(wire.Status_PERMISSION_DENIED)
+	}
+	if s.ByValue && op.TtlMs != 0 && !d.validKeyTTL(op.TtlMs) {
+		return says(wire.Status_INVALID_ARGUMENT)
 	}
 	if op.TtlMs != 0 {
 		s.TTL = op.TtlMs

@@ -6,7 +6,7 @@ import (
 
 // Model is the state after the commands applied so far. Callers may only read its fields.
 type Model struct {
-	// Revision counts commands. Token is the last one issued, Term that of the last barrier, Lineage the name
+	// Revision counts commands, and beyond the first the keys that one command acquires. Token is the last one issued, Term that of the last barrier, Lineage the name
 	// of the lineage of revisions.
 	Revision, Token, Term uint64
 	Lineage               string
@@ -35,6 +35,7 @@ type Model struct {
 	// Claims are ordered by ID, which is the order of their requests.
 	Claims []*Claim
 	Locks  map[string]*Lock
+	ports  map[string]*port // by node
 	// Answers are the answers to all requests, including those that are no longer shown.
 	Answers []*Answer
 	// Audit are the records of the cluster's own acts, Imported those from backups.
@@ -84,6 +85,11 @@ type Session struct {
 	TTL    uint32
 	Client *wire.ClientInfo
 	Leased bool
+	// ByValue sessions belong to a key with that value. Until the grant, Later is the key's TTL, and TTL that of the
+	// wait. Remaining is what was recorded of the TTL in this generation.
+	ByValue          bool
+	Value            string
+	Later, Remaining uint32
 	// Identity is that of the caller who opened it.
 	Identity string
 	// Opened is the timestamp of the entry that opened it.
@@ -147,7 +153,7 @@ type Answer struct {
 // New returns the model of a cluster before its bootstrap.
 func New() *Model {
 	return &Model{
-		Locks: map[string]*Lock{}, byID: map[uint64]*Session{},
+		Locks: map[string]*Lock{}, ports: map[string]*port{}, byID: map[uint64]*Session{},
 		byLock: map[string][]*Claim{}, bySession: map[uint64][]*Claim{},
 	}
 }
@@ -208,6 +214,10 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 		return d.extendLease(op.ExtendLease)
 	case *wire.Command_ReleaseLease:
 		return d.releaseLease(op.ReleaseLease)
+	case *wire.Command_ChangeKeys:
+		return d.changeKeys(op.ChangeKeys)
+	case *wire.Command_RecordRemaining:
+		return d.recordRemaining(op.RecordRemaining)
 	case *wire.Command_ExpireSession:
 		return d.expire(op.ExpireSession)
 	case *wire.Command_TimeoutWait:

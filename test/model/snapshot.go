@@ -52,6 +52,7 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		live := &Session{
 			ID: s.Id, Generation: s.Generation, Hash: string(s.SecretHash), TTL: s.TtlMs, Client: s.Client, Leased: s.Leased,
 			Opened: s.OpenedUnixMs, mark: s.AckedBelow, Identity: s.Identity,
+			ByValue: len(s.OwnerValue) > 0, Value: string(s.OwnerValue), Later: s.GrantedTtlMs, Remaining: s.RemainingMs,
 		}
 		d.Live, d.byID[s.Id] = append(d.Live, live), live
 	case *wire.SnapshotRecord_Lock:
@@ -72,7 +73,21 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		d.Tokens = append(d.Tokens, body.Token)
 	case *wire.SnapshotRecord_Policy:
 		d.Policy = body.Policy
+	case *wire.SnapshotRecord_KeySender:
+		s := body.KeySender
+		d.ports[s.NodeId] = &port{boot: s.Boot, done: s.AckedBelow, answers: map[uint64]*wire.Result{}}
+	case *wire.SnapshotRecord_KeyResult:
+		return d.loadKeyResult(body.KeyResult)
 	}
+	return nil
+}
+
+func (d *Model) loadKeyResult(body *wire.KeyResultRecord) error {
+	from := d.ports[body.NodeId]
+	if from == nil {
+		return fmt.Errorf("a result is of the Redis port of node %q, which has sent nothing", body.NodeId)
+	}
+	from.answers[body.Seq] = &wire.Result{Status: body.Status, HoldId: body.HoldId, Token: body.Token, Count: body.Count}
 	return nil
 }
 

@@ -33,6 +33,14 @@ func (d *Model) tooLong(cmd *wire.Command) wire.Status_Code {
 		value = op.SetValue.GetValue()
 	case *wire.Command_OpenLease:
 		value, client = op.OpenLease.GetAcquire().GetValue(), op.OpenLease.GetClient()
+		if len(op.OpenLease.GetOwnerValue()) > 0 {
+			value = op.OpenLease.OwnerValue
+		}
+	case *wire.Command_ChangeKeys:
+		value = op.ChangeKeys.GetValue()
+		if a := op.ChangeKeys.GetAction(); a == wire.ChangeKeys_ACQUIRE || a == wire.ChangeKeys_ACQUIRE_OR_EXTEND {
+			client = op.ChangeKeys.GetClient()
+		}
 	case *wire.Command_Bootstrap:
 		if len(op.Bootstrap.GetMembers()) > 64 {
 			return wire.Status_RESOURCE_EXHAUSTED
@@ -60,7 +68,14 @@ func (d *Model) wellFormed(cmd *wire.Command) bool {
 		return d.validOpen(op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), d.Limits.GetMaxTtlMs(), op.OpenSession.GetClient())
 	case *wire.Command_AttachSession:
 		return validHash(op.AttachSession.GetSecretHash()) && readable(op.AttachSession.GetAddress(), 256)
+	case *wire.Command_ChangeKeys:
+		return d.validKeys(op.ChangeKeys)
+	case *wire.Command_RecordRemaining:
+		return len(op.RecordRemaining.GetKeys()) <= 1024
 	case *wire.Command_OpenLease:
+		if len(op.OpenLease.GetOwnerValue()) > 0 {
+			return d.validKeyLease(op.OpenLease)
+		}
 		return d.validOpen(op.OpenLease.GetSecretHash(), op.OpenLease.GetTtlMs(), d.Limits.GetMaxLeaseTtlMs(), op.OpenLease.GetClient()) && validAcquire(op.OpenLease.GetAcquire())
 	case *wire.Command_ExtendLease:
 		return validHash(op.ExtendLease.GetSecretHash()) && d.validTTL(op.ExtendLease.GetTtlMs(), d.Limits.GetMaxLeaseTtlMs())
@@ -123,13 +138,17 @@ func (d *Model) validTTL(ttl, longest uint32) bool {
 }
 
 func (d *Model) validOpen(hash []byte, ttl, longest uint32, client *wire.ClientInfo) bool {
+	return validHash(hash) && d.validTTL(ttl, longest) && validClient(client)
+}
+
+func validClient(client *wire.ClientInfo) bool {
 	const any = 1 << 20
 	for _, l := range client.GetLabels() {
 		if !readable(l.GetKey(), any) || !readable(l.GetValue(), any) {
 			return false
 		}
 	}
-	return validHash(hash) && d.validTTL(ttl, longest) && readable(client.GetAddress(), 256) &&
+	return readable(client.GetAddress(), 256) &&
 		readable(client.GetName()+client.GetHostName()+client.GetBootId(), any)
 }
 

@@ -55,7 +55,7 @@ func (d *Model) Weight() int {
 
 // WeightOf returns what a session takes of its budget.
 func (d *Model) WeightOf(s *Session) int {
-	sum := sessionWeight + textWeight(len(s.Identity))
+	sum := sessionWeight + textWeight(len(s.Identity)) + textWeight(len(s.Value))
 	for _, text := range []string{s.Client.GetName(), s.Client.GetHostName(), s.Client.GetBootId()} {
 		sum += textWeight(len(text))
 	}
