@@ -11,11 +11,14 @@ LDFLAGS     := -X main.version=$(VERSION)
 
 # PORTABLE packages also compile on SYSTEMS. "make test" compiles them only for the one that differs most from
 # Linux. NESTED directories are modules of their own, whose libraries the product does not depend on. Only "make
-# check" tests OPENAPI, which needs Node and takes minutes to compile.
+# check" tests OPENAPI, which needs Node and takes minutes to compile. REDIS runs real clusters in real time, so it has
+# the usual priority; its clients mostly wait, so many of them run concurrently. Only "make check" runs those in other
+# languages than Go.
 PORTABLE    := ./client/... ./cmd/qlock/...
 SYSTEMS     := darwin windows
 OPENAPI     := scripts/openapi
-NESTED      := client/otelquorumlock $(OPENAPI)
+REDIS       := test/redis
+NESTED      := client/otelquorumlock $(OPENAPI) $(REDIS)
 
 # UNOPTIMIZED makes builds that nobody runs cheaper.
 UNOPTIMIZED := -gcflags='all=-N -l -dwarf=false'
@@ -144,9 +147,10 @@ portable: ## build the SDK and qlock for other systems
 
 .PHONY: nested
 nested: ## the tests of the nested modules
-	@for module in $(if $(GATE),$(filter-out $(OPENAPI),$(NESTED)),$(NESTED)); do \
+	@for module in $(filter-out $(REDIS) $(if $(GATE),$(OPENAPI)),$(NESTED)); do \
 		(cd $$module && $(NICE) $(GO) test -vet=off $(UNCACHED) -timeout 5m ./...) || exit 1; \
 	done
+	cd $(REDIS) && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(GO) test -vet=off $(UNCACHED) -timeout 20m -p 1 -parallel 8 ./...
 
 # vet-others takes minutes of compiling, so only "make check" includes it.
 .PHONY: vet-others

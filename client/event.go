@@ -86,6 +86,8 @@ type Event struct {
 	Reason string
 	// Leased means that the session is that of a lease.
 	Leased bool
+	// ByValue means that the hold came through the Redis port: its owner proves itself by a value.
+	ByValue bool
 	// Partial means that a lock-delay was ended for Lock only and continues for the hold's other locks.
 	Partial bool
 	// Restored means that the restore of a backup caused the event.
@@ -107,7 +109,7 @@ func eventsOf(from []*wire.Event) []Event {
 			Mode: Mode(e.GetMode()), Permits: e.GetPermits(), Waited: e.GetWaited(), Upgrade: e.GetUpgrade(),
 			Status: Status(e.GetStatus()), TTL: duration(e.GetTtlMs()), Wait: duration(e.GetWaitMs()),
 			MaxHold: duration(e.GetMaxHoldMs()), LockDelay: duration(e.GetLockDelayMs()), Limit: e.GetLimit(),
-			Reason: e.GetReason(), Leased: e.GetLeased(), Partial: e.GetPartial(), Restored: e.GetRestored(),
+			Reason: e.GetReason(), Leased: e.GetLeased(), ByValue: e.GetByValue(), Partial: e.GetPartial(), Restored: e.GetRestored(),
 			Identity: e.GetIdentity(),
 		}
 	}

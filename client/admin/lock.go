@@ -64,6 +64,8 @@ type Holder struct {
 	// it ends unless it is extended; 0 if not known.
 	Leased         bool
 	RemainingLease time.Duration
+	// ByValue is set for a lease that came through the Redis port: its owner proves itself by a value.
+	ByValue bool
 	// Count is how many acquires of a reentrant owner the hold represents.
 	Count uint32
 	// MaxHold is the maximum duration of the hold; 0 means unlimited. RemainingHold is the time until the
@@ -131,6 +133,8 @@ type Session struct {
 	HeartbeatAge *time.Duration
 	// Leased means that the session is that of a lease, which has no heartbeats.
 	Leased bool
+	// ByValue means that it is the session of a hold that came through the Redis port.
+	ByValue bool
 }
 
 // Deadlock is a cycle of owners that wait for each other.

@@ -80,4 +80,6 @@ type Settings struct {
 	MaxStateBytes       uint64
 	MaxSessionBytes     uint64
 	MaxLeaseTTL         time.Duration
+	MinKeyTTL           time.Duration
+	MaxKeyTTL           time.Duration
 }

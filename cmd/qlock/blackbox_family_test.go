@@ -166,7 +166,7 @@ qlock verify lease/a "$QLOCK_TOKEN" >/dev/null && echo held
 printf '%s\n' "$QLOCK_NAME"
 qlock run lease/b --no-wait -- true || echo "not free $?"
 qlock extend --ttl 40s
-qlock sessions | grep -c 'none: leased'
+qlock sessions | grep -c 'none: lease'
 eval "$(qlock acquire lease/b --no-wait --export)" || echo "eval fails $?, lease '$QLOCK_LEASE'"
 `)
 	wanted := "held\nlease/a\nlease/b\nqlock: lease/b not acquired: "

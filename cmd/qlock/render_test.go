@@ -120,6 +120,8 @@ func answering(t *testing.T) *fakeService {
 			case "alone":
 				l := lock()
 				l.Name, l.Queue, l.QueueLength = "alone", nil, 0
+				h := l.Holders[0]
+				h.Leased, h.ByValue, h.RemainingLeaseMs, h.Value, h.HeartbeatAgeMs = true, true, 26_000, nil, nil
 				return l, nil
 			default:
 				return nil, &client.StatusError{Status: client.StatusNotFound, Message: "no such lock"}
@@ -131,7 +133,7 @@ func answering(t *testing.T) *fakeService {
 					{SessionId: 9, TtlMs: 15_000, Client: web(), Identity: "billing", OpenedUnixMs: 1_700_000_000_000, Holds: 1, HeartbeatAgeMs: proto.Uint64(1_234)}}}, nil
 			}
 			return &wire.ListSessionsResponse{Sessions: []*wire.SessionInfo{{SessionId: 1 << 60, TtlMs: 600_000, Client: batch(), Waits: 1},
-				{SessionId: 1<<60 + 1, TtlMs: 90_000, Client: web(), Holds: 1, Leased: true}}}, nil
+				{SessionId: 1<<60 + 1, TtlMs: 90_000, Client: web(), Holds: 1, Leased: true, ByValue: true}}}, nil
 		},
 		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return clusterStatus(), nil },
 		add:        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error) { return &wire.AddMemberResponse{}, nil },

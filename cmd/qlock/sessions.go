@@ -66,7 +66,7 @@ func writeSessions(w io.Writer, sessions []*wire.SessionInfo) {
 // sign formats the age of a session's last heartbeat. A lease has none, since it is extended instead.
 func sign(s *wire.SessionInfo) string {
 	if s.GetLeased() {
-		return "none: leased"
+		return "none: " + leaseKind(s)
 	}
 	return ago(s.HeartbeatAgeMs)
 }

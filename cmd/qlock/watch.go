@@ -200,6 +200,7 @@ func eventLine(e *wire.Event, owner string) string {
 	add(lock != "", "%s", lock)
 	add(e.GetUpgrade(), "upgrade")
 	add(e.GetMode() == wire.Mode_SHARED, "shared")
+	add(e.GetByValue(), "by value")
 	add(e.GetPermits() > 0, "%s", count(e.GetPermits(), "permit"))
 	add(e.GetStatus() != 0, "%s", strings.ToLower(e.GetStatus().String()))
 	add(e.GetToken() != 0, "token %d", e.GetToken())

@@ -53,18 +53,26 @@ func heartbeat(h *wire.HolderInfo) string {
 	case !h.GetLeased():
 		return ago(h.HeartbeatAgeMs)
 	case h.GetRemainingLeaseMs() == 0:
-		return "lease"
+		return leaseKind(h)
 	}
-	return "lease for " + millis(uint64(h.GetRemainingLeaseMs()))
+	return leaseKind(h) + " for " + millis(uint64(h.GetRemainingLeaseMs()))
+}
+
+// leaseKind says how the owner of a lease proves itself: by its secret, or by a value through the Redis port.
+func leaseKind(h interface{ GetByValue() bool }) string {
+	if h.GetByValue() {
+		return "lease by value"
+	}
+	return "lease"
 }
 
 // liveness is heartbeat within a sentence.
 func liveness(h *wire.HolderInfo) string {
 	if h.GetLeased() {
 		if h.GetRemainingLeaseMs() == 0 {
-			return "lease"
+			return leaseKind(h)
 		}
-		return "lease for another " + millis(uint64(h.GetRemainingLeaseMs()))
+		return leaseKind(h) + " for another " + millis(uint64(h.GetRemainingLeaseMs()))
 	}
 	return "heartbeat " + ago(h.HeartbeatAgeMs)
 }

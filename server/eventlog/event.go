@@ -47,7 +47,7 @@ const (
 	restoredFlag
 	identityFlag // the texts begin with the identity
 	byValueFlag
-	auditFlag    // the only text is an audit record, in wire format
+	auditFlag // the only text is an audit record, in wire format
 )
 
 // pack appends an event to b, prefixed with its length.

@@ -28,7 +28,9 @@ type leader struct {
 
 func newLeader(t *testing.T) *leader {
 	l := &leader{t: t, machine: fsm.New(fsm.Level)}
-	l.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
+	l.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
+		ClusterId: "c", Settings: fsm.DefaultSettings(), Members: []*wire.Member{{Id: "n1"}},
+	}}})
 	return l
 }
 
@@ -192,9 +194,9 @@ func TestRemainingIsRoundedUp(t *testing.T) {
 	}
 }
 
-// TestStallDoesNotForgiveKeysThatAreNotDue verifies that a key which was only due for its record is still extended when
+// TestStallExtendsOnlyKeysThatAreDue verifies that a key which was only due for its record is still extended when
 // it is due after a stall.
-func TestStallDoesNotForgiveKeysThatAreNotDue(t *testing.T) {
+func TestStallExtendsOnlyKeysThatAreDue(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		d := newDeadlines(func(uint64, ending, func(*wire.Result)) bool {
 			t.Error("ended before its owner could be heard")

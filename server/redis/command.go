@@ -40,7 +40,8 @@ const (
 	rightScript  = "that of the script's operation"
 )
 
-// table and byName are the commands. They are set once, at the start of the program, because some commands refer to them.
+// table and byName are the commands. They are set once, at the start of the program, because some commands refer to
+// them.
 var (
 	table  []command
 	byName map[string]*command

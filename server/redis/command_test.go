@@ -6,8 +6,8 @@ import (
 	"testing"
 )
 
-// TestTable walks all commands: each has an arity, a summary, a right and flags, is looked up in any letter case, refuses
-// too few arguments, and leaves the connection usable.
+// TestTable walks all commands: each has an arity, a summary, a right and flags, is found in any letter case, refuses a
+// wrong number of arguments, and leaves the connection usable.
 func TestTable(t *testing.T) {
 	rights := []string{rightNone, rightLock, rightFind, rightRead, rightRelease, rightScript}
 	p := serve(t, nil)

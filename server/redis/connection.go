@@ -9,6 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/redis/argument"
 	"github.com/quorumlock/quorumlock/server/redis/keyname"
 	"github.com/quorumlock/quorumlock/server/redis/resp"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 func connectionCommands() []command {
@@ -212,6 +213,9 @@ func waitVoters(c *conn, args [][]byte) error {
 		return err
 	}
 	if _, err := argument.Timeout(args[2]); err != nil {
+		return err
+	}
+	if err := c.admit(&wire.ReadKeys{}, nil); err != nil {
 		return err
 	}
 	ctx, cancel := c.requestContext()

@@ -13,7 +13,7 @@ import (
 // The errors that clients compare are in the words of Redis.
 const (
 	errNoAuth      resp.Error = "NOAUTH Authentication required."
-	errWrongPass   resp.Error = "WRONGPASS invalid username-password pair or user is disabled."
+	errWrongUser   resp.Error = "WRONGPASS the token belongs to another identity: AUTH default takes any, or leave the user out"
 	errNoScript    resp.Error = "NOSCRIPT No matching script. Please use EVAL."
 	errExecAbort   resp.Error = "EXECABORT Transaction discarded because of previous errors."
 	errMaxClients  resp.Error = "ERR max number of clients reached"

@@ -23,11 +23,11 @@ type fake struct {
 	next    uint64
 	// errs are returned by the next requests instead of results.
 	errs []error
-	// ops are the changes that were asked for.
-	ops []*wire.ChangeKeys
 	// freed is closed and replaced whenever a key is released.
-	freed  chan struct{}
-	waits  int
+	freed chan struct{}
+	waits int
+	// frees is how many reads find that their keys have just been freed.
+	frees  int
 	voters int
 }
 
@@ -93,7 +93,6 @@ func (f *fake) Change(ctx context.Context, _ identity.Sender, op *wire.ChangeKey
 	if err := f.fail(); err != nil {
 		return nil, err
 	}
-	f.ops = append(f.ops, proto.CloneOf(op))
 	return f.change(identity.FromContext(ctx).GetIdentity(), op), nil
 }
 
@@ -227,6 +226,10 @@ func (f *fake) Read(ctx context.Context, names ...string) ([]*wire.KeyState, err
 	}
 	var all []*wire.KeyState
 	for _, name := range names {
+		if f.frees > 0 {
+			f.frees--
+			delete(f.keys, name)
+		}
 		state := &wire.KeyState{}
 		if key := f.keys[name]; key != nil {
 			state = proto.CloneOf(key)
@@ -285,18 +288,16 @@ func (f *fake) hold(name string, key *wire.KeyState) {
 	f.keys[name] = key
 }
 
+// freeBeforeRead makes the next reads find their keys free.
+func (f *fake) freeBeforeRead(n int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.frees = n
+}
+
 // failNext makes the next requests fail.
 func (f *fake) failNext(errs ...error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.errs = errs
-}
-
-// asked returns the changes since the last call.
-func (f *fake) asked() []*wire.ChangeKeys {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	ops := f.ops
-	f.ops = nil
-	return ops
 }

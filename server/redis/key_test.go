@@ -32,7 +32,7 @@ const (
 	queue = "+QUEUED\r\n"
 )
 
-// TestKeys checks the replies to the commands on keys, for keys that are free, the caller's, somebody else's and native.
+// TestKeys checks the replies to the commands on keys that are free, the caller's, somebody else's and native.
 func TestKeys(t *testing.T) {
 	for name, d := range map[string]dialogue{
 		"acquire": {
@@ -47,7 +47,7 @@ func TestKeys(t *testing.T) {
 		},
 		"without ttl": {{"SET k v NX", "-ERR a lock needs a TTL…"}, {"SETNX k v", "-ERR a lock needs a TTL…"}, {"SET k v", "-ERR a lock needs a TTL…"}},
 		"release": {
-			{"DELIFEQ k v", zero}, {"SET k v NX PX 50", ok}, {"DELIFEQ k w", zero}, {"DELIFEQ k v", one}, {"GET k", null},
+			{"DELIFEQ k v", zero}, {"SET k v NX PX 50", ok}, {"DELIFEQ k ", "-ERR the value is empty…"}, {"DELEX k IFEQ ", "-ERR the value is empty…"}, {"DELIFEQ k w", zero}, {"DELIFEQ k v", one}, {"GET k", null},
 			{"SET k v NX PX 50", ok}, {"DELEX k IFEQ w", zero}, {"DELEX k ifeq v", one}, {"DELEX k", zero}, {"DELEX k IFNE v", "-ERR DELEX IFNE is not supported…"},
 			{"DELEX k IFEQ", "-ERR wrong number of arguments for 'delex' command\r\n"},
 		},
@@ -87,4 +87,14 @@ func TestForce(t *testing.T) {
 	p := serve(t, func(c *Config) { c.AllowForce = true })
 	p.service.hold("theirs", &wire.KeyState{Key: true, Identity: "them"})
 	dialogue{{"DEL theirs", one}}.run(t, dial(t, p))
+}
+
+// TestSetGetOfAKeyThatIsFreed checks that SET with NX and GET does not reply nil, which means that it has acquired the
+// key, if the key was taken and then free.
+func TestSetGetOfAKeyThatIsFreed(t *testing.T) {
+	p := serve(t, nil)
+	p.service.hold("k", &wire.KeyState{Key: true, Identity: "them", Value: []byte("w")})
+	p.service.freeBeforeRead(1)
+	c := dial(t, p)
+	dialogue{{"SET k v NX GET PX 50", null}, {"GET k", "$1\r\nv\r\n"}}.run(t, c)
 }

@@ -22,8 +22,8 @@ func TestLock(t *testing.T) {
 	}
 }
 
-// TestLockWaits checks that a wait ends with the release of the lock, and that commands that arrive meanwhile come after
-// it.
+// TestLockWaits checks that a wait ends with the release of the lock, and that commands which arrive meanwhile come
+// after it.
 func TestLockWaits(t *testing.T) {
 	p := serve(t, nil)
 	holder, c := dial(t, p), dial(t, p)

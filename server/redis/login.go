@@ -15,7 +15,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxFailures bounds the failed attempts to authenticate of a connection. Each is audited, and takes a look at the state.
+// maxFailures bounds the failed attempts of a connection to authenticate. Each is audited, and takes a look at the
+// state.
 const maxFailures = 3
 
 // login is the use of a connection by a caller.
@@ -42,11 +43,11 @@ func (c *conn) authenticate(user, token string) error {
 	switch {
 	case err == nil && user != defaultUser && user != caller.Identity():
 		caller.Dismissed(errors.New("the token belongs to another identity than the user of AUTH"))
-		return c.failed(errWrongPass)
+		return c.failed(errWrongUser)
 	case errors.Is(err, access.ErrNoRole):
 		return c.failed(resp.Error("NOPERM " + err.Error()))
 	case err != nil:
-		return c.failed(errWrongPass)
+		return c.failed(resp.Error("WRONGPASS " + err.Error()))
 	}
 	return c.establish(caller)
 }

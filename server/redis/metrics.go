@@ -3,10 +3,13 @@ package redis
 import (
 	"errors"
 	"io"
+	"slices"
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/server/internal/keys"
+	"github.com/quorumlock/quorumlock/server/redis/resp"
 )
 
 // metrics are the metrics of the port. Label values are names of the command table, so their number is bounded.
@@ -29,7 +32,7 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 		}),
 		ended: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quorumlock_redis_connections_ended_total",
-			Help: "Connections on the Redis port that this node ended.",
+			Help: "Connections on the Redis port that this node ended because of a fault.",
 		}),
 		refused: prometheus.NewCounter(prometheus.CounterOpts{
 			Name: "quorumlock_redis_connections_refused_total",
@@ -55,23 +58,27 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 	return m, nil
 }
 
-// noteEnd counts the end of a connection, and logs why it ended unless that is ordinary.
+// faults are the reasons to end an established connection that operators should see.
+var faults = []error{errStalled, errNoRead, errHTTP, budget.ErrExhausted, keys.ErrUnknown}
+
+// noteEnd counts the end of a connection. It logs the reason as a warning if that is a fault.
 func (s *Server) noteEnd(c *conn, established bool, reason error) {
 	args := []any{"remote", c.remote, "reason", reason}
+	_, fault := errors.AsType[resp.ProtocolError](reason)
+	fault = fault || slices.ContainsFunc(faults, func(f error) bool { return errors.Is(reason, f) })
 	switch {
-	case reason == nil, errors.Is(reason, io.EOF), errors.Is(reason, errEnded), errors.Is(reason, errIdle), errors.Is(reason, errQuit):
-		s.cfg.Logger.Debug("connection ended", args...)
-		return
-	case errors.Is(reason, access.ErrNoRole), errors.Is(reason, access.ErrUnauthenticated):
-		s.cfg.Logger.Debug("connection ended", args...) // the audit log has it
-	case established:
+	case !established && !ordinary(reason):
+		s.metrics.refused.Inc()
+		s.refusals.Warn("connection refused", args...)
+	case fault:
+		s.metrics.ended.Inc()
 		s.endings.Warn("connection ended", args...)
 	default:
-		s.refusals.Warn("connection refused", args...)
+		s.cfg.Logger.Debug("connection ended", args...)
 	}
-	if established {
-		s.metrics.ended.Inc()
-		return
-	}
-	s.metrics.refused.Inc()
+}
+
+// ordinary reports whether a connection ended as its client wished, or this node for a reason of its own.
+func ordinary(reason error) bool {
+	return reason == nil || errors.Is(reason, io.EOF) || errors.Is(reason, errEnded) || errors.Is(reason, errQuit)
 }

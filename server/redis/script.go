@@ -16,10 +16,22 @@ import (
 
 // load recognises a source, and remembers it for EVALSHA.
 func (c *conn) load(source []byte) (string, *script.Script, error) {
-	sha1, known, err := c.srv.scripts.Load(source)
-	if err != nil {
-		return "", nil, resp.Error("ERR " + wire.CleanText(err.Error(), 512) + ": this port executes scripts of lock libraries only, docs/REDIS.md lists them")
+	if len(source) > script.MaxSource {
+		return "", nil, resp.Error(fmt.Sprintf("ERR the script has %d bytes: at most %d are allowed", len(source), script.MaxSource))
 	}
+	sha1 := script.SHA1(source)
+	if known := c.srv.scripts.Find(sha1); known != nil {
+		return sha1, known, nil
+	}
+	if err := c.admit(&wire.ReadKeys{}, nil); err != nil { // to recognise it takes time
+		return "", nil, err
+	}
+	known, err := script.Recognise(source)
+	if err != nil {
+		return "", nil, resp.Error(fmt.Sprintf("ERR script %s: %s: this port executes scripts of lock libraries only, docs/REDIS.md lists them",
+			sha1, wire.CleanText(err.Error(), 512)))
+	}
+	c.srv.scripts.Add(sha1, known)
 	return sha1, known, nil
 }
 
@@ -94,6 +106,7 @@ type found struct {
 	count   int64  // of keys that were changed
 	pttl    int64  // the shortest remaining TTL
 	value   []byte // of the key
+	absent  bool   // the only key does not exist
 }
 
 // changes are the actions of scripts that change keys.
@@ -125,15 +138,20 @@ func (c *conn) operate(call script.Call) (found, error) {
 	if err != nil {
 		return found{}, err
 	}
-	return found{outcome: outcome(call.Action, res.GetStatus()), count: int64(res.GetCount()), value: call.Value, pttl: call.TTL.Milliseconds()}, nil
+	return found{outcome: outcome(call.Action, res.GetStatus()), count: int64(res.GetCount()), value: call.Value}, nil
 }
 
 // serviceChange is a method of Service.
 type serviceChange func(context.Context, identity.Sender, *wire.ChangeKeys) (*wire.Result, error)
 
-// changing returns the request for a script that changes keys.
+// changing returns the request for a script that changes keys. Its result does not include what remains of a TTL.
 func (c *conn) changing(call script.Call) (*wire.ChangeKeys, error) {
 	action := changes[call.Action]
+	for _, reply := range call.Replies {
+		if reply.Kind == script.PTTL || reply.Kind == script.ValuePTTL {
+			return nil, argument.Unsupported("a script that changes keys and replies what remains of a TTL")
+		}
+	}
 	switch action {
 	case wire.ChangeKeys_RELEASE, wire.ChangeKeys_RELEASE_ALL:
 		if len(call.Value) == 0 {
@@ -173,7 +191,7 @@ func (c *conn) lookUp(call script.Call) (found, error) {
 	}
 	state := states[0]
 	if !state.GetExists() {
-		return found{outcome: script.Absent}, nil
+		return found{outcome: script.Absent, absent: true, pttl: noKey}, nil
 	}
 	if state.GetKey() && !state.GetOwn() && shows(call, script.Done) {
 		if err := c.see(names[0]); err != nil {
@@ -184,7 +202,10 @@ func (c *conn) lookUp(call script.Call) (found, error) {
 }
 
 // shows reports whether the reply for an outcome is the value of the key.
-func shows(call script.Call, o script.Outcome) bool { return call.Replies[o].Kind == script.Value }
+func shows(call script.Call, o script.Outcome) bool {
+	kind := call.Replies[o].Kind
+	return kind == script.Value || kind == script.ValuePTTL
+}
 
 func remainingOf(state *wire.KeyState) int64 {
 	if !state.GetKey() {
@@ -206,9 +227,9 @@ func (c *conn) remaining(call script.Call) (found, error) {
 	for _, state := range states {
 		switch {
 		case !state.GetExists():
-			return found{outcome: script.Absent}, nil
+			return found{outcome: script.Absent, absent: true, pttl: noKey}, nil
 		case !state.GetOwn() || !bytes.Equal(state.GetValue(), call.Value):
-			return found{outcome: script.Other}, nil
+			return found{outcome: script.Other, pttl: remainingOf(state)}, nil
 		}
 		all.pttl = min(all.pttl, remainingOf(state))
 	}
@@ -233,6 +254,16 @@ func (c *conn) replyScript(call script.Call, f found) error {
 		c.out.Integer(int64(len(call.Keys)))
 	case script.PTTL:
 		c.out.Integer(f.pttl)
+	case script.ValuePTTL:
+		c.out.Array(2)
+		if f.absent {
+			c.out.Null()
+		} else {
+			c.out.Bulk(f.value)
+		}
+		c.out.Integer(f.pttl)
+	case script.Error:
+		c.out.Error(reply.Text)
 	default:
 		return closing(fmt.Errorf("the script has a reply of the unknown kind %d", reply.Kind))
 	}

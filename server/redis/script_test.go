@@ -13,9 +13,11 @@ const compareAndDelete = `if redis.call("get", KEYS[1]) == ARGV[1] then return r
 // TestScripts checks that scripts become operations, and that what they have found becomes the script's reply.
 func TestScripts(t *testing.T) {
 	const (
-		extend = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) else return 0 end`
-		pttl   = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pttl", KEYS[1]) else return -3 end`
-		delete = `local val = redis.call("GET", KEYS[1]) if val == ARGV[1] then return redis.call("DEL", KEYS[1]) elseif val == false then return -1 else return 0 end`
+		extend  = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pexpire", KEYS[1], ARGV[2]) else return 0 end`
+		pttl    = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("pttl", KEYS[1]) else return -3 end`
+		pair    = `return {redis.call("get", KEYS[1]), redis.call("pttl", KEYS[1])}`
+		failing = `if redis.call("get", KEYS[1]) == ARGV[1] then return redis.call("del", KEYS[1]) else return {err="FAILED"} end`
+		delete  = `local val = redis.call("GET", KEYS[1]) if val == ARGV[1] then return redis.call("DEL", KEYS[1]) elseif val == false then return -1 else return 0 end`
 	)
 	p := serve(t, nil)
 	p.service.hold("theirs", &wire.KeyState{Key: true, Identity: "them", Value: []byte("v"), RemainingMs: 5000})
@@ -37,6 +39,9 @@ func TestScripts(t *testing.T) {
 		{[]string{"SET", "k", "v", "NX", "PX", "50"}, ok},
 		{[]string{"EVAL", extend, "1", "k", "v", "70"}, one},
 		{[]string{"EVAL", pttl, "1", "k", "v"}, ":70\r\n"},
+		{[]string{"EVAL", pair, "1", "k"}, "*2\r\n$1\r\nv\r\n:70\r\n"},
+		{[]string{"EVAL", pair, "1", "none"}, "*2\r\n$-1\r\n:-2\r\n"},
+		{[]string{"EVAL", failing, "1", "k", "w"}, "-FAILED\r\n"},
 		{[]string{"EVAL", compareAndDelete, "1", "k", ""}, "-ERR the value is empty…"},
 		{[]string{"EVAL", `return redis.call("flushall")`, "0"}, "-ERR script " + script.SHA1([]byte(`return redis.call("flushall")`)) + ": …"},
 		{[]string{"EVAL", compareAndDelete, "2", "k", "v"}, "-ERR …"},

@@ -128,8 +128,10 @@ func exec(c *conn, _ [][]byte) error {
 	before := c.out.Len()
 	c.out.Array(1)
 	err := c.executeQueued(t)
-	if errors.Is(err, errChanged) {
+	if err != nil {
 		c.out.Truncate(before)
+	}
+	if errors.Is(err, errChanged) {
 		c.out.NullArray()
 		return nil
 	}

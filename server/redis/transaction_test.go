@@ -3,6 +3,7 @@ package redis
 import (
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/internal/keys"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -76,5 +77,11 @@ func TestWatchedKeyChanges(t *testing.T) {
 func TestRefusedTransaction(t *testing.T) {
 	p := serve(t, nil)
 	p.service.hold("theirs", &wire.KeyState{Key: true, Identity: "them"})
-	dialogue{{"MULTI", ok}, {"DEL theirs", queue}, {"EXEC", "-NOPERM …"}, {"PING", "+PONG\r\n"}}.run(t, dial(t, p))
+	c := dial(t, p)
+	dialogue{{"MULTI", ok}, {"DEL theirs", queue}, {"EXEC", "-NOPERM …"}, {"PING", "+PONG\r\n"}, {"MULTI", ok}, {"DEL k", queue}}.run(t, c)
+	p.service.failNext(keys.ErrUnknown)
+	c.send(encoded("EXEC"))
+	if got := c.ended(); got != "" {
+		t.Errorf("EXEC with an unknown outcome: %q", got)
+	}
 }

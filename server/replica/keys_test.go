@@ -140,3 +140,33 @@ func (c *cluster) waitForKey(ctx context.Context, id string, s *keys.Service) {
 		c.t.Errorf("%s: %v, %v", id, res, err)
 	}
 }
+
+// TestNextLeaderUsesWhatRemains verifies that a new leader does not start the TTL of a key in full, and does not end it
+// early.
+func TestNextLeaderUsesWhatRemains(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		c.waitForReports()
+		services, stops := c.keyServices()
+		leader, begin := c.leader(), time.Now()
+		ctx, from := asAnn(t, 1)
+		const ttl = 150 * time.Second
+		if res, err := services[leader.id].Change(ctx, from, keyChange(wire.ChangeKeys_ACQUIRE, ttl, "k")); err != nil || res.GetStatus() != wire.Status_GRANTED {
+			t.Fatalf("%v, %v", res, err)
+		}
+		time.Sleep(100 * time.Second)
+		stops[leader.id]()
+		leader.crash()
+		next := c.leader()
+		for after, want := range map[time.Duration]bool{ttl: true, ttl + time.Minute: false} {
+			time.AfterFunc(time.Until(begin.Add(after)), func() {
+				next.View(func(m *fsm.Machine) {
+					if _, exists := m.Key("k"); exists != want {
+						t.Errorf("after %v, the key exists: %v", after, exists)
+					}
+				})
+			})
+		}
+		time.Sleep(time.Until(begin.Add(ttl + time.Minute + time.Second)))
+	})
+}

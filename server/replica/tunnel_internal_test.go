@@ -51,7 +51,25 @@ func TestNodesThatAcceptTunnels(t *testing.T) {
 		ask(leader, address, wire.Status_OK)(nil)
 		endSecond()
 		ask(leader, address, wire.Status_UNAVAILABLE)
-		if want := "first" + address + " second " + address; strings.Join(got, " ") != want {
+		askFor := func(r *Replica, port wire.TunnelRequest_Port, want wire.Status_Code) {
+			t.Helper()
+			resp, accept := r.tunnelAsked(nil, &wire.TunnelRequest{Port: port})
+			if resp.GetStatus() != want {
+				t.Errorf("answered %v, want %v", resp, want)
+			} else if accept != nil {
+				accept(nil)
+			}
+		}
+		for _, r := range []*Replica{leader, follower} { // whether it leads or not
+			askFor(r, wire.TunnelRequest_HTTP, wire.Status_UNAVAILABLE)
+			askFor(r, wire.TunnelRequest_KEYS, wire.Status_UNAVAILABLE)
+			r.OnForward(func(net.Conn) { got = append(got, "http") })
+			r.OnKeys(func(net.Conn) { got = append(got, "keys") })
+			askFor(r, wire.TunnelRequest_HTTP, wire.Status_OK)
+			askFor(r, wire.TunnelRequest_KEYS, wire.Status_OK)
+			askFor(r, 77, wire.Status_UNSUPPORTED)
+		}
+		if want := "first" + address + " second " + address + " http keys http keys"; strings.Join(got, " ") != want {
 			t.Errorf("taken: %q, want %q", got, want)
 		}
 		if err := leader.Close(t.Context()); err != nil {

@@ -30,7 +30,7 @@ func launchAll(t *testing.T, s system.System) (all []tested) {
 	for _, c := range chosen() {
 		started := tested{client: c}
 		for i, entry := range s.Entries() {
-			started.programs[i] = launch(t, c, entry.Addr)
+			started.programs[i] = launch(t, c, entry)
 		}
 		all = append(all, started)
 	}
@@ -144,8 +144,9 @@ func acquireAll(t *testing.T, all []tested, scenario string) {
 	t.Helper()
 	for _, c := range all {
 		for _, p := range c.pairs(scenario) {
-			if err := want("acquire", true)(p.holder.acquire(p.key, longTTL)); err != nil {
-				t.Fatalf("%s: %v", c.name, err)
+			var s steps
+			if s.want(true, p.holder, "acquire", p.key, longTTL); s.err != nil {
+				t.Fatal(s.err)
 			}
 		}
 	}

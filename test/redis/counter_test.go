@@ -27,7 +27,7 @@ func (c *counter) read(token uint64) int {
 
 func (c *counter) write(value int, token uint64) string {
 	if token < c.newest {
-		return fmt.Sprintf("write %d: rejected", value)
+		return fmt.Sprintf("write of %d is rejected: its token is too low", value)
 	}
 	c.newest, c.value = token, value
 	return fmt.Sprintf("writes %d", value)
@@ -43,11 +43,11 @@ type worker struct {
 
 // begin tries to acquire the lock, and reads the counter.
 func (w *worker) begin() (string, error) {
-	ok, err := w.acquire(counterKey, longTTL)
-	if !ok || err != nil {
+	o, err := w.do("acquire", counterKey, longTTL)
+	if !o.OK || err != nil {
 		return "refused", err
 	}
-	o, err := w.do("token", counterKey)
+	o, err = w.do("token", counterKey)
 	if err != nil && !errors.Is(err, errMissing) {
 		return "", err
 	}
@@ -59,8 +59,8 @@ func (w *worker) begin() (string, error) {
 // finish writes the counter and releases the lock.
 func (w *worker) finish() (string, error) {
 	wrote := w.counter.write(w.read+1, w.token)
-	ok, err := w.release(counterKey)
-	if ok {
+	o, err := w.do("release", counterKey)
+	if o.OK {
 		return wrote + ", releases", err
 	}
 	return wrote + ", held no lock", err
@@ -94,7 +94,7 @@ func increments(t *testing.T, s system.System, lag func()) (story []told, value 
 	resource := &counter{}
 	var workers [2]*worker
 	for i, entry := range s.Entries() {
-		workers[i] = &worker{driver: launch(t, clients[0], entry.Addr), counter: resource}
+		workers[i] = &worker{driver: launch(t, clients[0], entry), counter: resource}
 	}
 	a, b := workers[0], workers[1]
 	tell := func(name string, step func() (string, error)) (outcome string) {
@@ -123,5 +123,6 @@ func increments(t *testing.T, s system.System, lag func()) (story []told, value 
 		return "holds it already", nil
 	})
 	tell("B writes", b.finish)
+	tell("A's write is repeated late", func() (string, error) { return resource.write(a.read+1, a.token), nil })
 	return story, resource.value
 }

@@ -11,6 +11,8 @@ import (
 	"os/exec"
 	"testing"
 	"time"
+
+	"github.com/quorumlock/quorumlock/test/redis/system"
 )
 
 const (
@@ -53,10 +55,10 @@ type outcome struct {
 var errMissing = errors.New("the library has no such function")
 
 // launch starts a program, which ends with the test.
-func launch(t testing.TB, c client, addr string) *driver {
+func launch(t testing.TB, c client, at system.Entry) *driver {
 	t.Helper()
-	args := append(c.command(t), c.name, addr)
-	d := &driver{name: c.name, cmd: exec.Command(args[0], args[1:]...), outcomes: make(chan outcome)}
+	args := append(c.command(t), c.name, at.Addr)
+	d := &driver{name: c.name + " at the " + at.Name, cmd: exec.Command(args[0], args[1:]...), outcomes: make(chan outcome)}
 	d.cmd.Stderr = os.Stderr
 	in, err := d.cmd.StdinPipe()
 	if err != nil {
@@ -106,19 +108,20 @@ func (d *driver) next() (outcome, error) {
 	select {
 	case o, ok := <-d.outcomes:
 		if !ok {
-			return o, fmt.Errorf("the program for %s has ended", d.name)
+			return o, fmt.Errorf("%s: the program has ended", d.name)
 		}
 		return o, nil
 	case <-late.C:
-		return outcome{}, fmt.Errorf("the program for %s has not answered for %v", d.name, stepTimeout)
+		_ = d.cmd.Process.Kill() // a late outcome would be taken for that of the next step
+		return outcome{}, fmt.Errorf("%s: the program has not answered for %v", d.name, stepTimeout)
 	}
 }
 
 // do executes a step.
-func (d *driver) do(step, key string, args ...any) (outcome, error) {
+func (d *driver) do(step, key string, ttl ...time.Duration) (outcome, error) {
 	line := step + " " + key
-	for _, arg := range args {
-		line += fmt.Sprint(" ", arg)
+	for _, ttl := range ttl {
+		line += fmt.Sprint(" ", ttl.Milliseconds())
 	}
 	if _, err := fmt.Fprintln(d.in, line); err != nil {
 		return outcome{}, fmt.Errorf("%s: %s: %w", d.name, line, err)
@@ -129,39 +132,14 @@ func (d *driver) do(step, key string, args ...any) (outcome, error) {
 	case o.Missing:
 		err = errMissing
 	case o.Error != "":
-		err = fmt.Errorf("%s: %s", line, o.Error)
+		err = fmt.Errorf("%s: %s: %s", d.name, line, o.Error)
 	}
 	return o, err
 }
 
-func (d *driver) acquire(key string, ttl time.Duration) (bool, error) {
-	o, err := d.do("acquire", key, ttl.Milliseconds())
-	return o.OK, err
-}
-
-func (d *driver) extend(key string, ttl time.Duration) (bool, error) {
-	o, err := d.do("extend", key, ttl.Milliseconds())
-	return o.OK, err
-}
-
-func (d *driver) held(key string) (bool, error) {
-	o, err := d.do("held", key)
-	return o.OK, err
-}
-
-func (d *driver) release(key string) (bool, error) {
-	o, err := d.do("release", key)
-	return o.OK, err
-}
-
-func (d *driver) ttl(key string) (time.Duration, error) {
-	o, err := d.do("ttl", key)
-	return time.Duration(o.TTL) * time.Millisecond, err
-}
-
 // reconnected waits until the server answers again.
 func (d *driver) reconnected(ctx context.Context, key string) error {
-	err := until(ctx, func() (bool, error) { _, err := d.ttl(key); return true, err })
+	err := until(ctx, func() (bool, error) { _, err := d.do("ttl", key); return true, err })
 	if err != nil {
 		return fmt.Errorf("reconnect: %w", err)
 	}

@@ -1320,16 +1320,21 @@ type KeyState struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Held, waited for or under a lock-delay.
 	Exists bool `protobuf:"varint,1,opt,name=exists,proto3" json:"exists,omitempty"`
-	// A hold on a key, not a native one. The fields below are set only then.
+	// A hold on a key, not a native one.
 	Key bool `protobuf:"varint,2,opt,name=key,proto3" json:"key,omitempty"`
-	// Belongs to the caller's identity.
-	Own        bool   `protobuf:"varint,3,opt,name=own,proto3" json:"own,omitempty"`
-	Value      []byte `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
-	HoldId     uint64 `protobuf:"varint,5,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	// A key of the caller's identity.
+	Own bool `protobuf:"varint,3,opt,name=own,proto3" json:"own,omitempty"`
+	// Of a key.
+	Value []byte `protobuf:"bytes,4,opt,name=value,proto3" json:"value,omitempty"`
+	// Of any exclusive hold.
+	HoldId uint64 `protobuf:"varint,5,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	// Of a key.
 	Generation uint64 `protobuf:"varint,6,opt,name=generation,proto3" json:"generation,omitempty"`
-	Token      uint64 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
-	// What remains of the TTL.
-	RemainingMs   uint32      `protobuf:"varint,8,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	// Of any exclusive hold.
+	Token uint64 `protobuf:"varint,7,opt,name=token,proto3" json:"token,omitempty"`
+	// What remains of the TTL of a key.
+	RemainingMs uint32 `protobuf:"varint,8,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
+	// Of any exclusive hold.
 	Identity      string      `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,10,opt,name=client,proto3" json:"client,omitempty"`
 	unknownFields protoimpl.UnknownFields

@@ -27,7 +27,8 @@ func (c *Caller) CheckLock(names ...string) *wire.Result {
 	return c.onKeys(names, []wire.Verb{wire.Verb_LOCK})
 }
 
-// CheckFind refuses to say whether somebody holds a lock to a caller that may neither read the lock nor try to acquire it.
+// CheckFind refuses to say whether somebody holds a lock to a caller that may neither read the lock nor try to acquire
+// it.
 func (c *Caller) CheckFind(names ...string) *wire.Result {
 	return c.onKeys(names, []wire.Verb{wire.Verb_READ, wire.Verb_LOCK})
 }

@@ -80,7 +80,7 @@ func (s *Service) attempt(ctx context.Context, route *route, from identity.Sende
 	here, stop := context.WithCancel(ctx)
 	defer stop()
 	defer context.AfterFunc(route.ctx, stop)()
-	return s.executor.do(here, from, req), nil
+	return s.executor.begin(here, from, req)(), nil
 }
 
 func (s *Service) changeHere(ctx context.Context, route *route, from identity.Sender, caller *wire.Caller, op *wire.ChangeKeys) (*wire.KeyResponse, error) {

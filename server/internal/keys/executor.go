@@ -2,11 +2,15 @@ package keys
 
 import (
 	"context"
+	"fmt"
 	"sync"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -18,6 +22,7 @@ type executor struct {
 	replica  Replica
 	warnings *ratelog.Logger
 	suspects chan suspect
+	acquires *acquires
 
 	mu        sync.Mutex // guards the fields below
 	voters    int        // other voters in contact
@@ -25,28 +30,38 @@ type executor struct {
 }
 
 func newExecutor(cfg Config) *executor {
-	return &executor{replica: cfg.Replica, warnings: ratelog.New(cfg.Logger), suspects: make(chan suspect, 16)}
+	return &executor{replica: cfg.Replica, warnings: ratelog.New(cfg.Logger), suspects: make(chan suspect, 16), acquires: newAcquires()}
 }
 
 // change executes a change of keys and calls done once. done must not block. op must not be changed afterwards.
 func (e *executor) change(from identity.Sender, caller *wire.Caller, op *wire.ChangeKeys, done func(*wire.KeyResponse)) {
-	cmd := &wire.Command{Caller: caller, Op: &wire.Command_ChangeKeys{ChangeKeys: op}}
-	e.propose(from, cmd, func(res *wire.Result) {
-		e.suspect(caller, op, res)
-		done(&wire.KeyResponse{Result: res})
-	})
+	if one, ok := e.proposal(from, caller, op, done); ok {
+		e.replica.ProposeAll([]groupcommit.Proposal{one})
+	}
 }
 
-// propose proposes a command of a caller and calls done once.
-func (e *executor) propose(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
+// proposal returns the proposal that change makes. If there is none, it has called done.
+func (e *executor) proposal(from identity.Sender, caller *wire.Caller, op *wire.ChangeKeys, done func(*wire.KeyResponse)) (one groupcommit.Proposal, ok bool) {
+	cmd := &wire.Command{Caller: caller, Op: &wire.Command_ChangeKeys{ChangeKeys: op}}
+	if refused := e.refuses(cmd); refused != nil {
+		done(&wire.KeyResponse{Result: refused})
+		return one, false
+	}
+	return groupcommit.Proposal{Command: cmd, Size: proto.Size(cmd), Identity: from.Identity, Connection: from.Connection, Done: func(res *wire.Result) {
+		e.suspect(caller, op, res)
+		done(&wire.KeyResponse{Result: e.settled(res)})
+	}}, true
+}
+
+// refuses returns why this node does not propose a command of a caller; nil if it does.
+func (e *executor) refuses(cmd *wire.Command) *wire.Result {
 	switch {
 	case cmd.GetCaller() == nil:
-		done(refusal(wire.Status_INVALID_ARGUMENT, "the request has no caller"))
+		return refusal(wire.Status_INVALID_ARGUMENT, "the request has no caller")
 	case !e.replica.Serving():
-		done(refusal(wire.Status_NOT_LEADER, ""))
-	default:
-		e.replica.ProposeFrom(from, cmd, func(res *wire.Result) { done(e.settled(res)) })
+		return refusal(wire.Status_NOT_LEADER, "")
 	}
+	return nil
 }
 
 // settled distinguishes a leader that refuses a command, for example because it is overloaded, from a node that does
@@ -58,7 +73,30 @@ func (e *executor) settled(res *wire.Result) *wire.Result {
 	return res
 }
 
-// do executes a request other than a change. If ctx ends first, the answer is UNCERTAIN.
+// begin returns a function that executes a request other than a change, and must be called. If ctx ends first, the answer
+// is UNCERTAIN. Requests with the same secret are executed in the order of begin.
+func (e *executor) begin(ctx context.Context, from identity.Sender, req *wire.KeyRequest) (execute func() *wire.KeyResponse) {
+	var secret string
+	switch body := req.GetBody().(type) {
+	case *wire.KeyRequest_Lock:
+		secret = string(body.Lock.GetSecretHash())
+	case *wire.KeyRequest_Release:
+		secret = string(body.Release.GetSecretHash())
+	default:
+		return func() *wire.KeyResponse { return e.do(ctx, from, req) }
+	}
+	one := e.acquires.begin(ctx, secret)
+	return func() *wire.KeyResponse {
+		defer e.acquires.end(secret, one)
+		<-one.turn
+		resp := e.do(one.ctx, from, req)
+		if one.ctx.Err() != nil && ctx.Err() == nil {
+			return &wire.KeyResponse{Result: refusal(wire.Status_CANCELLED, "another request with the same secret has taken its place")}
+		}
+		return resp
+	}
+}
+
 func (e *executor) do(ctx context.Context, from identity.Sender, req *wire.KeyRequest) *wire.KeyResponse {
 	if !e.replica.Serving() {
 		return &wire.KeyResponse{Result: refusal(wire.Status_NOT_LEADER, "")}
@@ -89,15 +127,21 @@ func (e *executor) lock(ctx context.Context, from identity.Sender, caller *wire.
 }
 
 func (e *executor) release(ctx context.Context, from identity.Sender, cmd *wire.Command) *wire.KeyResponse {
+	if refused := e.refuses(cmd); refused != nil {
+		return &wire.KeyResponse{Result: refused}
+	}
 	answered := make(chan *wire.Result, 1)
-	e.propose(from, cmd, func(res *wire.Result) { answered <- res })
+	e.replica.ProposeFrom(from, cmd, func(res *wire.Result) { answered <- res })
 	select {
 	case res := <-answered:
-		return &wire.KeyResponse{Result: res}
+		return &wire.KeyResponse{Result: e.settled(res)}
 	case <-ctx.Done():
 		return uncertain(ctx.Err().Error())
 	}
 }
+
+// maxRead bounds the keys in one read.
+const maxRead = 1_024
 
 // read returns the states of keys once this node has proved that it led after the call. The proofs of many reads are
 // one entry of the log.
@@ -111,6 +155,9 @@ func (e *executor) read(ctx context.Context, caller *wire.Caller, names []string
 		}
 	case <-ctx.Done():
 		return uncertain(ctx.Err().Error())
+	}
+	if len(names) > maxRead {
+		return &wire.KeyResponse{Result: refusal(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("%d keys in one read, at most %d are allowed", len(names), maxRead))}
 	}
 	states, sessions := make([]*wire.KeyState, len(names)), make([]uint64, len(names))
 	e.replica.View(func(m *fsm.Machine) {

@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -33,7 +34,8 @@ type cluster struct {
 	executed map[string]int
 	results  map[string]*wire.Result
 	acked    map[string]uint64
-	released map[string]int
+	released int
+	secrets  int
 	callers  map[string]string
 	senders  map[identity.Sender]bool
 }
@@ -65,7 +67,7 @@ type node struct {
 func newCluster(t *testing.T, change func(*Config)) *cluster {
 	c := &cluster{
 		t: t, nodes: map[string]*node{}, executed: map[string]int{}, results: map[string]*wire.Result{}, acked: map[string]uint64{},
-		released: map[string]int{}, callers: map[string]string{}, senders: map[identity.Sender]bool{},
+		callers: map[string]string{}, senders: map[identity.Sender]bool{},
 	}
 	for _, id := range []string{"n1", "n2", "n3"} {
 		n := &node{c: c, id: id, machine: fsm.New(fsm.Level), subs: map[*func(*wire.LeaderHint)]struct{}{}, awaits: map[uint64]func(*wire.Result){}}
@@ -116,8 +118,8 @@ func (n *node) die() {
 func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if op := cmd.GetReleaseLease(); op != nil {
-		c.released[string(op.GetSecretHash())]++
+	if cmd.GetReleaseLease() != nil {
+		c.released++
 		return &wire.Result{Status: wire.Status_OK}
 	}
 	op := cmd.GetChangeKeys()
@@ -147,6 +149,12 @@ func (n *node) ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*w
 		done(&wire.Result{Status: wire.Status_NOT_LEADER})
 	default:
 		done(n.c.apply(cmd))
+	}
+}
+
+func (n *node) ProposeAll(all []groupcommit.Proposal) {
+	for _, one := range all {
+		n.ProposeFrom(identity.Sender{Identity: one.Identity, Connection: one.Connection}, one.Command, one.Done)
 	}
 }
 
@@ -236,7 +244,10 @@ func (n *node) Boot() uint64 { return 7 }
 
 // useMachine makes the node apply commands to a real state machine.
 func (n *node) useMachine() {
-	n.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}})
+	settings := fsm.DefaultSettings()
+	settings.MaxValueBytes = 8 << 10
+	members := []*wire.Member{{Id: "n1"}, {Id: "n2"}, {Id: "n3"}, {Id: "n9"}}
+	n.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: settings, Members: members}}})
 	n.propose = func(cmd *wire.Command, done func(*wire.Result)) bool {
 		done(n.apply(cmd))
 		return true

@@ -9,13 +9,18 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// waitBytes is the memory of a request that has a goroutine, in bytes.
-const waitBytes = 8 << 10
+const (
+	// waitBytes is the memory of a request that has a goroutine, in bytes.
+	waitBytes = 8 << 10
+	// maxEnlisted bounds the changes that are proposed together.
+	maxEnlisted = 256
+)
 
 // inbound is a link that another node has opened to this one.
 type inbound struct {
@@ -23,6 +28,8 @@ type inbound struct {
 	s *Service
 	// requests are those in flight.
 	requests atomic.Int64
+	// enlisted are the changes from the same read of the connection. Only serve uses it.
+	enlisted []groupcommit.Proposal
 	// ctx ends with the link; running are the requests with a goroutine.
 	ctx     context.Context
 	running sync.WaitGroup
@@ -52,11 +59,15 @@ func (s *Service) serve(conn net.Conn) {
 	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
 	in := &inbound{end: e, s: s, ctx: ctx}
 	for err == nil {
+		if e.frames.Buffered() == 0 || len(in.enlisted) == maxEnlisted {
+			in.propose()
+		}
 		req := &wire.KeyRequest{}
 		if err = e.frames.Read(req); err == nil {
 			in.received(req)
 		}
 	}
+	in.propose()
 	stop()
 	in.running.Wait()
 	e.free()
@@ -75,10 +86,22 @@ func (in *inbound) received(req *wire.KeyRequest) {
 		leave()
 	}
 	if change := req.GetChange(); change != nil {
-		in.s.executor.change(from, req.GetCaller(), change, done)
+		if one, ok := in.s.executor.proposal(from, req.GetCaller(), change, done); ok {
+			in.enlisted = append(in.enlisted, one)
+		}
 		return
 	}
-	in.running.Go(func() { done(in.s.executor.do(in.ctx, from, req)) })
+	execute := in.s.executor.begin(in.ctx, from, req)
+	in.running.Go(func() { done(execute()) })
+}
+
+// propose proposes the changes that have arrived together.
+func (in *inbound) propose() {
+	if len(in.enlisted) > 0 {
+		in.s.cfg.Replica.ProposeAll(in.enlisted)
+		clear(in.enlisted)
+		in.enlisted = in.enlisted[:0]
+	}
 }
 
 // enter takes a place among the requests in flight, and memory. The result is a refusal if there is none. The other

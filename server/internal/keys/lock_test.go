@@ -3,6 +3,7 @@ package keys
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -16,7 +17,7 @@ import (
 func (n *node) lock(ctx context.Context) (result chan *wire.Result, failed chan error) {
 	result, failed = make(chan *wire.Result, 1), make(chan error, 1)
 	go func() {
-		open := &wire.OpenLease{SecretHash: []byte("secret"), Client: &wire.ClientInfo{Name: "c"}}
+		open := &wire.OpenLease{SecretHash: n.c.secret(), Client: &wire.ClientInfo{Name: "c"}}
 		res, err := n.service.Lock(as(ctx, "ann"), identity.Sender{Identity: "ann", Connection: 1}, open)
 		if err != nil {
 			failed <- err
@@ -26,6 +27,14 @@ func (n *node) lock(ctx context.Context) (result chan *wire.Result, failed chan 
 	}()
 	synctest.Wait()
 	return result, failed
+}
+
+// secret returns another hash of a secret.
+func (c *cluster) secret() []byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.secrets++
+	return fmt.Append(nil, c.secrets)
 }
 
 // queue makes a node answer acquires with QUEUED in that session.
@@ -53,7 +62,7 @@ func (n *node) finish(session uint64, status wire.Status_Code) {
 func (c *cluster) releases() int {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.released["secret"]
+	return c.released
 }
 
 // TestLockWaits verifies that an acquire waits through a follower and through a change of the leader.

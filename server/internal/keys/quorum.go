@@ -42,7 +42,7 @@ type suspect struct {
 
 // suspect has an acquire examined if it was refused. It does not block: under load, some are not examined.
 func (e *executor) suspect(caller *wire.Caller, op *wire.ChangeKeys, res *wire.Result) {
-	if res.GetStatus() != wire.Status_NOT_ACQUIRED || op.GetAction() != wire.ChangeKeys_ACQUIRE || len(op.GetValue()) == 0 {
+	if res.GetStatus() != wire.Status_NOT_ACQUIRED || len(op.GetValue()) == 0 {
 		return
 	}
 	select {

@@ -127,9 +127,6 @@ func (s *Service) Lock(ctx context.Context, from identity.Sender, open *wire.Ope
 	}
 	resp, err := s.do(ctx, from, &wire.KeyRequest{Body: &wire.KeyRequest_Lock{Lock: open}})
 	gone := ctx.Err()
-	if gone != nil && err == nil && resp.GetResult().GetStatus() != wire.Status_GRANTED {
-		gone = nil
-	}
 	if gone == nil && !errors.Is(err, ErrUnknown) {
 		return resp.GetResult(), err
 	}

@@ -53,11 +53,10 @@ func (r *router) await(ctx context.Context, deadline time.Time) (*route, error) 
 	if left <= 0 {
 		return nil, ErrNoLeader
 	}
-	current, found := r.look(0)
-	if current != nil {
+	if current, _ := r.look(0); current != nil {
 		return current, ctx.Err()
 	}
-	current, found = r.look(+1)
+	current, found := r.look(+1)
 	defer r.look(-1)
 	r.poke()
 	timer := time.NewTimer(left)
@@ -77,8 +76,8 @@ func (r *router) await(ctx context.Context, deadline time.Time) (*route, error) 
 	return current, nil
 }
 
-// look returns the present route and a channel that is closed when another one is found, and counts the request as
-// waiting if so is +1.
+// look returns the present route and a channel that is closed when another one is found, and adds to the number of
+// waiting requests.
 func (r *router) look(more int) (current *route, found chan struct{}) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -13,6 +13,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -36,6 +37,7 @@ func (e *RefusedError) Error() string {
 // Replica is the node: [replica.Replica], which documents the methods, or a fake in tests.
 type Replica interface {
 	lease.Node
+	ProposeAll(all []groupcommit.Proposal)
 	Prove(done func(*wire.Result))
 	Remaining(session uint64) (time.Duration, bool)
 	Serving() bool

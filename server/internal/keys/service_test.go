@@ -174,6 +174,8 @@ func TestNoLeader(t *testing.T) {
 		ends("without a leader", err, ErrNoLeader, 3*time.Second)
 		_, err = c.nodes["n2"].service.Read(as(t.Context(), "ann"), "a")
 		ends("a read", err, ErrNoLeader, 3*time.Second)
+		_, err = c.nodes["n2"].service.AddTTL(as(t.Context(), "ann"), identity.Sender{}, acquireKey("a"))
+		ends("an addition", err, ErrNoLeader, 3*time.Second)
 		ctx, stop := context.WithTimeout(as(t.Context(), "ann"), time.Second)
 		defer stop()
 		_, err = c.nodes["n2"].service.Change(ctx, identity.Sender{}, acquireKey("a"))
@@ -187,8 +189,33 @@ func TestNoLeader(t *testing.T) {
 		c.elect("n1")
 		_, err = c.nodes["n1"].change("a")
 		ends("with an unknown outcome", err, ErrUnknown, 3*time.Second)
+		c.elect("n1")
+		ctx, stop = context.WithTimeout(as(t.Context(), "ann"), time.Second)
+		defer stop()
+		_, err = c.nodes["n1"].service.Change(ctx, identity.Sender{}, acquireKey("a"))
+		ends("with an unknown outcome and less time", err, context.DeadlineExceeded, time.Second)
 		if c.count("a") != 0 {
 			t.Error("executed")
+		}
+	})
+}
+
+// TestCallersThatLeave verifies that a request ends with its caller although the leader has not answered, and that its
+// number is then acknowledged.
+func TestCallersThatLeave(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil)
+		c.nodes["n1"].propose = func(*wire.Command, func(*wire.Result)) bool { return true }
+		for _, id := range []string{"n1", "n2"} {
+			ctx, leave := context.WithCancel(as(t.Context(), "ann"))
+			time.AfterFunc(time.Second, leave)
+			s := c.nodes[id].service
+			if res, err := s.Change(ctx, identity.Sender{}, acquireKey("a")); !errors.Is(err, context.Canceled) {
+				t.Errorf("%s: %v, %v", id, res, err)
+			}
+			if n, low := s.requests.Load(), s.window.lowest(); n != 0 || low != 2 {
+				t.Errorf("%s: %d in flight, the lowest %d", id, n, low)
+			}
 		}
 	})
 }

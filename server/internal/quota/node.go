@@ -259,7 +259,7 @@ func exempt(request proto.Message, denied bool) bool {
 	return false
 }
 
-// exemptKeys is exempt for keys, which are given up by these actions. Those that others hold are for operators to delete.
+// exemptKeys is exempt for keys, which these actions give up. Those that others hold are for operators to delete.
 func exemptKeys(op *wire.ChangeKeys, denied bool) bool {
 	switch op.GetAction() {
 	case wire.ChangeKeys_RELEASE, wire.ChangeKeys_RELEASE_ALL, wire.ChangeKeys_DELETE:

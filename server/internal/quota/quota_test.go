@@ -370,3 +370,24 @@ func TestMonitor(t *testing.T) {
 		t.Error("counts quotas that were removed")
 	}
 }
+
+// TestKeysGivenUpDoNotCount verifies that the rate bounds what acquires, extends and reads keys, and not what gives them
+// up.
+func TestKeysGivenUpDoNotCount(t *testing.T) {
+	n := newNode(t, &wire.Quota{Identity: "ann", RequestsPerSecond: 1})
+	here, now := New(n, 10), time.Unix(1_000, 0)
+	here.now = func() time.Time { return now }
+	a := here.Open("ann")
+	a.Request(&wire.ReadKeys{}, nil)
+	denied := &wire.Result{Status: wire.Status_PERMISSION_DENIED}
+	for action, name := range wire.ChangeKeys_Action_name {
+		op := &wire.ChangeKeys{Action: wire.ChangeKeys_Action(action)}
+		givesUp := name == "RELEASE" || name == "RELEASE_ALL" || name == "DELETE"
+		if refused := a.Request(op, nil); givesUp != (refused == nil) {
+			t.Errorf("%s: %v", name, refused)
+		}
+		if refused := a.Request(op, denied); refused.GetStatus() != wire.Status_RESOURCE_EXHAUSTED {
+			t.Errorf("%s that is denied: %v", name, refused)
+		}
+	}
+}

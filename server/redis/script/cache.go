@@ -1,9 +1,6 @@
 package script
 
-import (
-	"fmt"
-	"sync"
-)
+import "sync"
 
 // maxCached bounds the scripts of a Cache.
 const maxCached = 1024
@@ -26,24 +23,8 @@ func (c *Cache) Find(sha1 string) *Script {
 	return c.bySHA1[sha1]
 }
 
-// Load recognises a script and remembers it, instead of the oldest one if there are too many. It returns the errors of
-// Recognise, with the SHA-1.
-func (c *Cache) Load(source []byte) (sha1 string, known *Script, err error) {
-	if len(source) > MaxSource {
-		return "", nil, fmt.Errorf("the script has %d bytes: at most %d are allowed", len(source), MaxSource)
-	}
-	sha1 = SHA1(source)
-	if known = c.Find(sha1); known != nil {
-		return sha1, known, nil
-	}
-	if known, err = Recognise(source); err != nil {
-		return "", nil, fmt.Errorf("script %s: %w", sha1, err)
-	}
-	c.add(sha1, known)
-	return sha1, known, nil
-}
-
-func (c *Cache) add(sha1 string, known *Script) {
+// Add remembers a script, instead of the oldest one if there are too many. sha1 is that of its source.
+func (c *Cache) Add(sha1 string, known *Script) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.bySHA1[sha1] != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// timeoutFactor is the part of the TTL that a request may take. The default would be 50 ms for a TTL of a second,
+// timeoutFactor is the part of the TTL that a request may take. The default would be 100 ms for a TTL of two seconds,
 // which a busy machine exceeds.
-const timeoutFactor = 0.5
+const timeoutFactor = 0.9
 
 type redsyncLibrary struct {
 	*redsync.Redsync
