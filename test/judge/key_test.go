@@ -163,8 +163,8 @@ func TestForgedReplies(t *testing.T) {
 		"a token read too late":         {"after its end", func(p *played) { p.token.Call, p.token.Return = p.now, p.now }},
 		"a token read too early":        {"before its grant", func(p *played) { p.token.Action, p.token.Call, p.token.Return = history.ReadToken, -1, -1 }},
 		"a reply from a past": {"already", func(p *played) {
-			at := p.released.Return + 1
-			p.extended.Call, p.extended.Return = at, at
+			at := p.refused.Return + 1
+			p.acquired.Call, p.acquired.Return = at, at
 			p.bounds.Slack = time.Second
 		}},
 		"what the log has lost":      {"no such outcome", func(p *played) { p.entries = p.entries[:3] }},
