@@ -197,7 +197,11 @@ func TestHistoryIsWrittenAndRead(t *testing.T) {
 	s.log.Mark(Healed)
 	s.log.Fault("%s is wrong", "something")
 	s.log.Grant(Hold{Client: "c", Session: 5, ID: 4, Token: 1 << 62, Locks: Permits("s", 2, 3)}).End()
-	s.log.Grant(Hold{Client: "c", Unguarded: true, Locks: Exclusive("a")})
+	s.log.Grant(Hold{Client: "c", Unguarded: true, Value: "v", Locks: Exclusive("a")})
+	s.log.add(Record{Key: &KeyRequest{
+		Client: "c", Conn: 2, Action: AwaitKey, Lock: "a", Value: "v", TTL: 1, Call: 2, Return: 3, Outcome: OK, Done: true, Token: 1 << 62, Reply: "4",
+	}})
+	s.log.add(Record{Key: &KeyRequest{Client: "c", Action: ReleaseKey, Return: Never}})
 	want := s.log.History()
 	var text bytes.Buffer
 	n, err := want.WriteTo(&text)
@@ -237,7 +241,7 @@ func same(a, b Record) bool {
 }
 
 func TestHistoryRefusesWhatIsNone(t *testing.T) {
-	for _, text := range []string{`{}`, `{"op":{"outcome":"perhaps","request":{}}}`, `{"op":{"outcome":"ok","request":{"nothing":1}}}`, `[`} {
+	for _, text := range []string{`{}`, `{"op":{"outcome":"perhaps","request":{}}}`, `{"op":{"outcome":"ok","request":{"nothing":1}}}`, `{"key":{"outcome":"perhaps"}}`, `[`} {
 		if h, err := Read(strings.NewReader(text)); err == nil {
 			t.Errorf("%s was read as %+v", text, h)
 		}

@@ -18,6 +18,7 @@ type line struct {
 	BeginUnixNano int64      `json:"begin_unix_nano,omitempty"`
 	Op            *opLine    `json:"op,omitempty"`
 	Push          *pushLine  `json:"push,omitempty"`
+	Key           *keyLine   `json:"key,omitempty"`
 	Hold          *holdLine  `json:"hold,omitempty"`
 	Mark          *eventLine `json:"mark,omitempty"`
 	Fault         *eventLine `json:"fault,omitempty"`
@@ -48,12 +49,28 @@ type pushLine struct {
 	Push   json.RawMessage `json:"push"`
 }
 
+type keyLine struct {
+	Client  string    `json:"client"`
+	Conn    uint64    `json:"conn"`
+	Action  KeyAction `json:"action"`
+	Lock    string    `json:"lock"`
+	Value   string    `json:"value"`
+	TTL     int64     `json:"ttl,omitempty"`
+	Call    int64     `json:"call"`
+	Return  *int64    `json:"return,omitempty"`
+	Outcome string    `json:"outcome"`
+	Done    bool      `json:"done,omitempty"`
+	Token   uint64    `json:"token,omitempty,string"`
+	Reply   string    `json:"reply,omitempty"`
+}
+
 type holdLine struct {
 	Client    string  `json:"client"`
 	Session   uint64  `json:"session"`
 	ID        uint64  `json:"id"`
 	Token     uint64  `json:"token,string"`
 	Revision  uint64  `json:"revision"`
+	Value     string  `json:"value,omitempty"`
 	Locks     []Share `json:"locks"`
 	Asked     int64   `json:"asked"`
 	Granted   int64   `json:"granted"`
@@ -106,10 +123,15 @@ func (r Record) line() (line, error) {
 	case r.Push != nil:
 		push, err := jsonOf(r.Push.Push)
 		return line{Push: &pushLine{r.Push.Client, r.Push.Conn, int64(r.Push.At), push}}, err
+	case r.Key != nil:
+		k := r.Key
+		return line{Key: &keyLine{
+			k.Client, k.Conn, k.Action, k.Lock, k.Value, int64(k.TTL), int64(k.Call), nanos(k.Return), k.Outcome.String(), k.Done, k.Token, k.Reply,
+		}}, nil
 	case r.Hold != nil:
 		h := r.Hold
 		return line{Hold: &holdLine{
-			h.Client, h.Session, h.ID, h.Token, h.Revision, h.Locks, int64(h.Asked), int64(h.Granted), nanos(h.Ended), h.Released, h.Unguarded,
+			h.Client, h.Session, h.ID, h.Token, h.Revision, h.Value, h.Locks, int64(h.Asked), int64(h.Granted), nanos(h.Ended), h.Released, h.Unguarded,
 		}}, nil
 	case r.Mark != nil:
 		return line{Mark: &eventLine{int64(r.Mark.At), r.Mark.What}}, nil
@@ -187,17 +209,23 @@ func (l line) record() (Record, error) {
 		push := &wire.Push{}
 		err := protojson.Unmarshal(l.Push.Push, push)
 		return Record{Push: &Push{l.Push.Client, l.Push.Conn, time.Duration(l.Push.At), push}}, err
+	case l.Key != nil:
+		k := l.Key
+		outcome, err := outcomeNamed(k.Outcome)
+		return Record{Key: &KeyRequest{
+			k.Client, k.Conn, k.Action, k.Lock, k.Value, time.Duration(k.TTL), time.Duration(k.Call), since(k.Return), outcome, k.Done, k.Token, k.Reply,
+		}}, err
 	case l.Hold != nil:
 		h := l.Hold
 		return Record{Hold: &Hold{
-			h.Client, h.Session, h.ID, h.Token, h.Revision, h.Locks, time.Duration(h.Asked), time.Duration(h.Granted), since(h.Ended), h.Released, h.Unguarded,
+			h.Client, h.Session, h.ID, h.Token, h.Revision, h.Value, h.Locks, time.Duration(h.Asked), time.Duration(h.Granted), since(h.Ended), h.Released, h.Unguarded,
 		}}, nil
 	case l.Mark != nil:
 		return Record{Mark: &Mark{time.Duration(l.Mark.At), l.Mark.Text}}, nil
 	case l.Fault != nil:
 		return Record{Fault: &Fault{time.Duration(l.Fault.At), l.Fault.Text}}, nil
 	}
-	return Record{}, fmt.Errorf("neither op, push, hold, mark nor fault")
+	return Record{}, fmt.Errorf("neither op, push, key, hold, mark nor fault")
 }
 
 func (l *opLine) op() (*Op, error) {
@@ -214,11 +242,16 @@ func (l *opLine) op() (*Op, error) {
 			return nil, err
 		}
 	}
+	var err error
+	o.Outcome, err = outcomeNamed(l.Outcome)
+	return o, err
+}
+
+func outcomeNamed(name string) (Outcome, error) {
 	for _, outcome := range []Outcome{Unknown, OK, Fail} {
-		if outcome.String() == l.Outcome {
-			o.Outcome = outcome
-			return o, nil
+		if outcome.String() == name {
+			return outcome, nil
 		}
 	}
-	return nil, fmt.Errorf("outcome %q", l.Outcome)
+	return Unknown, fmt.Errorf("outcome %q", name)
 }

@@ -23,6 +23,7 @@ type Log struct {
 	mu      sync.Mutex // guards the fields below, and every record
 	records []Record
 	conns   uint64
+	scripts map[string]KeyAction // of Redis clients, by their hash
 }
 
 // New begins a log. now returns the time since the beginning; nil means the time since this call, on
@@ -32,7 +33,7 @@ func New(now func() time.Duration) *Log {
 		begin := time.Now()
 		now = func() time.Duration { return time.Since(begin) }
 	}
-	return &Log{now: now, begin: time.Now().Add(-now())}
+	return &Log{now: now, begin: time.Now().Add(-now()), scripts: map[string]KeyAction{}}
 }
 
 // Now returns the time since the log began.
@@ -66,6 +67,7 @@ func (l *Log) Grant(h Hold) *Held {
 type Held struct {
 	log  *Log
 	hold *Hold // guarded by the log's mutex
+	over bool  // whether End was called
 }
 
 // Follow ends the hold with its context.
@@ -77,7 +79,17 @@ func (h *Held) End() {
 	at := h.log.now()
 	h.log.mu.Lock()
 	defer h.log.mu.Unlock()
-	h.hold.Ended = min(h.hold.Ended, at)
+	h.hold.Ended, h.over = min(h.hold.Ended, at), true
+}
+
+// LastsUntil records until when the application may rely on the hold at most. A later call may prolong a hold that is
+// not over by End.
+func (h *Held) LastsUntil(at time.Duration) {
+	h.log.mu.Lock()
+	defer h.log.mu.Unlock()
+	if !h.over {
+		h.hold.Ended = at
+	}
 }
 
 // Acknowledge records that the release was acknowledged.

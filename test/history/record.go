@@ -19,6 +19,7 @@ type History struct {
 type Record struct {
 	Op    *Op
 	Push  *Push
+	Key   *KeyRequest
 	Hold  *Hold
 	Mark  *Mark
 	Fault *Fault
@@ -92,7 +93,10 @@ type Share struct {
 type Hold struct {
 	Client                       string
 	Session, ID, Token, Revision uint64
-	Locks                        []Share
+	// Value is set for a key: the value that a Redis client gave it. Such a client does not learn session, ID and
+	// revision, and may not have learned the token.
+	Value string
+	Locks []Share
 	// Asked is the time before the acquire, Granted that at which the application learned of the grant, Ended
 	// that at which it stopped relying on the hold, or Never.
 	Asked, Granted, Ended time.Duration
@@ -135,6 +139,9 @@ func (r Record) clone() Record {
 	case r.Op != nil:
 		op := *r.Op
 		return Record{Op: &op}
+	case r.Key != nil:
+		key := *r.Key
+		return Record{Key: &key}
 	case r.Hold != nil:
 		hold := *r.Hold
 		return Record{Hold: &hold}

@@ -22,6 +22,10 @@ type Counts struct {
 	Expiries, Leaders int
 	// Reads are linearizable reads compared with the model, Holds those that applications saw.
 	Reads, Holds int
+	// KeyRequests are requests of Redis clients that were compared with the log, KeyHolds the holds of such clients.
+	// KeyWaits are grants to them after a wait, KeyExpiries their holds that expired, KeyRetries requests that a node
+	// repeated.
+	KeyRequests, KeyHolds, KeyWaits, KeyExpiries, KeyRetries int
 	// Windows are the pieces of the history checked by porcupine.
 	Windows int
 }
@@ -48,8 +52,9 @@ func (c Counts) Enough(least Counts) error {
 
 // String formats all counts on one line.
 func (c Counts) String() string {
-	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared, %d windows",
-		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds, c.Windows)
+	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared, %d windows; of Redis clients: %d requests compared, %d holds (%d after a wait, %d expired), %d requests repeated",
+		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds, c.Windows,
+		c.KeyRequests, c.KeyHolds, c.KeyWaits, c.KeyExpiries, c.KeyRetries)
 }
 
 func (r *replay) counts() Counts {
@@ -60,6 +65,7 @@ func (r *replay) counts() Counts {
 			c.Unknown++
 		}
 	}
+	r.countKeys(&c)
 	leaders := 0
 	for _, s := range r.steps {
 		if s.cmd.GetBeginTerm() != nil && s.said.Status == wire.Status_OK {
@@ -84,4 +90,35 @@ func (r *replay) counts() Counts {
 		}
 	}
 	return c
+}
+
+func (r *replay) countKeys(c *Counts) {
+	for _, p := range r.matchKeys().pairs {
+		if p.request.Outcome == history.OK {
+			c.KeyRequests++
+		}
+	}
+	for _, h := range r.in.History.Holds() {
+		if h.Value != "" {
+			c.KeyHolds++
+		}
+	}
+	seen := map[nodeRequest]bool{}
+	for _, s := range r.steps {
+		if op := s.cmd.GetChangeKeys(); op != nil {
+			if seen[nodeRequestOf(op)] {
+				c.KeyRetries++
+			}
+			seen[nodeRequestOf(op)] = true
+		}
+		for _, e := range s.events {
+			switch {
+			case r.owners[e.SessionId].value == "":
+			case e.Type == wire.Event_GRANTED && e.Waited:
+				c.KeyWaits++
+			case e.Type == wire.Event_EXPIRED:
+				c.KeyExpiries++
+			}
+		}
+	}
 }

@@ -9,6 +9,8 @@
 //     tokens increase, grants go to live sessions, holders are compatible, queues are first in, first out;
 //   - told.go: every answer, push and read that a client received agrees with the model, and so the log
 //     contains everything that was acknowledged;
+//   - key.go, told_keys.go: the same for Redis clients, whose replies contain no revision: every reply has an outcome in
+//     the log at that time, a client asked for every effect in the log, and no key expires early;
 //   - order.go: revisions agree with real time: what was reported before a request was sent precedes that
 //     request;
 //   - holds.go: conflicting holds, as applications saw them, never overlap, and a hold ends before the lock

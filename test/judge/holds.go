@@ -25,6 +25,7 @@ func holds(r *replay) (faults []string) {
 	granted, ended := r.grants(), r.endings()
 	byLock := map[string][]claimed{}
 	for _, h := range r.in.History.Holds() {
+		h = r.identified(h, granted)
 		e := granted[h.Token]
 		if e == nil && (r.in.Snapshot == nil || h.Revision >= r.first) {
 			faults = append(faults, fmt.Sprintf("%s has %s, and the log has no such grant", h.Client, show(h)))
@@ -54,6 +55,35 @@ func holds(r *replay) (faults []string) {
 	}
 	slices.Sort(faults)
 	return faults
+}
+
+// identified returns the hold of a key with what its client did not learn: an answered request for the key tells which
+// grant it is. Other holds are returned as they are.
+func (r *replay) identified(h *history.Hold, granted map[uint64]*wire.Event) *history.Hold {
+	if h.Value == "" {
+		return h
+	}
+	known := *h
+	for _, p := range r.matchKeys().pairs {
+		k := p.request
+		if acquires(k) && k.Value == h.Value && k.Lock == h.Locks[0].Lock && h.Asked <= k.Call && k.Return <= h.Granted {
+			if h.Token != 0 && h.Token != p.effect.token {
+				continue
+			}
+			known.Token = p.effect.token
+		}
+	}
+	if e := granted[known.Token]; e != nil && r.owners[e.SessionId].value == h.Value {
+		known.Session, known.ID, known.Revision = e.SessionId, e.HoldId, e.Revision
+	} else {
+		known.Token = 0 // of somebody else
+	}
+	return &known
+}
+
+// acquires reports whether a request has acquired a key.
+func acquires(k *history.KeyRequest) bool {
+	return k.Done && (k.Action == history.AcquireKey || k.Action == history.AwaitKey)
 }
 
 func show(h *history.Hold) string {
@@ -119,7 +149,7 @@ func (r *replay) conflicts(name string, all []claimed, limit uint64) (faults []s
 	slices.SortStableFunc(all, func(a, b claimed) int { return cmp.Compare(a.Granted, b.Granted) })
 	var present []claimed
 	for _, c := range all {
-		present = slices.DeleteFunc(present, func(o claimed) bool { return o.Ended-r.in.Bounds.Slack <= c.Granted })
+		present = slices.DeleteFunc(present, func(o claimed) bool { return o.Ended-r.slack(o) <= c.Granted })
 		together := []claimed{c}
 		for _, o := range present {
 			if !excused(o, c) {
@@ -138,6 +168,15 @@ func (r *replay) conflicts(name string, all []claimed, limit uint64) (faults []s
 		}
 	}
 	return faults
+}
+
+// slack returns by how much the end of a hold may have been recorded late. That of a key is not when its client noticed
+// it, but the time that was promised.
+func (r *replay) slack(c claimed) time.Duration {
+	if c.Value != "" {
+		return 0
+	}
+	return r.in.Bounds.Slack
 }
 
 // excused reports whether one of two holds was forced away before the other was granted, or both are the same

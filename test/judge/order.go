@@ -48,6 +48,11 @@ func (r *replay) news() []news {
 			all = append(all, news{op.Return, max(op.Result().GetRevision(), readRevision(op)), op.Client})
 		}
 	}
+	for _, p := range r.surePairs() {
+		if p.request.Outcome == history.OK {
+			all = append(all, news{p.request.Return, p.effect.revision, p.request.Client})
+		}
+	}
 	slices.SortFunc(all, func(a, b news) int { return cmp.Compare(a.at, b.at) })
 	return all
 }
@@ -78,5 +83,16 @@ func (r *replay) questions() []question {
 			all = append(all, question{op.Call, op.Result().Revision, 1, op.Kind})
 		}
 	}
+	for _, p := range r.surePairs() {
+		all = append(all, question{p.request.Call, p.effect.revision, 1, fmt.Sprintf("%s of %q by %s", p.request.Action, p.request.Lock, p.request.Client)})
+	}
 	return all
+}
+
+// surePairs returns the requests for keys whose revision is certain, once requests have been matched with the log.
+func (r *replay) surePairs() []keyPair {
+	if r.keys == nil {
+		return nil
+	}
+	return r.keys.certain(r.in.History.KeyRequests())
 }

@@ -50,18 +50,22 @@ type replay struct {
 	came     map[request][]*wire.Result
 	// leases are the answers to leases, by the hash of their secret.
 	leases map[string][]*wire.Result
+	// owners are the owners of keys, by session.
+	owners map[uint64]owner
 	// reads are the clients' reads, by the revision that they saw.
 	reads    map[uint64][]*history.Op
 	repeated int
-	restarts []news // see beginnings
-	windows  int    // checked by porcupine
+	restarts []news          // see beginnings
+	windows  int             // checked by porcupine
+	keys     *keyMatch       // see matchKeys
+	values   map[string]bool // see owned
 }
 
 func newReplay(in Input) *replay {
 	r := &replay{
 		in: in, machine: fsm.New(fsm.Level), model: model.New(), rules: newRules(), first: 1, entries: map[uint64]bool{},
 		executed: map[request]uint64{}, asked: map[request][]*wire.Result{}, came: map[request][]*wire.Result{},
-		leases: map[string][]*wire.Result{}, reads: readsOf(in.History),
+		leases: map[string][]*wire.Result{}, owners: map[uint64]owner{}, reads: readsOf(in.History),
 	}
 	if in.Snapshot != nil {
 		r.begin(in.Snapshot)
@@ -174,6 +178,7 @@ func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *w
 	s := step{revision: r.model.Revision, at: at, cmd: cmd, said: want, events: events}
 	r.steps = append(r.steps, s)
 	r.remember(s)
+	r.own(s)
 	r.rules.step(s)
 	return nil
 }

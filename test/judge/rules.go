@@ -92,8 +92,11 @@ func namesOf(e *wire.Event) []string {
 // record records a new claim.
 func (u *rules) record(cmd *wire.Command, e *wire.Event) {
 	op := cmd.GetAcquire()
-	if lease := cmd.GetOpenLease(); lease != nil {
-		op = lease.GetAcquire()
+	switch body := cmd.Op.(type) {
+	case *wire.Command_OpenLease:
+		op = body.OpenLease.GetAcquire()
+	case *wire.Command_ChangeKeys:
+		op = &wire.Acquire{Locks: []*wire.LockRequest{{Name: e.Lock}}}
 	}
 	if e.HoldId != e.Revision || u.claims[e.HoldId] != nil || op == nil {
 		return

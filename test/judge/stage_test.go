@@ -38,7 +38,9 @@ func newStage(t *testing.T) *stage {
 		bounds: Bounds{Stamps: true, Commit: time.Second, Answer: 5 * time.Second},
 	}
 	s.lead()
-	s.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", TokenFloor: 1000, Lineage: "l"}}})
+	s.apply(&wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
+		ClusterId: "c", TokenFloor: 1000, Lineage: "l", Members: []*wire.Member{{Id: "n1", Incarnation: "i1", Level: 1}},
+	}}})
 	return s
 }
 

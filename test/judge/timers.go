@@ -10,9 +10,24 @@ import (
 // timer is one of the leader's deadlines other than a session's: that of a wait, a bounded hold, a
 // revocation's grace, a lease or a lock-delay.
 type timer struct {
-	what  string
-	began time.Duration
-	lasts time.Duration
+	what       string
+	generation uint64
+	began      time.Duration
+	lasts      time.Duration
+	// again is what remained of a key's TTL at recorded, which is how long it lasts after a later barrier. 0 if it was
+	// not recorded, and then it lasts as long as at first.
+	again, recorded time.Duration
+}
+
+// since returns when the deadline started last, with the barrier of the present leader, and how long it lasts from then.
+func (t timer) since(barrier time.Duration) (start, lasts time.Duration) {
+	switch {
+	case barrier <= t.began:
+		return t.began, t.lasts
+	case t.again != 0 && t.recorded <= barrier:
+		return barrier, t.again
+	}
+	return barrier, t.lasts
 }
 
 // timers checks, by the leaders' timestamps, that each of these deadlines is enforced neither early nor late.
@@ -35,9 +50,11 @@ func timers(r *replay) (faults []string) {
 		for _, e := range s.events {
 			follow(running, e, s.at)
 		}
+		r.record(running, s)
 	}
 	for _, t := range running {
-		if end := r.lastStamp(); end > r.latest(t.began, t.lasts, end, 0) {
+		start, lasts := t.since(barrier)
+		if end := r.lastStamp(); end > r.latest(start, lasts, end, 0) {
 			faults = append(faults, fmt.Sprintf("%s began at %v, lasts %v and is not over at %v", t.what, t.began, t.lasts, end))
 		}
 	}
@@ -45,13 +62,25 @@ func timers(r *replay) (faults []string) {
 }
 
 func (r *replay) judgeTimer(t timer, barrier time.Duration, s step) []string {
-	if due := max(t.began, barrier) + t.lasts; s.at < due-stampRound {
-		return []string{fmt.Sprintf("%s began at %v, lasts %v and was ended at %v (revision %d)", t.what, max(t.began, barrier), t.lasts, s.at, s.revision)}
+	start, lasts := t.since(barrier)
+	if due := max(start+lasts, t.began+t.lasts); s.at < due-stampRound {
+		return []string{fmt.Sprintf("%s began at %v, lasts %v and was ended at %v (revision %d)", t.what, start, lasts, s.at, s.revision)}
 	}
-	if s.at > r.latest(t.began, t.lasts, s.at, s.revision) {
-		return []string{fmt.Sprintf("%s began at %v, lasts %v and was ended at %v only (revision %d)", t.what, t.began, t.lasts, s.at, s.revision)}
+	if s.at > r.latest(start, lasts, s.at, s.revision) {
+		return []string{fmt.Sprintf("%s began at %v, lasts %v and was ended at %v only (revision %d)", t.what, start, lasts, s.at, s.revision)}
 	}
 	return nil
+}
+
+// record follows the records of what remains of the TTLs of keys.
+func (r *replay) record(running map[string]timer, s step) {
+	for _, one := range s.cmd.GetRecordRemaining().GetKeys() {
+		name := keyOf(aLease, one.SessionId)
+		if t, known := running[name]; known && s.said.Status == wire.Status_OK && one.Generation == t.generation {
+			t.again, t.recorded = time.Duration(one.RemainingMs)*time.Millisecond, s.at
+			running[name] = t
+		}
+	}
 }
 
 func (r *replay) lastStamp() time.Duration {
@@ -97,7 +126,7 @@ func ends(s step) string {
 func follow(running map[string]timer, e *wire.Event, at time.Duration) {
 	begin := func(kind string, id uint64, ms uint32) {
 		key := keyOf(kind, id)
-		running[key] = timer{key, at, time.Duration(ms) * time.Millisecond}
+		running[key] = timer{what: key, generation: e.Generation, began: at, lasts: time.Duration(ms) * time.Millisecond}
 	}
 	stop := func(kinds ...string) {
 		for _, kind := range kinds {

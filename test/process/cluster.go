@@ -30,7 +30,9 @@ type Options struct {
 	// Apart puts each node into its own network namespace, and clients into two others: Clients and Frail.
 	// The test is skipped if the machine does not allow that.
 	Apart bool
-	// Proxied puts a proxy in front of each node's peer and client port.
+	// Redis gives each node a Redis port.
+	Redis bool
+	// Proxied puts a proxy in front of each node's peer and client port, and of its Redis port.
 	Proxied bool
 	// Secure are the names of clients that get a certificate. If there are any, all ports use TLS, and the cluster's own
 	// client has the first certificate. Such a cluster has its initial nodes only.
@@ -136,7 +138,7 @@ func (c *Cluster) Add(id string) (peerAddr string) {
 func (c *Cluster) layOut(id string) *node {
 	c.t.Helper()
 	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log")}
-	if err := n.assignAddresses(c.opts.Proxied); err != nil {
+	if err := n.assignAddresses(c.opts); err != nil {
 		c.t.Fatal(err)
 	}
 	c.nodes = append(c.nodes, n)
@@ -204,6 +206,9 @@ func (c *Cluster) HTTP(id string) string {
 
 // Endpoint returns the client address of a node.
 func (c *Cluster) Endpoint(id string) string { c.t.Helper(); return c.node(id).client }
+
+// Redis returns the address of a node's Redis port, empty if it has none.
+func (c *Cluster) Redis(id string) string { c.t.Helper(); return c.node(id).redis }
 
 // IDs returns the IDs of all nodes, in order.
 func (c *Cluster) IDs() []string {

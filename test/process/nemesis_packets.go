@@ -129,10 +129,13 @@ func (c *Cluster) Isolate(id string, from ...string) (heal func()) {
 	return heal
 }
 
-// ports returns a node's peer and client port.
+// ports returns a node's peer and client port, and its Redis port if it has one.
 func (s *strike) ports(id string) (all []int) {
 	n := s.node(id)
-	for _, addr := range []string{n.peer, n.client} {
+	for _, addr := range []string{n.peer, n.client, n.redis} {
+		if addr == "" {
+			continue
+		}
 		_, port, _ := net.SplitHostPort(addr)
 		number, _ := strconv.Atoi(port)
 		all = append(all, number)

@@ -42,10 +42,12 @@ func (s *strike) peers(ids ...string) (all []*proxy.Proxy) {
 	return all
 }
 
-// fronts returns the proxies in front of the nodes' client ports.
+// fronts returns the proxies in front of the nodes' client and Redis ports.
 func (s *strike) fronts(ids ...string) (all []*proxy.Proxy) {
 	for _, id := range ids {
-		all = append(all, s.node(id).proxies.client)
+		if all = append(all, s.node(id).proxies.client); s.opts.Redis {
+			all = append(all, s.node(id).proxies.redis)
+		}
 	}
 	return all
 }

@@ -19,9 +19,10 @@ import (
 type node struct {
 	id                 string
 	site               *site
-	peer, client, http string                        // addresses for other nodes and clients
-	listen             struct{ peer, client string } // behind the proxies, if there are any
-	proxies            struct{ peer, client *proxy.Proxy }
+	peer, client, http string                               // addresses for other nodes and clients
+	redis              string                               // for Redis clients; empty if it has no such port
+	listen             struct{ peer, client, redis string } // behind the proxies, if there are any
+	proxies            struct{ peer, client, redis *proxy.Proxy }
 	dir                string // data directory
 	log                string // log file of all of its processes
 	cluster            string // value of --cluster at its first start
@@ -36,23 +37,30 @@ type running struct {
 }
 
 // assignAddresses assigns addresses to the node.
-func (n *node) assignAddresses(proxied bool) (err error) {
+func (n *node) assignAddresses(o Options) (err error) {
 	if err := n.site.join(n.id); err != nil {
 		return err
 	}
-	for _, addr := range []*string{&n.peer, &n.client, &n.http} {
+	wanted := []*string{&n.peer, &n.client, &n.http}
+	if o.Redis {
+		wanted = append(wanted, &n.redis)
+	}
+	for _, addr := range wanted {
 		if *addr, err = n.site.take(n.id); err != nil {
 			return err
 		}
 	}
-	n.listen.peer, n.listen.client = n.peer, n.client
-	if !proxied {
+	n.listen.peer, n.listen.client, n.listen.redis = n.peer, n.client, n.redis
+	if !o.Proxied {
 		return nil
 	}
 	if n.proxies.peer, err = n.behindProxy(&n.listen.peer); err != nil {
 		return err
 	}
-	n.proxies.client, err = n.behindProxy(&n.listen.client)
+	if n.proxies.client, err = n.behindProxy(&n.listen.client); err != nil || !o.Redis {
+		return err
+	}
+	n.proxies.redis, err = n.behindProxy(&n.listen.redis)
 	return err
 }
 
@@ -71,7 +79,7 @@ func (n *node) behindProxy(addr *string) (*proxy.Proxy, error) {
 
 // closeProxies closes the proxies.
 func (n *node) closeProxies() {
-	for _, p := range []*proxy.Proxy{n.proxies.peer, n.proxies.client} {
+	for _, p := range []*proxy.Proxy{n.proxies.peer, n.proxies.client, n.proxies.redis} {
 		if p != nil {
 			p.Close()
 		}
@@ -89,6 +97,9 @@ func (n *node) start(qlockd string, flags []string, walls bool) error {
 		"--peer-addr", n.listen.peer, "--client-addr", n.listen.client, "--http-addr", n.http,
 		"--advertise-peer-addr", n.peer, "--advertise-client-addr", n.client,
 	}, flags...)
+	if n.redis != "" {
+		args = append(args, "--redis-addr", n.listen.redis)
+	}
 	if n.site.net != nil {
 		args = append(args, "--insecure") // its network has no other users
 	}

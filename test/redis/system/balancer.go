@@ -18,6 +18,7 @@ const dialTimeout = time.Second
 type Balancer struct {
 	// Addr is where it listens.
 	Addr    string
+	dialer  func(ctx context.Context, addr string) (net.Conn, error)
 	servers atomic.Pointer[[]string]
 	next    atomic.Uint64
 	proxy   *proxy.Proxy
@@ -26,11 +27,19 @@ type Balancer struct {
 // Balance starts a balancer in front of the servers, which ends with the test.
 func Balance(t testing.TB, servers ...string) *Balancer {
 	t.Helper()
+	return BalanceFrom(t, func(ctx context.Context, addr string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "tcp", addr)
+	}, servers...)
+}
+
+// BalanceFrom is Balance for servers on another network, which dial connects to.
+func BalanceFrom(t testing.TB, dial func(ctx context.Context, addr string) (net.Conn, error), servers ...string) *Balancer {
+	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &Balancer{Addr: l.Addr().String()}
+	b := &Balancer{Addr: l.Addr().String(), dialer: dial}
 	b.servers.Store(&servers)
 	b.proxy = proxy.New(l, b.dial)
 	t.Cleanup(b.proxy.Close)
@@ -50,11 +59,13 @@ func (b *Balancer) Interrupt() { b.proxy.Break() }
 func (b *Balancer) Stall() { b.proxy.Behave(proxy.Manners{Stall: true}) }
 
 func (b *Balancer) dial(ctx context.Context) (conn net.Conn, err error) {
-	d := net.Dialer{Timeout: dialTimeout}
 	servers := *b.servers.Load()
 	for range servers {
 		server := servers[b.next.Add(1)%uint64(len(servers))]
-		if conn, err = d.DialContext(ctx, "tcp", server); err == nil {
+		once, cancel := context.WithTimeout(ctx, dialTimeout)
+		conn, err = b.dialer(once, server)
+		cancel()
+		if err == nil {
 			return conn, nil
 		}
 	}
