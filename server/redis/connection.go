@@ -144,7 +144,7 @@ func reset(c *conn, _ [][]byte) error {
 func clientCommand(c *conn, args [][]byte) error {
 	sub := strings.ToLower(string(args[1][:min(len(args[1]), maxNameBytes)]))
 	arities := map[string]int{
-		"id": 2, "getname": 2, "setname": 3, "setinfo": 4, "info": 2, "list": -2, "no-evict": 3, "no-touch": 3, "reply": 3,
+		"id": 2, "getname": 2, "setname": 3, "setinfo": 4, "info": 2, "list": -2, "no-evict": 3, "no-touch": 3, "reply": 3, "tracking": -3,
 	}
 	arity, known := arities[sub]
 	if !known {
@@ -169,6 +169,8 @@ func clientCommand(c *conn, args [][]byte) error {
 		c.out.Text(c.line())
 	case "reply":
 		return c.setReplies(args[2])
+	case "tracking":
+		return c.track(args[2:])
 	default: // SETINFO, NO-EVICT and NO-TOUCH change nothing here
 		c.out.Status("OK")
 	}
@@ -181,6 +183,17 @@ func (c *conn) replyName() {
 		return
 	}
 	c.out.Text(c.name)
+}
+
+// track implements CLIENT TRACKING as far as it changes nothing: OFF, and ON with OPTIN, which tracks only what CLIENT
+// CACHING names, and that is not supported. Some clients send it with each connection.
+func (c *conn) track(args [][]byte) error {
+	optIn := len(args) == 2 && argument.Is(args[0], "on") && argument.Is(args[1], "optin")
+	if !optIn && (len(args) != 1 || !argument.Is(args[0], "off")) {
+		return argument.Unsupported("CLIENT TRACKING without OPTIN")
+	}
+	c.out.Status("OK")
+	return nil
 }
 
 // setReplies implements CLIENT REPLY. Only ON is replied to.

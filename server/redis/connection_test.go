@@ -11,7 +11,7 @@ func TestConnectionCommands(t *testing.T) {
 	for name, d := range map[string]dialogue{
 		"ping":   {{"PING", "+PONG\r\n"}, {"ping a", "$1\r\na\r\n"}, {"PING a b", "-ERR wrong number of arguments for 'ping' command\r\n"}, {"ECHO a", "$1\r\na\r\n"}},
 		"names":  {{"CLIENT GETNAME", null}, {"CLIENT SETNAME a", ok}, {"CLIENT GETNAME", "$1\r\na\r\n"}, {"CLIENT SETNAME a\nb", "-ERR Client names cannot contain spaces…"}, {"CLIENT SETNAME", "-ERR wrong number of arguments for 'client|setname' command\r\n"}},
-		"client": {{"CLIENT ID", one}, {"CLIENT SETINFO LIB-NAME x", ok}, {"CLIENT NO-EVICT on", ok}, {"CLIENT NO-TOUCH on", ok}, {"CLIENT TRACKING on", "-ERR CLIENT TRACKING is not supported…"}, {"CLIENT KILL x", "-ERR CLIENT KILL is not supported…"}},
+		"client": {{"CLIENT ID", one}, {"CLIENT SETINFO LIB-NAME x", ok}, {"CLIENT NO-EVICT on", ok}, {"CLIENT NO-TOUCH on", ok}, {"CLIENT TRACKING on", "-ERR CLIENT TRACKING without OPTIN is not supported…"}, {"CLIENT TRACKING on OPTIN", ok}, {"CLIENT TRACKING off", ok}, {"CLIENT TRACKING on OPTIN BCAST", "-ERR CLIENT TRACKING without OPTIN is not supported…"}, {"CLIENT CACHING yes", "-ERR CLIENT CACHING is not supported…"}, {"CLIENT KILL x", "-ERR CLIENT KILL is not supported…"}},
 		"hello": {
 			{"HELLO", "*14\r\n$6\r\nserver\r\n$10\r\nquorumlock\r\n$7\r\nversion\r\n$5\r\n7.2.0\r\n$5\r\nproto\r\n:2\r\n$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"},
 			{"HELLO 3 SETNAME a", "%7\r\n$6\r\nserver\r\n$10\r\nquorumlock\r\n$7\r\nversion\r\n$5\r\n7.2.0\r\n$5\r\nproto\r\n:3\r\n$2\r\nid\r\n:1\r\n$4\r\nmode\r\n$10\r\nstandalone\r\n$4\r\nrole\r\n$6\r\nmaster\r\n$7\r\nmodules\r\n*0\r\n"},
