@@ -85,8 +85,12 @@ func (m *Machine) seesKey(name string, session uint64) bool {
 	return g.OnLock(name, wire.Verb_READ) || g.OnLock(name, wire.Verb_LOCK) || m.owns(m.caller.GetIdentity(), session)
 }
 
-// maxKeyResults bounds the remembered results of a node. Nodes have fewer requests in flight.
-const maxKeyResults = 8_192
+// maxKeyResults bounds the remembered results of a node, maxAllKeyResults those of all nodes. Nodes mostly have far fewer
+// requests in flight.
+const (
+	maxKeyResults    = 8_192
+	maxAllKeyResults = 10_240
+)
 
 // maxKeySeq bounds the numbers of requests, so that there is a number above all of them.
 const maxKeySeq = 1<<63 - 1
@@ -121,12 +125,14 @@ func (m *Machine) changeKeys(op *wire.ChangeKeys) *wire.Result {
 	if refusal := m.acknowledgeKeys(op); refusal != nil {
 		return refusal
 	}
-	request := keyRequest{op.GetNodeId(), op.GetSeq()}
+	from, _ := m.keySenders.get(op.GetNodeId())
+	request := keyRequest{from.node, op.GetSeq()} // with the node's only copy of its name
 	if known, ok := m.keyResults.get(request); ok {
 		return &wire.Result{Status: known.status, HoldId: known.holdID, Token: known.token, Count: known.count}
 	}
-	if m.keyResultsOf(op.GetNodeId()) >= maxKeyResults {
-		return exhausted("%d requests of the Redis port of node %q are not acknowledged", maxKeyResults, op.GetNodeId())
+	if n := m.keyResultsOf(from.node); n >= maxKeyResults || m.keyResults.len() >= maxAllKeyResults {
+		return exhausted("the results of %d requests of Redis ports are remembered, %d of them of node %q, until the nodes acknowledge them: try again",
+			m.keyResults.len(), n, from.node)
 	}
 	r := m.performKeys(op)
 	if remembersKeyResult(r.Status) {
@@ -150,7 +156,7 @@ func remembersKeyResult(status wire.Status_Code) bool {
 // older than what the node has acknowledged, and one of a node that has been removed.
 func (m *Machine) acknowledgeKeys(op *wire.ChangeKeys) *wire.Result {
 	known, _ := m.keySenders.get(op.GetNodeId())
-	now := keySender{op.GetNodeId(), op.GetBoot(), op.GetAckedBelow()}
+	now := keySender{cmp.Or(known.node, op.GetNodeId()), op.GetBoot(), op.GetAckedBelow()}
 	_, member := m.members.get(now.node)
 	switch {
 	case !member:
@@ -229,6 +235,9 @@ func (m *checking) checkKey(s *session) error {
 
 // checkKeys checks what is remembered of the requests of Redis ports.
 func (m *checking) checkKeys() error {
+	if n := m.keyResults.len(); n > maxAllKeyResults {
+		return fmt.Errorf("%d results of Redis ports, at most %d are remembered", n, maxAllKeyResults)
+	}
 	if err := each(&m.keySenders, func(s keySender) error {
 		if _, member := m.members.get(s.node); !member || s.boot == 0 || m.keyResultsOf(s.node) > maxKeyResults {
 			return fmt.Errorf("start %d of the Redis port of node %q with %d results", s.boot, s.node, m.keyResultsOf(s.node))

@@ -10,8 +10,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// mostAnswers is how many answers to the requests of a node's Redis port are remembered.
-const mostAnswers = 8192
+// mostAnswers is how many answers to the requests of a node's Redis port are remembered, mostOfAll how many of all nodes.
+const (
+	mostAnswers = 8192
+	mostOfAll   = 10240
+)
 
 // mostDeleted is how many holds one request ends.
 const mostDeleted = 1024
@@ -42,7 +45,11 @@ func (d *Model) changeKeys(op *wire.ChangeKeys) *wire.Result {
 	if a := now.answers[op.Seq]; a != nil {
 		return proto.CloneOf(a)
 	}
-	if len(now.answers) >= mostAnswers {
+	all := 0
+	for _, p := range d.ports {
+		all += len(p.answers)
+	}
+	if len(now.answers) >= mostAnswers || all >= mostOfAll {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	answer, undone := d.onKeys(op)
