@@ -128,7 +128,7 @@ func (m *Machine) changeKeys(op *wire.ChangeKeys) *wire.Result {
 	from, _ := m.keySenders.get(op.GetNodeId())
 	request := keyRequest{from.node, op.GetSeq()} // with the node's only copy of its name
 	if known, ok := m.keyResults.get(request); ok {
-		return &wire.Result{Status: known.status, HoldId: known.holdID, Token: known.token, Count: known.count}
+		return m.repeatedKeys(known)
 	}
 	if n := m.keyResultsOf(from.node); n >= maxKeyResults || m.keyResults.len() >= maxAllKeyResults {
 		return exhausted("the results of %d requests of Redis ports are remembered, %d of them of node %q, until the nodes acknowledge them: try again",
@@ -139,6 +139,28 @@ func (m *Machine) changeKeys(op *wire.ChangeKeys) *wire.Result {
 		m.keyResults.put(&keyResult{keyRequest: request, status: r.Status, holdID: r.HoldId, token: r.Token, count: r.Count})
 	}
 	return r
+}
+
+// repeatedKeys answers a request again. What it acquired or extended may have ended since, for example because the retry
+// took longer than the TTL: then the client must not take it for held.
+func (m *Machine) repeatedKeys(known *keyResult) *wire.Result {
+	held := uint64(min(known.holdID, 1)) // an extension has one hold to check, the first
+	if known.status == wire.Status_GRANTED {
+		held = uint64(known.count)
+	}
+	for i := range held {
+		if c, ok := m.claims.get(known.holdID + i); !ok || !c.held() {
+			return &wire.Result{Status: lostSince(known.status)}
+		}
+	}
+	return &wire.Result{Status: known.status, HoldId: known.holdID, Token: known.token, Count: known.count}
+}
+
+func lostSince(status wire.Status_Code) wire.Status_Code {
+	if status == wire.Status_GRANTED {
+		return wire.Status_NOT_ACQUIRED
+	}
+	return wire.Status_NOT_HELD
 }
 
 // remembersKeyResult reports whether a request with this result must not be executed again. A refusal such as NOT_HELD
@@ -250,8 +272,8 @@ func (m *checking) checkKeys() error {
 		switch from, ok := m.keySenders.get(r.node); {
 		case !ok, r.seq < from.ackedBelow, r.seq == 0, r.seq > maxKeySeq:
 			return fmt.Errorf("the result of request %d of node %q, which acknowledged all below %d", r.seq, r.node, from.ackedBelow)
-		case !remembersKeyResult(r.status), r.token > m.state.token, r.holdID > m.state.revision:
-			return fmt.Errorf("the result of request %d of node %q: %v, hold %d, token %d", r.seq, r.node, r.status, r.holdID, r.token)
+		case !remembersKeyResult(r.status), r.count > maxKeys, r.status == wire.Status_GRANTED && r.count == 0, r.token > m.state.token, r.holdID > m.state.revision:
+			return fmt.Errorf("the result of request %d of node %q: %v, hold %d, token %d, count %d", r.seq, r.node, r.status, r.holdID, r.token, r.count)
 		}
 		return nil
 	})

@@ -92,6 +92,9 @@ var brokenKeyRequests = []breakage{
 	{"a number without a next one", func(m *Machine) { m.keyResults.put(&keyResult{keyRequest: keyRequest{"n1", 1 << 63}}) }, "the result of request 9223372036854775808"},
 	{"a status", editKeyResult(func(r *keyResult) { r.status = wire.Status_NOT_HELD }), ""},
 	{"a status that is not remembered", editKeyResult(func(r *keyResult) { r.status = wire.Status_UNAVAILABLE }), "UNAVAILABLE"},
+	{"a grant of nothing", editKeyResult(func(r *keyResult) { r.count = 0 }), "count 0"},
+	{"as many keys as allowed", editKeyResult(func(r *keyResult) { r.count = maxKeys }), ""},
+	{"too many keys", editKeyResult(func(r *keyResult) { r.count = maxKeys + 1 }), "count 65"},
 	{"a token to come", editKeyResult(func(r *keyResult) { r.token = 103 }), "token 103"},
 	{"a hold to come", editKeyResult(func(r *keyResult) { r.holdID = 7 }), "hold 7"},
 }

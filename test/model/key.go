@@ -43,7 +43,7 @@ func (d *Model) changeKeys(op *wire.ChangeKeys) *wire.Result {
 	}
 	d.ports[op.NodeId] = now
 	if a := now.answers[op.Seq]; a != nil {
-		return proto.CloneOf(a)
+		return d.answerAgain(a)
 	}
 	all := 0
 	for _, p := range d.ports {
@@ -64,6 +64,24 @@ func (d *Model) changeKeys(op *wire.ChangeKeys) *wire.Result {
 		now.answers[op.Seq] = &wire.Result{Status: answer.Status, HoldId: answer.HoldId, Token: answer.Token, Count: answer.Count}
 	}
 	return answer
+}
+
+// answerAgain repeats an answer, unless the holds that it is about have ended.
+func (d *Model) answerAgain(a *wire.Result) *wire.Result {
+	about := []uint64{a.HoldId}
+	for i := uint64(1); a.Status == wire.Status_GRANTED && i < uint64(a.Count); i++ {
+		about = append(about, a.HoldId+i)
+	}
+	for _, id := range about {
+		switch c := d.Claim(id); {
+		case id == 0, c != nil && c.Holds():
+		case a.Status == wire.Status_GRANTED:
+			return says(wire.Status_NOT_ACQUIRED)
+		default:
+			return says(wire.Status_NOT_HELD)
+		}
+	}
+	return proto.CloneOf(a)
 }
 
 // lasting are the answers to requests of Redis ports that are remembered.
