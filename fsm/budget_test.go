@@ -52,6 +52,7 @@ func TestUnitsBoundMemory(t *testing.T) {
 			fillDeadlocks(t, m)
 		},
 		"mostly released": fillAndRelease,
+		"keys":            fillKeys,
 		"revoked":         fillRevoked,
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -70,6 +71,15 @@ func TestUnitsBoundMemory(t *testing.T) {
 			}
 			runtime.KeepAlive(m)
 		})
+	}
+}
+
+// fillKeys acquires keys with short values.
+func fillKeys(t *testing.T, m *Machine) {
+	for i := range uint64(20_000) {
+		op := keyRequestOf(i+1, wire.ChangeKeys_ACQUIRE, scattered(int(i)))
+		op.AckedBelow = op.Seq
+		mustKeys(t, m, wire.Status_GRANTED, op)
 	}
 }
 
@@ -100,7 +110,7 @@ func fillRevoked(t *testing.T, m *Machine) {
 func longText(n int) string { return strings.Repeat("r", n) }
 
 // TestFixedUnitsBoundMemory fills everything whose number is bounded, with texts of the maximum length:
-// members, removed members, and the audit log.
+// members, removed members, the audit log, and the results of requests of Redis ports.
 func TestFixedUnitsBoundMemory(t *testing.T) {
 	if raced {
 		t.Skip("the race detector has memory of its own")
@@ -122,6 +132,14 @@ func TestFixedUnitsBoundMemory(t *testing.T) {
 	}
 	for i := range maxMembers {
 		m.members.put(&wire.Member{Id: fmt.Sprint(i, text(maxMemberText)), PeerAddr: text(maxMemberText), ClientAddr: text(maxMemberText), HttpAddr: text(maxMemberText)})
+	}
+	for i := range maxAllKeyResults {
+		node := fmt.Sprint(i%2, text(maxMemberText))
+		if i < 2 {
+			m.keySenders.put(keySender{node: node, boot: 1})
+		}
+		from, _ := m.keySenders.get(node)
+		m.keyResults.put(&keyResult{keyRequest: keyRequest{from.node, uint64(i) + 1}})
 	}
 	for i := range maxRemoved {
 		m.removed.put(&wire.RemovedMember{Revision: uint64(i) + 1, Id: text(maxMemberText)})

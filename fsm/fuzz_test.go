@@ -13,9 +13,9 @@ import (
 // FuzzApply checks that any bytes of an entry lead to results or an error, that no handler panics, and
 // that every invariant holds afterwards.
 func FuzzApply(f *testing.F) {
-	base, many, locked := busy(f, 1), family(f), guarded(f)
+	base, many, locked, keys := busy(f, 1), family(f), guarded(f), keyed(f)
 	for seed := range uint64(20) {
-		log := walk(seed+6e6, 40)
+		log := walk(seed+6e6, 40) // every fourth one is with keys
 		f.Add(entry(f, log[1:]...))
 		f.Add(entry(f, log[20:22]...))
 	}
@@ -29,7 +29,7 @@ func FuzzApply(f *testing.F) {
 		f.Add(entry(f, cmd))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, m := range []*Machine{base.Fork(), many.Fork(), locked.Fork(), New(Level)} {
+		for _, m := range []*Machine{base.Fork(), many.Fork(), locked.Fork(), keys.Fork(), New(Level)} {
 			revision := m.Revision()
 			applied, err := m.Apply(data)
 			switch {
@@ -121,6 +121,20 @@ func strange(m *Machine) []*wire.Command {
 			Locks: []*wire.LockRequest{nil}, Owner: most,
 		}}}},
 		{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("y")}}},
+		{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("z"), OwnerValue: []byte("v"), TtlMs: 10}}},
+		{Op: &wire.Command_ChangeKeys{}},
+		{Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{
+			Action: wire.ChangeKeys_EXTEND, Names: []string{"a"}, NodeId: "n1", Boot: most, Seq: 1<<63 - 1, AckedBelow: 1<<63 - 1, TtlMs: 10,
+			Version: &wire.KeyVersion{HoldId: most, Generation: most},
+		}}},
+		{Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{
+			Action: -1, Names: []string{"a"}, NodeId: "n1", Boot: most, Seq: most, AckedBelow: most, CompareBytes: 1<<32 - 1,
+		}}},
+		{Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{Action: wire.ChangeKeys_DELETE, Names: []string{"a", "b"}, NodeId: "n1", Boot: most, Seq: 1<<63 - 1, Force: true}}},
+		{Op: &wire.Command_RecordRemaining{}},
+		{Op: &wire.Command_RecordRemaining{RecordRemaining: &wire.RecordRemaining{Term: m.Term(), Keys: []*wire.RecordRemaining_Remaining{
+			{SessionId: id, Generation: 1, RemainingMs: 1<<32 - 1}, {SessionId: most, Generation: most}, nil,
+		}}}},
 		{Op: &wire.Command_ExtendLease{}},
 		{Op: &wire.Command_ReleaseLease{}},
 	}
@@ -140,6 +154,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, twoLocks(f)))
 	f.Add(snapshotOf(f, family(f)))
 	f.Add(snapshotOf(f, guarded(f)))
+	f.Add(snapshotOf(f, keyed(f)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add(bytes.Repeat([]byte{0xff}, 11)) // no valid length
 	log := walk(7e6, 30)

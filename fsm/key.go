@@ -85,8 +85,12 @@ func (m *Machine) seesKey(name string, session uint64) bool {
 	return g.OnLock(name, wire.Verb_READ) || g.OnLock(name, wire.Verb_LOCK) || m.owns(m.caller.GetIdentity(), session)
 }
 
-// maxKeyResults bounds the remembered results of a node. Nodes have fewer requests in flight.
-const maxKeyResults = 8_192
+// maxKeyResults bounds the remembered results of a node, maxAllKeyResults those of all nodes. Nodes mostly have far fewer
+// requests in flight.
+const (
+	maxKeyResults    = 8_192
+	maxAllKeyResults = 10_240
+)
 
 // maxKeySeq bounds the numbers of requests, so that there is a number above all of them.
 const maxKeySeq = 1<<63 - 1
@@ -121,18 +125,42 @@ func (m *Machine) changeKeys(op *wire.ChangeKeys) *wire.Result {
 	if refusal := m.acknowledgeKeys(op); refusal != nil {
 		return refusal
 	}
-	request := keyRequest{op.GetNodeId(), op.GetSeq()}
+	from, _ := m.keySenders.get(op.GetNodeId())
+	request := keyRequest{from.node, op.GetSeq()} // with the node's only copy of its name
 	if known, ok := m.keyResults.get(request); ok {
-		return &wire.Result{Status: known.status, HoldId: known.holdID, Token: known.token, Count: known.count}
+		return m.repeatedKeys(known)
 	}
-	if m.keyResultsOf(op.GetNodeId()) >= maxKeyResults {
-		return exhausted("%d requests of the Redis port of node %q are not acknowledged", maxKeyResults, op.GetNodeId())
+	if n := m.keyResultsOf(from.node); n >= maxKeyResults || m.keyResults.len() >= maxAllKeyResults {
+		return exhausted("the results of %d requests of Redis ports are remembered, %d of them of node %q, until the nodes acknowledge them: try again",
+			m.keyResults.len(), n, from.node)
 	}
 	r := m.performKeys(op)
 	if remembersKeyResult(r.Status) {
 		m.keyResults.put(&keyResult{keyRequest: request, status: r.Status, holdID: r.HoldId, token: r.Token, count: r.Count})
 	}
 	return r
+}
+
+// repeatedKeys answers a request again. What it acquired or extended may have ended since, for example because the retry
+// took longer than the TTL: then the client must not take it for held.
+func (m *Machine) repeatedKeys(known *keyResult) *wire.Result {
+	held := uint64(min(known.holdID, 1)) // an extension has one hold to check, the first
+	if known.status == wire.Status_GRANTED {
+		held = uint64(known.count)
+	}
+	for i := range held {
+		if c, ok := m.claims.get(known.holdID + i); !ok || !c.held() {
+			return &wire.Result{Status: lostSince(known.status)}
+		}
+	}
+	return &wire.Result{Status: known.status, HoldId: known.holdID, Token: known.token, Count: known.count}
+}
+
+func lostSince(status wire.Status_Code) wire.Status_Code {
+	if status == wire.Status_GRANTED {
+		return wire.Status_NOT_ACQUIRED
+	}
+	return wire.Status_NOT_HELD
 }
 
 // remembersKeyResult reports whether a request with this result must not be executed again. A refusal such as NOT_HELD
@@ -150,7 +178,7 @@ func remembersKeyResult(status wire.Status_Code) bool {
 // older than what the node has acknowledged, and one of a node that has been removed.
 func (m *Machine) acknowledgeKeys(op *wire.ChangeKeys) *wire.Result {
 	known, _ := m.keySenders.get(op.GetNodeId())
-	now := keySender{op.GetNodeId(), op.GetBoot(), op.GetAckedBelow()}
+	now := keySender{cmp.Or(known.node, op.GetNodeId()), op.GetBoot(), op.GetAckedBelow()}
 	_, member := m.members.get(now.node)
 	switch {
 	case !member:
@@ -229,6 +257,9 @@ func (m *checking) checkKey(s *session) error {
 
 // checkKeys checks what is remembered of the requests of Redis ports.
 func (m *checking) checkKeys() error {
+	if n := m.keyResults.len(); n > maxAllKeyResults {
+		return fmt.Errorf("%d results of Redis ports, at most %d are remembered", n, maxAllKeyResults)
+	}
 	if err := each(&m.keySenders, func(s keySender) error {
 		if _, member := m.members.get(s.node); !member || s.boot == 0 || m.keyResultsOf(s.node) > maxKeyResults {
 			return fmt.Errorf("start %d of the Redis port of node %q with %d results", s.boot, s.node, m.keyResultsOf(s.node))
@@ -241,8 +272,8 @@ func (m *checking) checkKeys() error {
 		switch from, ok := m.keySenders.get(r.node); {
 		case !ok, r.seq < from.ackedBelow, r.seq == 0, r.seq > maxKeySeq:
 			return fmt.Errorf("the result of request %d of node %q, which acknowledged all below %d", r.seq, r.node, from.ackedBelow)
-		case !remembersKeyResult(r.status), r.token > m.state.token, r.holdID > m.state.revision:
-			return fmt.Errorf("the result of request %d of node %q: %v, hold %d, token %d", r.seq, r.node, r.status, r.holdID, r.token)
+		case !remembersKeyResult(r.status), r.count > maxKeys, r.status == wire.Status_GRANTED && r.count == 0, r.token > m.state.token, r.holdID > m.state.revision:
+			return fmt.Errorf("the result of request %d of node %q: %v, hold %d, token %d, count %d", r.seq, r.node, r.status, r.holdID, r.token, r.count)
 		}
 		return nil
 	})

@@ -92,6 +92,9 @@ var brokenKeyRequests = []breakage{
 	{"a number without a next one", func(m *Machine) { m.keyResults.put(&keyResult{keyRequest: keyRequest{"n1", 1 << 63}}) }, "the result of request 9223372036854775808"},
 	{"a status", editKeyResult(func(r *keyResult) { r.status = wire.Status_NOT_HELD }), ""},
 	{"a status that is not remembered", editKeyResult(func(r *keyResult) { r.status = wire.Status_UNAVAILABLE }), "UNAVAILABLE"},
+	{"a grant of nothing", editKeyResult(func(r *keyResult) { r.count = 0 }), "count 0"},
+	{"as many keys as allowed", editKeyResult(func(r *keyResult) { r.count = maxKeys }), ""},
+	{"too many keys", editKeyResult(func(r *keyResult) { r.count = maxKeys + 1 }), "count 65"},
 	{"a token to come", editKeyResult(func(r *keyResult) { r.token = 103 }), "token 103"},
 	{"a hold to come", editKeyResult(func(r *keyResult) { r.holdID = 7 }), "hold 7"},
 }
@@ -103,13 +106,29 @@ func TestKeyResultsAreBounded(t *testing.T) {
 		mustKeys(t, m, wire.Status_NOT_FOUND, keyRequestOf(1+seq, wire.ChangeKeys_EXTEND, "a"))
 	}
 	one := keyRequestOf(maxKeyResults+1, wire.ChangeKeys_EXTEND, "a")
-	if r := mustKeys(t, m, wire.Status_RESOURCE_EXHAUSTED, one); !strings.Contains(r.Message, `of node "n1"`) {
+	if r := mustKeys(t, m, wire.Status_RESOURCE_EXHAUSTED, one); !strings.Contains(r.Message, `8192 of them of node "n1"`) {
+		t.Errorf("refused with %q", r.Message)
+	}
+	for _, node := range []string{"n2", "n3"} {
+		m.members.put(&wire.Member{Id: node, Level: 1})
+		m.commit()
+	}
+	other := func(node string, seq uint64) *wire.ChangeKeys {
+		op := keyRequestOf(seq, wire.ChangeKeys_EXTEND, "a")
+		op.NodeId = node
+		return op
+	}
+	for seq := range uint64(maxAllKeyResults - maxKeyResults - 1) {
+		mustKeys(t, m, wire.Status_NOT_FOUND, other("n2", 1+seq))
+	}
+	mustKeys(t, m, wire.Status_NOT_FOUND, other("n3", 1))
+	if r := mustKeys(t, m, wire.Status_RESOURCE_EXHAUSTED, other("n3", 2)); !strings.Contains(r.Message, "of 10240 requests") {
 		t.Errorf("refused with %q", r.Message)
 	}
 	mustKeys(t, m, wire.Status_NOT_FOUND, keyRequestOf(1, wire.ChangeKeys_EXTEND, "a"))
 	one.AckedBelow = 2
 	mustKeys(t, m, wire.Status_NOT_FOUND, one)
-	if n := m.keyResults.len(); n != maxKeyResults {
+	if n := m.keyResults.len(); n != maxAllKeyResults {
 		t.Errorf("%d results are remembered", n)
 	}
 	if err := m.Check(); err != nil {

@@ -256,8 +256,12 @@ func (r *restoring) outcome(body *wire.OutcomeRecord) error {
 }
 
 func (r *restoring) keyResult(body *wire.KeyResultRecord) error {
+	from, ok := r.m.keySenders.get(body.NodeId)
+	if !ok {
+		return fmt.Errorf("the result of a request of node %q, which has sent none", body.NodeId)
+	}
 	r.m.keyResults.load(&keyResult{
-		keyRequest: keyRequest{body.NodeId, body.Seq},
+		keyRequest: keyRequest{from.node, body.Seq},
 		status:     body.Status, holdID: body.HoldId, token: body.Token, count: body.Count,
 	})
 	return r.ascend(13, recordKey{name: body.NodeId, a: body.Seq})

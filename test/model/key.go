@@ -10,8 +10,11 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// mostAnswers is how many answers to the requests of a node's Redis port are remembered.
-const mostAnswers = 8192
+// mostAnswers is how many answers to the requests of a node's Redis port are remembered, mostOfAll how many of all nodes.
+const (
+	mostAnswers = 8192
+	mostOfAll   = 10240
+)
 
 // mostDeleted is how many holds one request ends.
 const mostDeleted = 1024
@@ -40,9 +43,13 @@ func (d *Model) changeKeys(op *wire.ChangeKeys) *wire.Result {
 	}
 	d.ports[op.NodeId] = now
 	if a := now.answers[op.Seq]; a != nil {
-		return proto.CloneOf(a)
+		return d.answerAgain(a)
 	}
-	if len(now.answers) >= mostAnswers {
+	all := 0
+	for _, p := range d.ports {
+		all += len(p.answers)
+	}
+	if len(now.answers) >= mostAnswers || all >= mostOfAll {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
 	answer, undone := d.onKeys(op)
@@ -57,6 +64,24 @@ func (d *Model) changeKeys(op *wire.ChangeKeys) *wire.Result {
 		now.answers[op.Seq] = &wire.Result{Status: answer.Status, HoldId: answer.HoldId, Token: answer.Token, Count: answer.Count}
 	}
 	return answer
+}
+
+// answerAgain repeats an answer, unless the holds that it is about have ended.
+func (d *Model) answerAgain(a *wire.Result) *wire.Result {
+	about := []uint64{a.HoldId}
+	for i := uint64(1); a.Status == wire.Status_GRANTED && i < uint64(a.Count); i++ {
+		about = append(about, a.HoldId+i)
+	}
+	for _, id := range about {
+		switch c := d.Claim(id); {
+		case id == 0, c != nil && c.Holds():
+		case a.Status == wire.Status_GRANTED:
+			return says(wire.Status_NOT_ACQUIRED)
+		default:
+			return says(wire.Status_NOT_HELD)
+		}
+	}
+	return proto.CloneOf(a)
 }
 
 // lasting are the answers to requests of Redis ports that are remembered.
