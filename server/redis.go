@@ -24,6 +24,7 @@ func (n *Node) startRedis(l net.Listener) error {
 		RequireIdentity:  n.cfg.TLS.CA != "",
 		CertifiedCluster: n.certified,
 		Quotas:           n.quotas,
+		Turn:             n.queues.Reads.Enter,
 		Buffers:          n.buffers,
 		Denials:          n.audit.Deny,
 		Logger:           n.log.Named("redis"),

@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	"google.golang.org/protobuf/encoding/protojson"
 
@@ -23,6 +24,9 @@ func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
 	t.Helper()
 	tokens := map[string]string{}
 	c := dial(t, node)
+	key := dialRedis(t, node, "") // of anonymous, which loses its roles
+	key.must("+OK\r\n", "CLIENT", "SETNAME", hidden+"client")
+	key.must("+OK\r\n", "SET", hidden+"key", hidden+"value", "NX", "PX", "3600000")
 	for _, name := range []string{"ann", "partner", hidden + "administrator"} {
 		tokens[name] = identity.NewToken()
 		c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_CreateToken{CreateToken: &wire.CreateTokenRequest{
@@ -58,12 +62,34 @@ func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
 	return tokens["ann"], holds
 }
 
-// TestNoAnswerNamesWhatIsHidden sends every request of the schema that has one answer, and reads the pages beside them. Nothing that
-// the caller may not read is in an answer or its headers, whether it is refused or not.
+// seenByKeys sends every command of the Redis port about a lock that the caller may read, of which others hold it together
+// with a hidden one, and about a free one.
+func seenByKeys(t *testing.T, node *Node, ann string) {
+	t.Helper()
+	for name, command := range rights.Commands {
+		for _, key := range []string{rights.Lock, "team/free"} {
+			c := dialRedis(t, node, ann)
+			for _, before := range command.Before {
+				c.do(rights.About(key, before)...)
+			}
+			if reply := c.do(rights.About(key, command.Args)...); strings.Contains(reply, hidden) {
+				t.Errorf("%s about %s: %q", name, key, reply)
+			}
+			_ = c.Close()
+		}
+	}
+}
+
+// TestNoAnswerNamesWhatIsHidden sends every request of the schema that has one answer, and every command of the Redis
+// port, and reads the pages beside them. Nothing that the caller may not read is in an answer or its headers, whether it
+// is refused or not.
 func TestNoAnswerNamesWhatIsHidden(t *testing.T) {
-	node := open(t, quick(t))
+	cfg := quick(t)
+	cfg.RedisAddr, cfg.Redis.DefaultTTL = "127.0.0.1:0", time.Minute
+	node := open(t, cfg)
 	serving(t, node)
 	ann, holds := hide(t, node)
+	seenByKeys(t, node, ann)
 	ask := func(method, path, body string) (status int) {
 		req, err := http.NewRequestWithContext(bounded(t), method, "http://"+node.Addrs().HTTP+path, strings.NewReader(body))
 		if err != nil {

@@ -23,6 +23,8 @@ type command struct {
 	summary string
 	// open commands need no caller.
 	open bool
+	// counted commands count towards the requests per second although they are about no key.
+	counted bool
 	// queued commands may be in a transaction.
 	queued bool
 	// control commands are executed and not queued in a transaction.
@@ -97,6 +99,9 @@ func (c *conn) dispatch(args [][]byte) error {
 	err := cmd.checkArity(args)
 	if err == nil && !cmd.open {
 		err = c.identify()
+	}
+	if err == nil && cmd.counted {
+		err = c.admit(&wire.StatusRequest{}, nil)
 	}
 	if err == nil && c.queueing && !cmd.control {
 		return c.queue(cmd, args)

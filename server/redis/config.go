@@ -59,6 +59,8 @@ type Config struct {
 	RequireIdentity bool
 	// Quotas counts what identities use of the node; nil counts nothing.
 	Quotas *quota.Node
+	// Turn waits for a sender's turn to use the processor for long, which lasts until leave is called; nil does not wait.
+	Turn func(context.Context, identity.Sender) (leave func(), err error)
 	// Buffers is the node's budget for transient data held for clients; nil means unbounded.
 	Buffers *budget.Budget
 	// Denials gets the refusals of clients and of their requests; nil discards them.
@@ -98,6 +100,8 @@ type Limits struct {
 	IdleTimeout time.Duration
 	// RequestTimeout bounds a request, except for the wait of QL.LOCK. While there is no leader, requests wait that long.
 	RequestTimeout time.Duration
+	// MaxWaits is what identities share of the waits of QL.LOCK, which the service bounds.
+	MaxWaits int
 	// Command bounds a command.
 	Command resp.Limits
 }
@@ -111,6 +115,7 @@ func DefaultLimits() Limits {
 		FrameTimeout:     15 * time.Second,
 		IdleTimeout:      5 * time.Minute,
 		RequestTimeout:   5 * time.Second,
+		MaxWaits:         2_048,
 		Command:          resp.DefaultLimits(),
 	}
 }
@@ -124,6 +129,7 @@ func (l Limits) WithDefaults() Limits {
 	l.FrameTimeout = cmp.Or(l.FrameTimeout, d.FrameTimeout)
 	l.IdleTimeout = cmp.Or(l.IdleTimeout, d.IdleTimeout)
 	l.RequestTimeout = cmp.Or(l.RequestTimeout, d.RequestTimeout)
+	l.MaxWaits = cmp.Or(l.MaxWaits, d.MaxWaits)
 	l.Command = cmp.Or(l.Command, d.Command)
 	return l
 }

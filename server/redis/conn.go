@@ -20,8 +20,6 @@ const (
 	connBytes = 32 << 10
 	// flushBytes is how many bytes of replies are collected before they are sent.
 	flushBytes = 16 << 10
-	// aheadBytes bounds what is read while a command waits.
-	aheadBytes = 64 << 10
 )
 
 var (
@@ -30,6 +28,7 @@ var (
 	errStalled = errors.New("a command did not arrive in time")
 	errSilent  = errors.New("no command of a verified caller came in time (--handshake-timeout)")
 	errNoRead  = errors.New("the client does not read its replies")
+	errAhead   = errors.New("the client has sent too many commands behind one that waits")
 )
 
 // conn is a connection. Except where noted otherwise, only its own goroutine uses it.
@@ -110,6 +109,7 @@ func (c *conn) finish() {
 
 // serve handles the connection from its handshake to its end.
 func (c *conn) serve() {
+	defer func() { c.place.End() }()
 	defer c.cancel(nil)
 	err := c.srv.secure(c)
 	if err == nil {
@@ -204,6 +204,12 @@ func (c *conn) flush() error {
 		c.out.Reset()
 		c.unsent = 0
 	}()
+	if n := c.out.Len(); n > flushBytes {
+		if err := c.memory.Reserve(n); err != nil {
+			return err
+		}
+		defer c.memory.Release(n)
+	}
 	if err := c.SetWriteDeadline(time.Now().Add(c.srv.cfg.Limits.FrameTimeout)); err != nil {
 		return err
 	}
@@ -244,7 +250,8 @@ func (c *conn) reason(err error) error {
 
 var errCut = errors.New("cut before its first command: too many others came after it (--max-handshakes)")
 
-// listening runs f, and cancels its context if the client hangs up meanwhile.
+// listening runs f, and cancels its context if the client hangs up meanwhile. That is not noticed behind more commands
+// than are read ahead, so these end the connection.
 func (c *conn) listening(ctx context.Context, f func(context.Context)) error {
 	if err := c.flush(); err != nil {
 		return closing(err)
@@ -260,12 +267,13 @@ func (c *conn) listening(ctx context.Context, f func(context.Context)) error {
 	gone := make(chan struct{})
 	go func() {
 		defer close(gone)
-		for c.in.Buffered() < aheadBytes {
+		for c.in.Buffered() < c.srv.cfg.Limits.Command.MaxBytes {
 			if err := c.in.Fill(); err != nil {
 				cancel() // without effect if f has returned
 				return
 			}
 		}
+		c.end(errAhead)
 	}()
 	f(ctx)
 	if err := c.SetReadDeadline(time.Unix(1, 0)); err != nil {

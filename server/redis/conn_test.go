@@ -145,6 +145,27 @@ func TestBudget(t *testing.T) {
 	eventually(t, "nothing is held", func() bool { return buffers.Used() == 0 })
 }
 
+// TestUnreadReplies checks that large replies count towards the budget while they are sent.
+func TestUnreadReplies(t *testing.T) {
+	const size = 1 << 20
+	buffers := budget.New(4 * size)
+	p := serve(t, func(c *Config) { c.Buffers = buffers })
+	ours, theirs := net.Pipe()
+	defer theirs.Close()
+	c := newConn(p.Server, ours, p.handshakes.Begin(ours))
+	c.memory, _ = buffers.Open(connBytes, func() {})
+	defer c.memory.Close()
+	c.out.Bulk(make([]byte, size))
+	sent := make(chan error)
+	go func() { sent <- c.flush() }()
+	eventually(t, "the reply counts", func() bool { return buffers.Used() > size })
+	_ = theirs.Close()
+	if err := <-sent; err == nil || buffers.Used() != connBytes {
+		t.Errorf("%v; %d bytes are held", err, buffers.Used())
+	}
+	c.place.End()
+}
+
 // TestPlaces checks that established connections are bounded, and that strangers do not take their places.
 func TestPlaces(t *testing.T) {
 	p := serve(t, func(c *Config) { c.Limits.MaxConnections, c.Limits.MaxHandshakes = 2, 4 })

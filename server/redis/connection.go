@@ -30,11 +30,12 @@ func connectionCommands() []command {
 			summary: "Makes the connection as it was at its start."},
 		{name: "client", arity: -2, flags: fast, right: rightNone, run: clientCommand,
 			summary: "Names the connection (SETNAME), or describes it."},
-		{name: "wait", arity: 3, flags: []string{"noscript"}, right: rightNone, run: waitVoters,
+		{name: "wait", arity: 3, flags: []string{"noscript"}, right: rightNone, counted: true, run: waitVoters,
 			summary: "Replies the number of other voters in contact: what was replied is on a majority."},
 		{name: "role", arity: 1, flags: fast, right: rightNone, run: role, summary: "Replies master, on each node."},
-		{name: "info", arity: -1, flags: fast, right: rightNone, run: info, summary: "Describes this node."},
-		{name: "command", arity: -1, flags: fast, right: rightNone, run: commandCommand, summary: "Describes the commands."},
+		{name: "info", arity: -1, flags: fast, right: rightNone, counted: true, run: info, summary: "Describes this node."},
+		{name: "command", arity: -1, flags: fast, right: rightNone, counted: true, run: commandCommand,
+			summary: "Describes the commands."},
 	}
 }
 
@@ -134,7 +135,10 @@ func quit(c *conn, _ [][]byte) error {
 }
 
 func reset(c *conn, _ [][]byte) error {
-	c.logout()
+	if c.login != nil {
+		c.logout()
+		c.place = c.srv.handshakes.Begin(c.raw) // it counts as one without a caller again
+	}
 	c.state, c.out.RESP3 = state{}, false
 	c.out.Status("RESET")
 	return nil

@@ -41,6 +41,11 @@ func lock(c *conn, args [][]byte) error {
 func (c *conn) waitFor(open *wire.OpenLease) error {
 	var res *wire.Result
 	var failed error
+	leave, refused := c.login.account.Enter(c.srv.waits)
+	if refused != nil {
+		return refusal(refused)
+	}
+	defer leave()
 	wait := time.Duration(open.GetAcquire().GetWaitMs()) * time.Millisecond
 	ctx, cancel := context.WithTimeout(c.login, c.srv.cfg.Limits.RequestTimeout+wait)
 	defer cancel()

@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/internal/quota"
+	"github.com/quorumlock/quorumlock/test/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -25,6 +27,7 @@ func TestLock(t *testing.T) {
 // TestLockWaits checks that a wait ends with the release of the lock, and that commands which arrive meanwhile come
 // after it.
 func TestLockWaits(t *testing.T) {
+	const ahead = 128 << 10
 	p := serve(t, nil)
 	holder, c := dial(t, p), dial(t, p)
 	holder.do("SET k v NX PX 50")
@@ -33,12 +36,12 @@ func TestLockWaits(t *testing.T) {
 		t.Errorf("before the wait: %q", got)
 	}
 	eventually(t, "the wait", func() bool { return p.service.waiting() == 1 })
-	c.send(encoded("ECHO", strings.Repeat("x", 2*aheadBytes)))
+	c.send(encoded("ECHO", strings.Repeat("x", ahead)))
 	dialogue{{"DELIFEQ k v", one}}.run(t, holder)
 	if got := c.reply(); got != "$3\r\n102\r\n" {
 		t.Errorf("the token is %q", got)
 	}
-	if got := c.reply(); len(got) < 2*aheadBytes {
+	if got := c.reply(); len(got) < ahead {
 		t.Errorf("after the wait: %q", got)
 	}
 	dialogue{{"QL.TOKEN k w", "$3\r\n102\r\n"}}.run(t, c)
@@ -61,6 +64,42 @@ func TestLockIsCancelled(t *testing.T) {
 			eventually(t, "its end", func() bool { return p.service.waiting() == 0 && p.Connections() == 0 })
 		})
 	}
+}
+
+// TestLockReadsAhead checks that the end of a client is not missed behind what it has sent after a command that waits.
+func TestLockReadsAhead(t *testing.T) {
+	p := serve(t, nil)
+	p.service.hold("k", &wire.KeyState{Key: true, Identity: "them"})
+	c := dial(t, p)
+	c.send(encoded("QL.LOCK", "k", "w", "PX", "50", "WAIT", "3600000"))
+	eventually(t, "the wait", func() bool { return p.service.waiting() == 1 })
+	_, _ = c.Write([]byte(strings.Repeat("PING\r\n", DefaultLimits().Command.MaxBytes/3)))
+	_ = c.Close()
+	eventually(t, "its end", func() bool { return p.service.waiting() == 0 && p.Connections() == 0 })
+}
+
+// TestWaitsAreShared checks that an identity leaves others as many waits as it has.
+func TestWaitsAreShared(t *testing.T) {
+	p, cluster := governed(t, func(c *Config) {
+		c.Quotas = quota.New(c.Source, 1)
+		c.Limits.MaxWaits = 3
+	})
+	p.service.hold(rights.Lock, &wire.KeyState{Key: true, Identity: "them"})
+	wait := func(role string) *peer {
+		c := dial(t, p)
+		c.do("AUTH " + cluster.Tokens[role])
+		c.send(encoded("QL.LOCK", rights.Lock, "w", "PX", "50", "WAIT", "60000"))
+		return c
+	}
+	wait("user")
+	eventually(t, "the first wait", func() bool { return p.service.waiting() == 1 })
+	wait("user")
+	eventually(t, "the second wait", func() bool { return p.service.waiting() == 2 })
+	if got := wait("user").reply(); !strings.HasPrefix(got, "-QUOTA waits of QL.LOCK: ") {
+		t.Errorf("beyond the share: %q", got)
+	}
+	wait("admin")
+	eventually(t, "the wait of another identity", func() bool { return p.service.waiting() == 3 })
 }
 
 // TestWho checks what QL.WHO replies in both versions of the protocol.

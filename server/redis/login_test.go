@@ -1,8 +1,11 @@
 package redis
 
 import (
+	"bytes"
+	"net"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/test/rights"
@@ -47,6 +50,51 @@ func TestAuthenticate(t *testing.T) {
 	if len(denials) < 4 {
 		t.Errorf("%d denials were reported", len(denials))
 	}
+}
+
+// far is a connection that comes from another machine.
+type far struct{ net.Conn }
+
+func (far) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+
+// TestPlaintextTokens checks that a token that others may have read proves nothing, and that its refusal is recorded.
+func TestPlaintextTokens(t *testing.T) {
+	var denials []access.Denial
+	p, cluster := governed(t, func(c *Config) { c.Denials = func(d access.Denial) { denials = append(denials, d) } })
+	ours, theirs := net.Pipe()
+	defer ours.Close()
+	defer theirs.Close()
+	for _, words := range []string{"AUTH TOKEN", "AUTH admin TOKEN", "HELLO 3 AUTH admin TOKEN"} {
+		c := newConn(p.Server, far{ours}, p.handshakes.Begin(ours))
+		words = strings.ReplaceAll(words, "TOKEN", cluster.Tokens["admin"])
+		_ = c.execute(bytes.Fields([]byte(words)))
+		_ = c.execute([][]byte{[]byte("PING")})
+		if got := string(c.out.Bytes()); !strings.HasPrefix(got, "-WRONGPASS ") || !strings.Contains(got, "-NOAUTH ") || c.login != nil {
+			t.Errorf("%s: %q", words, got)
+		}
+		c.place.End()
+	}
+	if len(denials) == 0 || !strings.Contains(denials[0].Message, "over TLS or from loopback") || !strings.HasPrefix(denials[0].Caller.GetAddress(), "192.0.2.1:") {
+		t.Errorf("the denials are %v", denials)
+	}
+}
+
+// TestReset checks that a connection that gives its caller up counts as one without a caller again, for a while.
+func TestReset(t *testing.T) {
+	p, cluster := governed(t, func(c *Config) { c.Limits.HandshakeTimeout = 500 * time.Millisecond })
+	c := dial(t, p)
+	c.do("AUTH " + cluster.Tokens["user"])
+	if n := p.handshakes.Len(); n != 0 {
+		t.Errorf("%d connections without a caller", n)
+	}
+	c.do("RESET")
+	if n := p.handshakes.Len(); n != 1 || p.Connections() != 0 {
+		t.Errorf("after RESET: %d connections without a caller, %d with one", n, p.Connections())
+	}
+	if got := c.ended(); got != "" {
+		t.Errorf("%q", got)
+	}
+	eventually(t, "nothing is left", func() bool { return p.handshakes.Len() == 0 })
 }
 
 // TestGuessing checks that a connection is closed after a few wrong tokens.

@@ -14,25 +14,50 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// load recognises a source, and remembers it for EVALSHA.
+// findScript returns a script that the caller has loaded, by its SHA-1, or nil.
+func (c *conn) findScript(sha1 string) *script.Script {
+	return c.srv.scripts.Find(c.login.caller.Identity(), strings.ToLower(sha1))
+}
+
+// load recognises a source in the caller's turn, and remembers it for EVALSHA.
 func (c *conn) load(source []byte) (string, *script.Script, error) {
 	if len(source) > script.MaxSource {
 		return "", nil, resp.Error(fmt.Sprintf("ERR the script has %d bytes: at most %d are allowed", len(source), script.MaxSource))
 	}
 	sha1 := script.SHA1(source)
-	if known := c.srv.scripts.Find(sha1); known != nil {
+	if known := c.findScript(sha1); known != nil {
 		return sha1, known, nil
 	}
-	if err := c.admit(&wire.ReadKeys{}, nil); err != nil { // to recognise it takes time
+	leave, err := c.turn()
+	if err != nil {
 		return "", nil, err
 	}
 	known, err := script.Recognise(source)
+	leave()
 	if err != nil {
 		return "", nil, resp.Error(fmt.Sprintf("ERR script %s: %s: this port executes scripts of lock libraries only, docs/REDIS.md lists them",
 			sha1, wire.CleanText(err.Error(), 512)))
 	}
-	c.srv.scripts.Add(sha1, known)
+	c.srv.scripts.Add(c.login.caller.Identity(), sha1, known)
 	return sha1, known, nil
+}
+
+// turn waits until the caller may have a script recognised, which takes time.
+func (c *conn) turn() (leave func(), err error) {
+	if err := c.admit(&wire.ReadKeys{}, nil); err != nil {
+		return nil, err
+	}
+	if c.srv.cfg.Turn == nil {
+		return func() {}, nil
+	}
+	leave, err = c.srv.cfg.Turn(c.login, c.login.from)
+	switch {
+	case c.login.Err() != nil:
+		return nil, closing(c.login.Err())
+	case err != nil:
+		return nil, resp.Error("QUOTA too many requests of this connection wait for their turn: try again later")
+	}
+	return leave, nil
 }
 
 func scriptCommand(c *conn, args [][]byte) error {
@@ -47,13 +72,13 @@ func scriptCommand(c *conn, args [][]byte) error {
 		c.out.Array(len(args) - 2)
 		for _, sha1 := range args[2:] {
 			known := int64(0)
-			if c.srv.scripts.Find(strings.ToLower(string(sha1))) != nil {
+			if c.findScript(string(sha1)) != nil {
 				known = 1
 			}
 			c.out.Integer(known)
 		}
 	case argument.Is(sub, "flush") && len(args) <= 3:
-		c.srv.scripts.Flush()
+		c.srv.scripts.Flush(c.login.caller.Identity())
 		c.out.Status("OK")
 	case argument.Is(sub, "load"), argument.Is(sub, "exists"), argument.Is(sub, "flush"):
 		return argument.WrongArity("script|" + strings.ToLower(string(sub)))
@@ -80,7 +105,7 @@ func evalSHA(c *conn, args [][]byte) error {
 	if err != nil {
 		return err
 	}
-	known := c.srv.scripts.Find(strings.ToLower(string(args[1])))
+	known := c.findScript(string(args[1]))
 	if known == nil {
 		return errNoScript
 	}

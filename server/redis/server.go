@@ -36,6 +36,7 @@ type Server struct {
 	handshakes *handshake.Limiter
 	places     chan struct{} // one element per established connection
 	share      *quota.Pool   // the same places, for the shares of identities
+	waits      *quota.Pool   // the waits of QL.LOCK
 	callers    *callers.Connections
 	started    time.Time
 	ids        atomic.Uint64 // the id of the latest connection
@@ -74,6 +75,7 @@ func Serve(cfg Config) (*Server, error) {
 		handshakes: handshake.New(handshake.Config{Max: cfg.Limits.MaxHandshakes}),
 		places:     make(chan struct{}, cfg.Limits.MaxConnections),
 		share:      cfg.Quotas.Pool("max_connections", cfg.Limits.MaxConnections),
+		waits:      cfg.Quotas.Pool("waits of QL.LOCK", cfg.Limits.MaxWaits),
 		callers: callers.New(callers.Config{
 			Source: cfg.Source, Cluster: cfg.CertifiedCluster, RequireIdentity: cfg.RequireIdentity,
 			Certificates: cfg.Certificates, Denials: cfg.Denials,
@@ -172,7 +174,6 @@ func (s *Server) admit(raw net.Conn) {
 	s.conns[c] = struct{}{}
 	s.wg.Go(func() {
 		defer s.remove(c)
-		defer place.End()
 		c.serve()
 	})
 }

@@ -3,6 +3,7 @@ package redis
 import (
 	"bytes"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/server/redis/argument"
@@ -91,6 +92,9 @@ func discard(c *conn, _ [][]byte) error {
 	return nil
 }
 
+// maxQueuedBytes bounds the arguments of a command in a transaction, which the connection keeps.
+const maxQueuedBytes = 2 << 10
+
 // queue keeps a command for EXEC, or refuses it.
 func (c *conn) queue(cmd *command, args [][]byte) error {
 	refuse := func(why string) error {
@@ -106,6 +110,8 @@ func (c *conn) queue(cmd *command, args [][]byte) error {
 		return refuse("with several keys")
 	case c.watched != nil && !bytes.Equal(c.watched, args[1]):
 		return refuse("with another key than the watched one")
+	case len(slices.Concat(args...)) > maxQueuedBytes:
+		return refuse("with such long arguments")
 	}
 	c.queued = args
 	c.out.Status("QUEUED")

@@ -1,6 +1,7 @@
 package redis
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/quorumlock/quorumlock/server/internal/keys"
@@ -24,6 +25,7 @@ func TestTransactions(t *testing.T) {
 		"two operations":     {{"MULTI", ok}, {"DEL k", queue}, {"DEL k", "-ERR DEL in MULTI after another operation is not supported…"}, {"EXEC", "-EXECABORT Transaction discarded because of previous errors.\r\n"}, {"EXISTS k", one}},
 		"other operations":   {{"MULTI", ok}, {"SET k v PX 50", "-ERR SET in MULTI…"}, {"EXEC", "-EXECABORT …"}},
 		"several keys":       {{"MULTI", ok}, {"DEL k j", "-ERR DEL in MULTI with several keys…"}, {"EXEC", "-EXECABORT …"}},
+		"long arguments":     {{"MULTI", ok}, {"DEL " + strings.Repeat("x", maxQueuedBytes), "-ERR DEL in MULTI with such long arguments…"}, {"EXEC", "-EXECABORT …"}},
 		"another key":        {{"WATCH j", ok}, {"MULTI", ok}, {"DEL k", "-ERR DEL in MULTI with another key…"}, {"EXEC", "-EXECABORT …"}},
 		"mistakes": {
 			{"EXEC", "-ERR EXEC without MULTI\r\n"}, {"DISCARD", "-ERR DISCARD without MULTI\r\n"}, {"WATCH k j", "-ERR WATCH of more than one key…"}, {"WATCH k", ok}, {"WATCH k", ok},

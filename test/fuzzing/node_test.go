@@ -71,6 +71,7 @@ func open(t *testing.T, tally *tally) *target {
 	node, err := server.Open(t.Context(), server.Config{
 		ID:         "n1",
 		Listen:     server.Addresses{Peer: "n1:7401", Client: "n1:7400", HTTP: "n1:7402"},
+		RedisAddr:  "n1:7403",
 		Insecure:   true,
 		Network:    g.net.Host("n1"),
 		Stores:     storage.Backend{Log: g.log, Stable: g.log, Snapshots: raft.NewInmemSnapshotStore(), Incarnation: "one"},

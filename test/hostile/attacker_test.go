@@ -78,7 +78,7 @@ func startAttack(t testing.TB, c *cluster, plan attacker.Plan) *attackerProcess 
 }
 
 func (n *node) endpoints() attacker.Node {
-	return attacker.Node{Client: n.addr[clientPort], Peer: n.addr[peerPort], HTTP: n.addr[httpPort]}
+	return attacker.Node{Client: n.addr[clientPort], Peer: n.addr[peerPort], HTTP: n.addr[httpPort], Redis: n.addr[redisPort]}
 }
 
 func (p *attackerProcess) read(out io.Reader) {

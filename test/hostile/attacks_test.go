@@ -105,6 +105,15 @@ var scenarios = []scenario{
 	{plan: attacker.Plan{Attack: "flood-deadlocks", Connections: 16, Rate: 5_000}, length: 20 * time.Second, proof: answered(200)},
 	{plan: attacker.Plan{Attack: "deadlock-search", Connections: 1, Rate: 4_000, Size: 10_000}, length: 20 * time.Second, proof: answered(20)},
 	{plan: attacker.Plan{Attack: "bad-names", Connections: 16, Rate: 2_000}, length: 20 * time.Second, proof: answered(100)},
+	{plan: attacker.Plan{Attack: "redis-new", Connections: 28, Rate: 4_000}, length: 20 * time.Second, restart: true, proof: answered(200)},
+	{plan: attacker.Plan{Attack: "redis-poll", Connections: 64, Rate: 20_000}, length: 20 * time.Second, proof: answered(1_000)},
+	{plan: attacker.Plan{Attack: "redis-scripts", Connections: 16, Rate: 5_000}, length: 20 * time.Second, proof: answered(50)},
+	{plan: attacker.Plan{Attack: "redis-reads", Connections: 64, Rate: 20_000}, length: 20 * time.Second, proof: answered(500)},
+	{plan: attacker.Plan{Attack: "redis-tiny", Connections: 16, Rate: 50_000}, length: 20 * time.Second, proof: answered(5_000)},
+	{plan: attacker.Plan{Attack: "redis-unread", Connections: 200, Rate: 10_000}, length: 25 * time.Second, proof: unreadBytes(100 << 10)},
+	{plan: attacker.Plan{Attack: "redis-unfinished", Connections: 1_000, Rate: 400}, length: 25 * time.Second, proof: sentBytes(20 << 20)},
+	{plan: attacker.Plan{Attack: "redis-waits", Connections: 2_000, Rate: 500}, length: 25 * time.Second, proof: openAtOnce(1_000)},
+	{plan: attacker.Plan{Attack: "redis-everything", Connections: 40, Rate: 10_000}, length: 30 * time.Second, short: 2 * time.Second, proof: answered(200)},
 	{plan: attacker.Plan{Attack: "handshakes", Connections: 5_000, Rate: 1_500}, secure: true, length: 30 * time.Second, short: 2 * time.Second, proof: opened(500)},
 }
 

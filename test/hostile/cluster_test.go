@@ -23,16 +23,17 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// port is one of a node's three ports.
+// port is one of a node's ports.
 type port string
 
 const (
 	clientPort port = "client"
 	peerPort   port = "peer"
 	httpPort   port = "http"
+	redisPort  port = "redis"
 )
 
-var ports = []port{clientPort, peerPort, httpPort}
+var ports = []port{clientPort, peerPort, httpPort, redisPort}
 
 // Deadlines of the nodes under attack. Those that have flags are short, to keep the tests short; the others
 // are the product's.
@@ -137,7 +138,7 @@ func (c *cluster) setPolicy(quotas ...admin.Quota) {
 func (c *cluster) flags(n *node, peers string) []string {
 	all := []string{
 		"--id", n.id, "--data-dir", filepath.Join(c.t.TempDir(), n.id), "--cluster", peers,
-		"--client-addr", n.addr[clientPort], "--peer-addr", n.addr[peerPort], "--http-addr", n.addr[httpPort],
+		"--client-addr", n.addr[clientPort], "--peer-addr", n.addr[peerPort], "--http-addr", n.addr[httpPort], "--redis-addr", n.addr[redisPort],
 		"--health-addr", n.healthAddr,
 		"--handshake-timeout", handshakeTime.String(), "--frame-timeout", frameTime.String(), "--idle-timeout", idleTime.String(),
 		// Long timeouts, so that a busy machine is not mistaken for a dead leader.

@@ -20,11 +20,22 @@ var excesses = []scenario{
 	{plan: attacker.Plan{Attack: "flood-try", Connections: 16, Rate: 20_000}, length: 20 * time.Second, proof: answered(2_000)},
 	{plan: attacker.Plan{Attack: "flood-list", Connections: 16, Rate: 2_000}, length: 20 * time.Second, proof: answered(50)},
 	{plan: attacker.Plan{Attack: "flood-status", Connections: 16, Rate: 10_000}, length: 20 * time.Second, proof: answered(200)},
+	{plan: attacker.Plan{Attack: "redis-new", Connections: 28, Rate: 4_000}, length: 20 * time.Second, proof: answered(200)},
+	{plan: attacker.Plan{Attack: "redis-poll", Connections: 64, Rate: 20_000}, length: 20 * time.Second, proof: answered(1_000)},
+	{plan: attacker.Plan{Attack: "redis-scripts", Connections: 16, Rate: 5_000}, length: 20 * time.Second, proof: answered(50)},
+	{plan: attacker.Plan{Attack: "redis-reads", Connections: 64, Rate: 20_000}, length: 20 * time.Second, proof: answered(500)},
+	{plan: attacker.Plan{Attack: "redis-connections", Connections: 1_500, Rate: 500}, length: 20 * time.Second, proof: openAtOnce(300)},
 }
 
 // everything is all excesses at once. They need more than the processors of one machine, so the attacker has a quota.
 var everything = scenario{
 	plan:   attacker.Plan{Attack: "everything", Connections: 100, Rate: 10_000},
+	length: 20 * time.Second, short: 2 * time.Second, proof: answered(200),
+}
+
+// everythingOnRedis is the same on the Redis port.
+var everythingOnRedis = scenario{
+	plan:   attacker.Plan{Attack: "redis-everything", Connections: 40, Rate: 10_000},
 	length: 20 * time.Second, short: 2 * time.Second, proof: answered(200),
 }
 
@@ -45,6 +56,8 @@ func TestExcess(t *testing.T) {
 		}
 	}
 	site.setPolicy(quotaOfOneTeam)
-	t.Run(everything.plan.Attack, func(t *testing.T) { rows = append(rows, site.attack(t, everything, b)) })
+	for _, s := range []scenario{everything, everythingOnRedis} {
+		t.Run(s.plan.Attack, func(t *testing.T) { rows = append(rows, site.attack(t, s, b)) })
+	}
 	t.Log("\n" + strings.Join(rows, "\n"))
 }

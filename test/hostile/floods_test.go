@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/resp"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -47,6 +48,8 @@ func floods(c *cluster) []flood {
 		{name: "half-open to the client port", port: clientPort, raw: true, size: halfOpen, within: handshakeTime, log: []string{"connection refused", "deadline exceeded"}},
 		{name: "half-open to the peer port", port: peerPort, raw: true, size: halfOpen, within: handshakeTime, log: []string{"the peer port", `reason="overload"`}},
 		{name: "half-open to the HTTP port", port: httpPort, raw: true, size: halfOpen, within: headerTime, log: []string{"arrived in time"}},
+		{name: "half-open to the Redis port", port: redisPort, raw: true, size: halfOpen, within: handshakeTime, log: []string{"connection refused", "came in time"}},
+		{name: "slow commands to the Redis port", port: redisPort, slowly: []byte("*2\r\n$4\r\nECHO\r\n$1000\r\nxxxxxxxxxx"), within: handshakeTime, log: []string{"connection refused", "came in time"}},
 		{name: "slow hellos to the client port", port: clientPort, slowly: first(make([]byte, 200)), within: handshakeTime, log: []string{"connection refused", "deadline exceeded"}},
 		{name: "slow hellos to the peer port", port: peerPort, size: 40, slowly: first(make([]byte, 200)), within: handshakeTime, log: []string{"the peer port", `reason="timeout"`}},
 		{name: "slow headers to the HTTP port", port: httpPort, slowly: post, within: headerTime, log: []string{"without a request"}},
@@ -54,7 +57,9 @@ func floods(c *cluster) []flood {
 	}
 	if c.certs != "" {
 		all[2].log = []string{"TLS handshake error", "timeout"}
+		all = slices.DeleteFunc(all, func(k flood) bool { return k.name == "half-open to the Redis port" })
 		all = append(all,
+			flood{name: "slow TLS to the Redis port", port: redisPort, raw: true, slowly: clientHello, within: handshakeTime, log: []string{"connection refused", "deadline exceeded"}},
 			flood{name: "slow TLS to the client port", port: clientPort, raw: true, slowly: clientHello, within: handshakeTime, log: []string{"connection refused", "deadline exceeded"}},
 			flood{name: "slow TLS to the HTTP port", port: httpPort, raw: true, slowly: clientHello, within: headerTime, log: []string{"TLS handshake error", "timeout"}})
 	}
@@ -191,18 +196,16 @@ func TestTooManyConnections(t *testing.T) {
 }
 
 func testPlaces(t *testing.T, c *cluster, places, more int) {
-	for p, texts := range map[port][]string{clientPort: {"connection refused", "connections"}, httpPort: {"too many connections"}} {
+	for p, texts := range map[port][]string{
+		clientPort: {"connection refused", "connections"}, httpPort: {"too many connections"}, redisPort: {"qlockd.redis", "connection refused", "too many connections"},
+	} {
 		t.Run(string(p), func(t *testing.T) {
 			var conns []net.Conn
 			for range places + more {
 				conns = append(conns, c.raw(t, p))
 			}
 			for _, conn := range conns {
-				if p == clientPort { // established by its hello, or on the HTTP port by a request
-					_, _ = conn.Write(first(encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{Version: 1}}})))
-				} else {
-					_, _ = conn.Write([]byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n"))
-				}
+				_, _ = conn.Write(opening(p))
 			}
 			if open := awaitClosed(conns, time.Now().Add(handshakeTime)); open > places {
 				t.Errorf("%d of %d connections are open, there are %d places", open, len(conns), places)
@@ -211,9 +214,12 @@ func testPlaces(t *testing.T, c *cluster, places, more int) {
 				t.Errorf("the log does not say %q", texts)
 			}
 			await(t, "a place again", timeout, func(ctx context.Context) error {
-				if p == httpPort {
+				switch p {
+				case httpPort:
 					_, err := c.leader.get(ctx, "/healthz")
 					return err
+				case redisPort:
+					return pinged(c.raw(t, p))
 				}
 				conn, err := transport.Dial(ctx, nil, c.leader.addr[p], nil)
 				if err != nil {
@@ -225,9 +231,30 @@ func testPlaces(t *testing.T, c *cluster, places, more int) {
 			})
 		})
 	}
-	for _, name := range []string{"quorumlock_client_connections_refused_total", "quorumlock_http_connections_refused_total"} {
+	for _, name := range []string{"quorumlock_client_connections_refused_total", "quorumlock_http_connections_refused_total", "quorumlock_redis_connections_refused_total"} {
 		if refused := c.leader.metrics()[name]; int(refused) < more {
 			t.Errorf("%s is %v, at least %d were", name, refused, more)
 		}
 	}
+}
+
+// opening returns what establishes a connection: a hello, a request or a command.
+func opening(p port) []byte {
+	switch p {
+	case clientPort:
+		return first(encoded(&wire.ClientFrame{Frame: &wire.ClientFrame_Hello{Hello: &wire.Hello{Version: 1}}}))
+	case redisPort:
+		return resp.Encode("PING")
+	}
+	return []byte("GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n")
+}
+
+// pinged returns an error unless the Redis port answers on the connection.
+func pinged(conn net.Conn) error {
+	defer transport.Cut(conn)
+	reply, err := resp.New(conn).Do("PING")
+	if err == nil && reply != "+PONG\r\n" {
+		err = errors.New(reply)
+	}
+	return err
 }

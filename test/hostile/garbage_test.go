@@ -145,6 +145,23 @@ func httpGarbage(c *cluster) []attack {
 	return on(httpPort, all)
 }
 
+// redisGarbage returns attacks on the protocol of Redis.
+func redisGarbage() []attack {
+	const ping, half = "PING\r\n", "*2\r\n$4\r\nECHO\r\n$1000\r\nx"
+	return on(redisPort, []attack{
+		{name: "noise", send: noise(4096), fin: true},
+		{name: "an HTTP request", send: []byte("POST / HTTP/1.1\r\nHost: x\r\n\r\n" + ping), log: []string{"connection refused", "speaks HTTP"}},
+		{name: "4 billion arguments", send: []byte("*4294967295\r\n"), log: []string{"connection refused", "invalid multibulk length"}},
+		{name: "an argument of 4 GiB", send: []byte("*1\r\n$4294967295\r\n"), log: []string{"connection refused", "invalid bulk length"}},
+		{name: "a line without end", send: repeat('G', 64<<10), log: []string{"connection refused", "too big inline request"}},
+		{name: "then an argument of 4 GiB", send: []byte(ping + "*1\r\n$4294967295\r\n"), log: []string{"connection ended", "invalid bulk length"}},
+		{name: "half a command", send: []byte(half), fin: true},
+		{name: "half a command, and silence", send: []byte(half), within: handshakeTime, log: []string{"connection refused", "came in time"}},
+		{name: "then half a command, and silence", send: []byte(ping + half), within: frameTime, log: []string{"connection ended", "did not arrive in time"}},
+		{name: "then silence", send: []byte(ping), within: idleTime * 3 / 2},
+	})
+}
+
 // beneath returns attacks on TLS itself.
 func beneath(p port, tlsFault, timeout []string) []attack {
 	within := handshakeTime
@@ -175,12 +192,13 @@ func on(p port, all []attack) []attack {
 
 // garbage returns all attacks that use a single connection.
 func garbage(c *cluster) []attack {
-	all := slices.Concat(framedGarbage(), peerGarbage(c), httpGarbage(c))
+	all := slices.Concat(framedGarbage(), peerGarbage(c), httpGarbage(c), redisGarbage())
 	if c.certs == "" {
 		return append(all, attack{name: "http: a TLS hello", port: httpPort, send: clientHello, fin: true, log: []string{"without a request"}})
 	}
 	return slices.Concat(all,
 		beneath(clientPort, []string{"connection refused", "tls: "}, []string{"connection refused", "deadline exceeded"}),
+		beneath(redisPort, []string{"connection refused", "tls: "}, []string{"connection refused", "deadline exceeded"}),
 		beneath(peerPort, []string{`reason="tls"`}, []string{`reason="timeout"`}),
 		beneath(httpPort, []string{"TLS handshake error"}, []string{"TLS handshake error", "timeout"}))
 }

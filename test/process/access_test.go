@@ -14,6 +14,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/internal/wirecall"
+	"github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -32,8 +33,9 @@ func withdrawalBound() time.Duration {
 type scene struct {
 	t        *testing.T
 	c        *process.Cluster
-	policy   string          // its file
-	owner    *client.Session // the operator's; other tenants wait for its locks
+	policy   string            // its file
+	owner    *client.Session   // the operator's; other tenants wait for its locks
+	redis    map[string]string // the addresses of the Redis ports, by node
 	innocent []*tenant
 	first    map[*line]bool // the innocent's connections
 }
@@ -75,13 +77,19 @@ var identities = []string{"ivy", "tess", "bea", "carl", "tom", "bill", "cleo"}
 //	QUORUMLOCK_CHECK=1 go test ./test/process -run '^TestWithdrawalEndsConnections$' -v
 func TestWithdrawalEndsConnections(t *testing.T) {
 	beside(t)
-	c := process.StartWith(t, programs, process.Options{Nodes: 3, Secure: []string{"op", "ivy", "bea", "carl", "bill", "cleo"}})
-	s := &scene{t: t, c: c, policy: filepath.Join(t.TempDir(), "policy.yaml"), first: map[*line]bool{}}
+	options := process.Options{Nodes: 3, Secure: []string{"op", "ivy", "bea", "carl", "bill", "cleo"}, NodeFlags: map[string][]string{}}
+	redis := map[string]string{}
+	for i, addr := range ports.For(t, options.Nodes) {
+		id := fmt.Sprintf("n%d", i+1)
+		redis[id], options.NodeFlags[id] = addr, []string{"--redis-addr", addr}
+	}
+	c := process.StartWith(t, programs, options)
+	s := &scene{t: t, c: c, policy: filepath.Join(t.TempDir(), "policy.yaml"), redis: redis, first: map[*line]bool{}}
 	s.bind(identities)
 	c.AwaitCaughtUp()
 	s.owner = open(t, c.NewClient(), tenantTTL)
 	for _, id := range c.IDs() {
-		s.innocent = append(s.innocent, enter(t, c, s.owner, "ivy", id, credential{certificate: "ivy"}))
+		s.innocent = append(s.innocent, enter(t, c, s.owner, "ivy", id, s.redis[id], credential{certificate: "ivy"}))
 	}
 	for _, v := range s.innocent {
 		for _, l := range v.open() {
@@ -113,12 +121,12 @@ func (s *scene) play(w withdrawal) {
 	}
 	var tenants []*tenant
 	for _, id := range s.c.IDs() {
-		tenants = append(tenants, enter(s.t, s.c, s.owner, w.name, id, with))
+		tenants = append(tenants, enter(s.t, s.c, s.owner, w.name, id, s.redis[id], with))
 	}
 	connected := map[*tenant][]*line{}
 	for _, v := range tenants {
-		if connected[v] = v.open(); len(connected[v]) != 5 {
-			s.t.Fatalf("%v has %d connections, want 5", v, len(connected[v]))
+		if connected[v] = v.open(); len(connected[v]) != connections {
+			s.t.Fatalf("%v has %d connections, want %d", v, len(connected[v]), connections)
 		}
 	}
 	acknowledged := w.withdraw(s, tenants)
@@ -128,6 +136,7 @@ func (s *scene) play(w withdrawal) {
 			s.ends(v, l, acknowledged[v.node], deadline)
 		}
 		s.answeredWith(v, w.codes)
+		v.queued(0)
 	}
 	s.standing(w)
 	s.refused(w, with)
@@ -256,8 +265,8 @@ func (s *scene) undisturbed() {
 		}
 	}
 	for _, v := range s.innocent {
-		if len(v.open()) != 5 || v.session.Err() != nil || v.hold.Context().Err() != nil {
-			s.t.Errorf("%v: %d connections, want 5; session %v, lock %v", v, len(v.open()), v.session.Err(), context.Cause(v.hold.Context()))
+		if len(v.open()) != connections || v.session.Err() != nil || v.hold.Context().Err() != nil {
+			s.t.Errorf("%v: %d connections, want %d; session %v, lock %v", v, len(v.open()), connections, v.session.Err(), context.Cause(v.hold.Context()))
 		}
 		select {
 		case err := <-v.answered:
@@ -357,7 +366,7 @@ func (s *scene) revokeCertificate(tenants []*tenant) map[string]time.Time {
 	s.qlock("tls", "revoke", tenants[0].name, "--dir", s.c.Certificates())
 	at := map[string]time.Time{}
 	for _, v := range tenants {
-		if len(v.open()) != 5 {
+		if len(v.open()) != connections {
 			s.t.Errorf("%v: connections have ended before the node has the list", v)
 		}
 		at[v.node] = s.c.CopyCRL(v.node)

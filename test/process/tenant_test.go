@@ -17,6 +17,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/process"
+	"github.com/quorumlock/quorumlock/test/resp"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -65,14 +66,20 @@ func (l *line) isOpen() bool {
 // credential is what a tenant presents: the certificate of a name, or a token.
 type credential struct{ certificate, token string }
 
-// tenant is an identity that uses one node and reaches no other: a session with a lock and a framed watch, and over
-// HTTP a watch, an acquire that waits, and one idle connection of each version.
+// connections are those of a tenant.
+const connections = 7
+
+// tenant is an identity that uses one node and reaches no other: a session with a lock and a framed watch; over HTTP a
+// watch, an acquire that waits, and one idle connection of each version; and on the Redis port an idle connection, and
+// a wait.
 type tenant struct {
 	t    *testing.T
 	c    *process.Cluster
 	name string
 	node string
 	with credential
+	// redis is the address of the node's Redis port.
+	redis string
 
 	mu    sync.Mutex
 	lines []*line         // all connections so far; guarded by mu
@@ -88,9 +95,9 @@ type tenant struct {
 const tenantTTL = 10 * time.Second
 
 // enter connects a tenant to a node in every way. Its acquire over HTTP waits for a lock of the owner.
-func enter(t *testing.T, c *process.Cluster, owner *client.Session, name, node string, with credential) *tenant {
+func enter(t *testing.T, c *process.Cluster, owner *client.Session, name, node, redis string, with credential) *tenant {
 	t.Helper()
-	v := &tenant{t: t, c: c, name: name, node: node, with: with, seen: map[string]bool{}, watched: make(chan error, 1), answered: make(chan error, 1)}
+	v := &tenant{t: t, c: c, name: name, node: node, redis: redis, with: with, seen: map[string]bool{}, watched: make(chan error, 1), answered: make(chan error, 1)}
 	v.lock()
 	v.watch()
 	v.wait(owner)
@@ -100,6 +107,7 @@ func enter(t *testing.T, c *process.Cluster, owner *client.Session, name, node s
 			t.Fatalf("%v: %v", v, err)
 		}
 	}
+	v.keys(owner)
 	return v
 }
 
@@ -175,6 +183,56 @@ func (v *tenant) wait(owner *client.Session) {
 	}()
 	v.c.Await(v.String()+" waits", process.WaitTimeout, func(context.Context) error {
 		if n := v.c.Lock(name).GetQueueLength(); n != 1 {
+			return fmt.Errorf("%d wait", n)
+		}
+		return nil
+	})
+}
+
+// contendedKey is the name of the lock that the tenant waits for on the Redis port.
+func (v *tenant) contendedKey() string { return "contended/key/" + v.name + "/" + v.node }
+
+// keys connects to the Redis port twice. One connection stays idle, the other waits for a lock of the owner.
+func (v *tenant) keys(owner *client.Session) {
+	if _, err := owner.Lock(v.t.Context(), v.contendedKey()); err != nil {
+		v.t.Fatal(err)
+	}
+	for what, command := range map[string][]string{
+		"idle Redis connection":                 {"PING"},
+		"Redis connection of a waiting QL.LOCK": {"QL.LOCK", v.contendedKey(), "value", "PX", "60000", "WAIT", "3600000"},
+	} {
+		conn, err := v.dialer(what, v.redis)(v.t.Context(), v.redis)
+		if err != nil {
+			v.t.Fatal(err)
+		}
+		v.t.Cleanup(func() { _ = conn.Close() })
+		config := v.c.TLS(v.with.certificate).Clone()
+		config.ServerName, _, _ = net.SplitHostPort(v.redis)
+		secured := resp.New(tls.Client(conn, config))
+		if v.with.token != "" {
+			if reply, err := secured.Do("AUTH", v.with.token); err != nil || reply != "+OK\r\n" {
+				v.t.Fatalf("%v: AUTH: %q, %v", v, reply, err)
+			}
+		}
+		if _, err := secured.Write(resp.Encode(command...)); err != nil {
+			v.t.Fatal(err)
+		}
+		go func() {
+			for {
+				if _, err := secured.Reply(); err != nil {
+					return // the line has noted the end
+				}
+			}
+		}()
+	}
+	v.queued(1)
+}
+
+// queued waits until so many wait for the lock on the Redis port.
+func (v *tenant) queued(want int) {
+	v.t.Helper()
+	v.c.Await(fmt.Sprintf("%d waits of %v", want, v), process.WaitTimeout, func(context.Context) error {
+		if n := v.c.Lock(v.contendedKey()).GetQueueLength(); int(n) != want {
 			return fmt.Errorf("%d wait", n)
 		}
 		return nil

@@ -9,16 +9,24 @@ import (
 // CheckChange refuses a change of keys that the caller may not make. Giving up what is its own is always allowed, and
 // whose a key is, the state machine decides. So a caller that has something is not refused here to give keys up.
 func (c *Caller) CheckChange(op *wire.ChangeKeys) *wire.Result {
-	verbs := []wire.Verb{wire.Verb_LOCK}
 	switch op.GetAction() {
 	case wire.ChangeKeys_RELEASE, wire.ChangeKeys_RELEASE_ALL, wire.ChangeKeys_DELETE:
-		verbs = []wire.Verb{wire.Verb_LOCK, wire.Verb_READ, wire.Verb_OPERATE}
-		if c.hasAnything() {
-			return nil
-		}
+		return c.caughtUp(func() *wire.Result {
+			if c.hasAnything() {
+				return nil
+			}
+			return c.onKeysNow(op.GetNames(), anyVerb)
+		})
 	}
-	return c.onKeys(op.GetNames(), verbs)
+	return c.onKeys(op.GetNames(), []wire.Verb{wire.Verb_LOCK})
 }
+
+// anyVerb are the verbs on locks.
+var anyVerb = []wire.Verb{wire.Verb_LOCK, wire.Verb_READ, wire.Verb_OPERATE}
+
+// KnowsKeys reports whether the caller may know whether somebody holds the locks. To others, locks that are not theirs
+// do not exist.
+func (c *Caller) KnowsKeys(names ...string) bool { return c.onKeysNow(names, anyVerb) == nil }
 
 func (c *Caller) hasAnything() bool { return c.Grants() == nil || c.hasSessions() }
 
@@ -38,11 +46,16 @@ func (c *Caller) CheckSee(names ...string) *wire.Result {
 	return c.onKeys(names, []wire.Verb{wire.Verb_READ})
 }
 
-// onKeys requires one of the verbs on each lock. A follower catches up before it refuses.
+// onKeys requires one of the verbs on each lock.
 func (c *Caller) onKeys(names []string, verbs []wire.Verb) *wire.Result {
-	refused := c.onKeysNow(names, verbs)
+	return c.caughtUp(func() *wire.Result { return c.onKeysNow(names, verbs) })
+}
+
+// caughtUp returns the result of a check. A follower catches up before it refuses.
+func (c *Caller) caughtUp(check func() *wire.Result) *wire.Result {
+	refused := check()
 	if refused != nil && c.source.CatchUp() {
-		return c.onKeysNow(names, verbs)
+		return check()
 	}
 	return refused
 }

@@ -49,6 +49,8 @@ type Reader struct {
 	start, end int
 	// measured is the progress within the command at start.
 	measured measure
+	// returned is what the meter was charged for the latest command that was returned.
+	returned int
 	// err is the error that ended reading.
 	err error
 }
@@ -62,10 +64,13 @@ func NewReader(from io.Reader, limits Limits, meter Meter) *Reader {
 func (r *Reader) Buffered() int { return r.end - r.start }
 
 // Next returns the next command that has arrived completely, with its name first, or nil if there is none: then call
-// Fill. The caller owns the arguments. Empty commands are skipped. Next returns a ProtocolError as soon as the input
-// violates the protocol or the limits; no call may follow.
+// Fill. The caller owns the arguments, which the meter is charged for until the next call. Empty commands are skipped.
+// Next returns a ProtocolError as soon as the input violates the protocol or the limits, or the error of the meter; no
+// call may follow.
 func (r *Reader) Next() ([][]byte, error) {
 	for {
+		r.meter.Release(r.returned)
+		r.returned = 0
 		complete, err := r.measured.advance(r.buf[r.start:r.end], r.limits)
 		if err != nil || !complete {
 			return nil, err
@@ -79,6 +84,12 @@ func (r *Reader) Next() ([][]byte, error) {
 
 // take removes and parses a complete command of n bytes.
 func (r *Reader) take(n int) ([][]byte, error) {
+	if n > initialBytes {
+		if err := r.meter.Reserve(n); err != nil {
+			return nil, err
+		}
+		r.returned = n
+	}
 	command := bytes.Clone(r.buf[r.start : r.start+n])
 	r.start, r.measured = r.start+n, measure{}
 	complete, args, _, rest, err := redcon.ReadNextCommand(command, nil)

@@ -145,8 +145,23 @@ func TestMemory(t *testing.T) {
 	}
 	long := encoded("ECHO", fill(1_000_000))
 	r = NewReader(&chunks{data: []byte(long + "PING\r\n")}, limits, m)
-	if got, err := readAll(r); err != io.EOF || len(got) != 2 || m.most > 2<<20 || m.held != 0 {
+	if got, err := readAll(r); err != io.EOF || len(got) != 2 || m.most > 3<<20 || m.held != 0 {
 		t.Errorf("%d commands, %v; %d bytes at most, %d held", len(got), err, m.most, m.held)
+	}
+	m = &meter{}
+	r = NewReader(&chunks{data: []byte(long + "PING\r\n")}, limits, m)
+	for {
+		if args, _ := r.Next(); args != nil {
+			break
+		}
+		if err := r.Fill(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	with := m.held
+	_, _ = r.Next()
+	if left := m.held; with-left < 1_000_000 {
+		t.Errorf("%d bytes are charged with a returned command, %d without", with, left)
 	}
 	m = &meter{limit: 8 << 10}
 	if _, err := readAll(NewReader(&chunks{data: []byte(long)}, limits, m)); err != errMeter {

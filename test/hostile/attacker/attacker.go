@@ -19,7 +19,7 @@ import (
 
 // Node contains the addresses of one node. The peer address may be empty.
 type Node struct {
-	Client, Peer, HTTP string
+	Client, Peer, HTTP, Redis string
 }
 
 // Plan describes an attack. The first node is the leader.
@@ -78,6 +78,16 @@ var attacks = map[string]func(*attack, context.Context) error{
 	"connections":         (*attack).openConnections,
 	"values":              (*attack).largeValues,
 	"everything":          (*attack).everything,
+	"redis-new":           (*attack).redisNew,
+	"redis-poll":          (*attack).redisPoll,
+	"redis-scripts":       (*attack).redisScripts,
+	"redis-reads":         (*attack).redisReads,
+	"redis-tiny":          (*attack).redisTiny,
+	"redis-unread":        (*attack).redisUnread,
+	"redis-unfinished":    (*attack).redisUnfinished,
+	"redis-waits":         (*attack).redisWaits,
+	"redis-connections":   (*attack).redisConnections,
+	"redis-everything":    (*attack).redisEverything,
 }
 
 // Names returns the names of all attacks.

@@ -11,7 +11,8 @@
 //     honest client;
 //   - attacks on the state (state.go), on handshakes (handshakes.go), on buffers (unread.go, unfinished.go)
 //     and on request queues (floods.go);
-//   - valid use in excess of everything (excess.go).
+//   - valid use in excess of everything (excess.go);
+//   - attacks on the Redis port (redis.go).
 //
 // Every attack is paced and runs on one thread. Nodes, attacker and honest clients share the cores of one
 // machine, and the tests measure how the nodes share their resources, not how the kernel does. Attackers

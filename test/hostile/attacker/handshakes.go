@@ -17,7 +17,7 @@ func (a *attack) handshakes(ctx context.Context) error {
 		return err
 	}
 	openings := [][]byte{nil, hello[:len(hello)/2], hello}
-	ports := map[string]string{"client": a.leader().Client, "peer": a.leader().Peer, "http": a.leader().HTTP}
+	ports := map[string]string{"client": a.leader().Client, "peer": a.leader().Peer, "http": a.leader().HTTP, "redis": a.leader().Redis}
 	a.ready.Store(true)
 	var all sync.WaitGroup
 	for port, addr := range ports {

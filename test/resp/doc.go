@@ -1,0 +1,3 @@
+// Package resp speaks the protocol of Redis for tests, without the conveniences of a client: replies are returned as
+// they came.
+package resp
