@@ -66,6 +66,7 @@ var layers = []struct {
 	{"server/internal/keys", []string{"fsm", "internal/ratelog", "transport", "transport/identity", "transport/wire", "server/groupcommit", "server/internal/budget", "server/internal/lease"}},
 	{"server/redis/keyname", []string{"transport/wire"}},
 	{"server/redis/resp", nil},
+	{"server/redis/metrics", nil},
 	{"server/redis/argument", []string{"transport/wire", "server/redis/resp"}},
 	{"server/redis", []string{"transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "server/internal/quota", "server/internal/budget", "server/internal/callers", "server/internal/keys", "internal/ratelog", "server/redis/..."}},
 	{"server/internal/health", []string{"transport/handshake", "transport/wire"}},

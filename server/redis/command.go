@@ -76,7 +76,7 @@ func (c *conn) execute(args [][]byte) error {
 	}
 	err := c.dispatch(args)
 	if reply, ok := errors.AsType[resp.Error](err); ok {
-		c.srv.metrics.errors.Inc()
+		c.srv.metrics.Errors.Inc()
 		c.out.Truncate(c.unsent)
 		c.out.Error(string(reply))
 		err = nil
@@ -110,7 +110,7 @@ func (c *conn) dispatch(args [][]byte) error {
 		c.spoil()
 		return err
 	}
-	c.srv.metrics.commands.WithLabelValues(cmd.name).Inc()
+	c.srv.metrics.Commands.WithLabelValues(cmd.name).Inc()
 	return cmd.run(c, args)
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/callers"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/redis/keyname"
+	"github.com/quorumlock/quorumlock/server/redis/metrics"
 	"github.com/quorumlock/quorumlock/server/redis/script"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
@@ -28,7 +29,7 @@ type Server struct {
 	cfg     Config
 	names   keyname.Names
 	scripts *script.Cache
-	metrics *metrics
+	metrics *metrics.Metrics
 	// refusals logs connections that are lost before a command of a verified caller, and endings the others, so that a
 	// flood of unknown clients does not hide the problems of established ones.
 	refusals, endings *ratelog.Logger
@@ -83,7 +84,7 @@ func Serve(cfg Config) (*Server, error) {
 		started: time.Now(),
 		conns:   map[*conn]struct{}{},
 	}
-	if s.metrics, err = newMetrics(s, cfg.Registry); err != nil {
+	if s.metrics, err = metrics.New(cfg.Registry, s.Connections, s.handshakes.Len); err != nil {
 		return nil, fmt.Errorf("redis: metrics: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())

@@ -1,0 +1,2 @@
+// Package metrics counts what happens on the Redis port, for Prometheus.
+package metrics
