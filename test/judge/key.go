@@ -23,14 +23,26 @@ type owner struct {
 	request uint64
 }
 
-// nodeRequest identifies a change of keys with all its retries: those of a node's Redis port.
+// nodeRequest identifies a change of keys with all its retries: those of a node's Redis port. A node that was removed and
+// added again, with an empty disk, counts its starts from 1 again.
 type nodeRequest struct {
 	node      string
+	removals  int
 	boot, seq uint64
 }
 
-func nodeRequestOf(op *wire.ChangeKeys) nodeRequest {
-	return nodeRequest{op.GetNodeId(), op.GetBoot(), op.GetSeq()}
+// nodeRequestOf returns the request of a change of keys; 0 for other commands.
+func (r *replay) nodeRequestOf(cmd *wire.Command, said *wire.Result) nodeRequest {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_DropMember:
+		if said.Status == wire.Status_OK {
+			r.removals[op.DropMember.Id]++
+		}
+	case *wire.Command_ChangeKeys:
+		change := op.ChangeKeys
+		return nodeRequest{change.NodeId, r.removals[change.NodeId], change.Boot, change.Seq}
+	}
+	return nodeRequest{}
 }
 
 // keyEffect is an outcome of a request for a key in the log: its only effect, or a refusal.
@@ -61,7 +73,7 @@ func (r *replay) keyEffects() (all []keyEffect, faults []string) {
 	}
 	for _, s := range r.steps {
 		if op := s.cmd.GetChangeKeys(); op != nil {
-			key := nodeRequestOf(op)
+			key := s.request
 			if done[key] && len(s.events) > 0 {
 				faults = append(faults, fmt.Sprintf("request %v of a Redis port took effect at revision %d again: %v", key, s.revision, s.events))
 			}
