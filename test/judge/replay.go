@@ -51,8 +51,8 @@ type replay struct {
 	came     map[request][]*wire.Result
 	// leases are the answers to leases, by the hash of their secret.
 	leases map[string][]*wire.Result
-	// owners are the owners of keys, by session.
-	owners map[uint64]owner
+	// owners are the requests that opened keys' sessions, by session.
+	owners map[uint64]keyID
 	// removals counts how often a node was removed.
 	removals map[string]int
 	// reads are the clients' reads, by the revision that they saw.
@@ -68,7 +68,7 @@ func newReplay(in Input) *replay {
 	r := &replay{
 		in: in, machine: fsm.New(fsm.Level), model: model.New(), rules: newRules(), first: 1, entries: map[uint64]bool{},
 		executed: map[request]uint64{}, asked: map[request][]*wire.Result{}, came: map[request][]*wire.Result{},
-		leases: map[string][]*wire.Result{}, owners: map[uint64]owner{}, removals: map[string]int{}, reads: readsOf(in.History),
+		leases: map[string][]*wire.Result{}, owners: map[uint64]keyID{}, removals: map[string]int{}, reads: readsOf(in.History),
 	}
 	if in.Snapshot != nil {
 		r.begin(in.Snapshot)

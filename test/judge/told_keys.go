@@ -18,8 +18,8 @@ func toldKeys(r *replay) (faults []string) {
 	}
 	for _, e := range m.unasked {
 		if r.owned(e) {
-			faults = append(faults, fmt.Sprintf("revision %d: %s of %q with the value %q took effect between %v and %v, and no client asked for it then",
-				e.revision, e.action, e.lock, e.value, e.from, e.to))
+			const text = "revision %d: %s of %q with the value %q took effect between %v and %v, and no client asked for it then"
+			faults = append(faults, fmt.Sprintf(text, e.revision, e.action, e.lock, e.value, e.from, e.to))
 		}
 	}
 	w, granted, ended := r.bounds(), r.grants(), r.endings()
@@ -43,7 +43,8 @@ func (r *replay) owned(e keyEffect) bool {
 }
 
 func showKey(k *history.KeyRequest) string {
-	return fmt.Sprintf("%s of %q with the value %q from %v to %v was answered %q", k.Action, k.Lock, k.Value, k.Call, k.Return, k.Reply)
+	return fmt.Sprintf("%s of %q with the value %q from %v to %v was answered %q",
+		k.Action, k.Lock, k.Value, k.Call, k.Return, k.Reply)
 }
 
 // toldToken checks a token that a client read: the key had it at some time between the request and the reply.
@@ -89,7 +90,8 @@ func keyExpiries(r *replay) (faults []string) {
 			to = min(to, end.at+stampRound)
 		}
 		if to < until(p) {
-			faults = append(faults, fmt.Sprintf("%s: the key expired by %v (revision %d), and %s of TTL %v", p.request.Client, to, end.revision, showKey(p.request), p.request.TTL))
+			faults = append(faults, fmt.Sprintf("%s: the key expired by %v (revision %d), and %s with the TTL %v",
+				p.request.Client, to, end.revision, showKey(p.request), p.request.TTL))
 		}
 	}
 	return faults

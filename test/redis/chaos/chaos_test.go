@@ -45,8 +45,8 @@ var brief = map[string]bool{"kill the leader": true, "freeze the leader": true, 
 // least is what a run must reach for each nemesis, on average.
 var least = judge.Counts{KeyRequests: 100, KeyHolds: 30, KeyWaits: 2, KeyExpiries: 1, Grants: 60, Contended: 5}
 
-// TestNemeses injects every kind of fault while Redis clients and SDK clients contend for the same locks. Each fault must
-// take effect while keys are held, and a key that is held longer must survive it.
+// TestNemeses injects every kind of fault while Redis clients and SDK clients contend for the same locks. Each fault
+// must take effect while keys are held, and a key that is held longer must survive it.
 func TestNemeses(t *testing.T) {
 	for name, opts := range map[string]process.Options{
 		"apart":          {Nodes: 3, Apart: true},
@@ -124,7 +124,8 @@ func strike(t *testing.T, trial *process.Trial, load *chaos.Load, n process.Neme
 	}
 }
 
-// heldDuring counts the holds of Redis clients at some time of an interval, except the key that is held through a fault.
+// heldDuring counts the holds of Redis clients at some time of an interval, without the key that is held through a
+// fault.
 func heldDuring(h *history.History, began, ended time.Duration) (count int) {
 	for _, hold := range h.Holds() {
 		if hold.Value != "" && hold.Client != "kept" && hold.Granted < ended && hold.Ended > began {

@@ -107,7 +107,8 @@ func (l *Load) open(name, addr string) *redis.Client {
 	}
 	dial = l.log.TapRedis(name, dial)
 	c := redis.NewClient(&redis.Options{
-		Addr: addr, ClientName: name, ContextTimeoutEnabled: true, DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: requestTimeout,
+		Addr: addr, ClientName: name, ContextTimeoutEnabled: true, ReadTimeout: requestTimeout,
+		DialTimeout: time.Second, DialerRetries: 1,
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },
 	})
 	l.mu.Lock()
