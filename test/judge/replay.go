@@ -58,10 +58,9 @@ type replay struct {
 	// reads are the clients' reads, by the revision that they saw.
 	reads    map[uint64][]*history.Op
 	repeated int
-	restarts []news          // see beginnings
-	windows  int             // checked by porcupine
-	keys     *keyMatch       // see matchKeys
-	values   map[string]bool // see owned
+	restarts []news    // see beginnings
+	windows  int       // checked by porcupine
+	keys     *keyMatch // see matchKeys
 }
 
 func newReplay(in Input) *replay {
