@@ -10,9 +10,11 @@ import (
 	"github.com/quorumlock/quorumlock/server/redis/script"
 )
 
+// actions are the names of the operations, by their numbers.
+var actions = []string{"", "acquire", "acquire or extend", "extend", "add TTL", "release", "release all", "remaining", "read"}
+
 // describe prints an operation: action, what it has, and the reply for each outcome in the form of RESP.
 func describe(c script.Call) string {
-	actions := []string{"", "acquire", "acquire or extend", "extend", "add TTL", "release", "release all", "remaining", "read"}
 	text := fmt.Sprintf("%s %q %q", actions[c.Action], c.Keys, c.Value)
 	if c.CompareBytes != 0 {
 		text += fmt.Sprintf(" first %d", c.CompareBytes)
