@@ -54,10 +54,15 @@ func (a *actor) waitInQueue(c *redis.Client, d *counter) {
 	a.alive.Add(1)
 	defer a.alive.Add(-1)
 	a.count(func(did *Counts) { did.Waits++ })
+	until := a.validUntil(ctx, c, d.name, token)
+	if until <= granted {
+		a.count(func(did *Counts) { did.Abandoned++ }) // the reply may have come after the end of the TTL
+		return
+	}
 	booked := a.log.Grant(history.Hold{
 		Client: a.name, Value: value, Token: token, Locks: history.Exclusive(d.name), Asked: asked, Granted: granted,
 	})
-	booked.LastsUntil(max(granted, a.validUntil(ctx, c, d.name, token)))
+	booked.LastsUntil(until)
 	if err := d.increment(token, func() { a.pause(a.upTo(pace / 5)) }); err != nil {
 		a.log.Fault("%s: %v", a.name, err)
 	}
