@@ -191,7 +191,6 @@ func replaceServers(t *testing.T, dir string, _ servers) {
 		t.Fatalf("%v\n%s", err, out)
 	}
 	replace(t, dir, "51200", strconv.Itoa(freePorts(t, 48)))
-	replace(t, dir, "rueidislib.ClientOption{", "rueidislib.ClientOption{DisableCache: true,")
 }
 
 // freePorts returns the first of n free ports, below those of test/ports.
