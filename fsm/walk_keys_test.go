@@ -59,9 +59,7 @@ func (w *walker) changeKeys() *wire.ChangeKeys {
 	if !w.any(w.ofKey) && w.one(2) || w.one(4) {
 		op.Action = wire.ChangeKeys_ACQUIRE
 	}
-	for _, name := range w.keyNames(op.Action) {
-		op.Names = append(op.Names, name)
-	}
+	op.Names = w.keyNames(op.Action)
 	c, s := w.d.KeyOf(op.Names[0])
 	op.Value = w.keyValue()
 	if c != nil && s.ByValue && !w.one(4) {

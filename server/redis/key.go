@@ -91,9 +91,6 @@ func (c *conn) changeWith(service serviceChange, op *wire.ChangeKeys, keys [][]b
 	if err := c.admit(op, caller.CheckChange(op)); err != nil {
 		return nil, err
 	}
-	if op.Action == wire.ChangeKeys_DELETE && !caller.KnowsKeys(op.Names...) {
-		op.Action = wire.ChangeKeys_RELEASE // of its own, whatever their values: the others do not exist for the caller
-	}
 	ctx, cancel := c.requestContext()
 	defer cancel()
 	res, err := service(ctx, c.login.from, op)
@@ -101,9 +98,6 @@ func (c *conn) changeWith(service serviceChange, op *wire.ChangeKeys, keys [][]b
 		return nil, failure(err)
 	}
 	caller.Denied(op, res)
-	if res.GetStatus() == wire.Status_NOT_HELD && !caller.KnowsKeys(op.Names...) {
-		return &wire.Result{Status: wire.Status_NOT_FOUND}, nil
-	}
 	switch res.GetStatus() {
 	case wire.Status_OK, wire.Status_GRANTED, wire.Status_NOT_ACQUIRED, wire.Status_NOT_HELD, wire.Status_NOT_FOUND:
 		return res, nil

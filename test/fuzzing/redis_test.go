@@ -53,7 +53,7 @@ func talkRedis(t *testing.T, data []byte, answered map[string]bool) {
 func (g *target) prepareKeys(governed bool) {
 	g.t.Helper()
 	acquired := g.do(&wire.Command{Caller: &wire.Caller{Identity: honestIdentity}, Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{
-		Action: wire.ChangeKeys_ACQUIRE, Names: []string{honestKey}, Value: []byte(honestValue), TtlMs: 86_400_000, NodeId: "n9", Boot: 1, Seq: 1,
+		Action: wire.ChangeKeys_ACQUIRE, Names: []string{honestKey}, Value: []byte(honestValue), TtlMs: 86_400_000, NodeId: "n2", Boot: 1, Seq: 1,
 	}}})
 	if acquired.GetStatus() != wire.Status_GRANTED {
 		g.t.Fatal(acquired)

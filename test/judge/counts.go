@@ -105,12 +105,10 @@ func (r *replay) countKeys(c *Counts) {
 	}
 	seen := map[nodeRequest]bool{}
 	for _, s := range r.steps {
-		if op := s.cmd.GetChangeKeys(); op != nil {
-			if seen[nodeRequestOf(op)] {
-				c.KeyRetries++
-			}
-			seen[nodeRequestOf(op)] = true
+		if s.cmd.GetChangeKeys() != nil && seen[s.request] {
+			c.KeyRetries++
 		}
+		seen[s.request] = true
 		for _, e := range s.events {
 			switch {
 			case r.owners[e.SessionId].value == "":

@@ -104,8 +104,6 @@ func (r *replay) end() time.Duration {
 		switch {
 		case record.Op != nil:
 			end = max(end, record.Op.Call)
-		case record.Key != nil:
-			end = max(end, record.Key.Call)
 		case record.Mark != nil:
 			end = max(end, record.Mark.At)
 		}

@@ -16,21 +16,26 @@ type keyID struct {
 	lock, value string
 }
 
-// owner is the client that a key's session belongs to, by the request that opened it.
-type owner struct {
-	keyID
-	// request is the revision of that request.
-	request uint64
-}
-
-// nodeRequest identifies a change of keys with all its retries: those of a node's Redis port.
+// nodeRequest identifies a change of keys with all its retries: those of a node's Redis port. A node that was removed
+// and added again, with an empty disk, counts its starts from 1 again.
 type nodeRequest struct {
 	node      string
+	removals  int
 	boot, seq uint64
 }
 
-func nodeRequestOf(op *wire.ChangeKeys) nodeRequest {
-	return nodeRequest{op.GetNodeId(), op.GetBoot(), op.GetSeq()}
+// nodeRequestOf returns the request of a change of keys; 0 for other commands.
+func (r *replay) nodeRequestOf(cmd *wire.Command, said *wire.Result) nodeRequest {
+	switch op := cmd.Op.(type) {
+	case *wire.Command_DropMember:
+		if said.Status == wire.Status_OK {
+			r.removals[op.DropMember.Id]++
+		}
+	case *wire.Command_ChangeKeys:
+		change := op.ChangeKeys
+		return nodeRequest{change.NodeId, r.removals[change.NodeId], change.Boot, change.Seq}
+	}
+	return nodeRequest{}
 }
 
 // keyEffect is an outcome of a request for a key in the log: its only effect, or a refusal.
@@ -61,9 +66,10 @@ func (r *replay) keyEffects() (all []keyEffect, faults []string) {
 	}
 	for _, s := range r.steps {
 		if op := s.cmd.GetChangeKeys(); op != nil {
-			key := nodeRequestOf(op)
+			key := s.request
 			if done[key] && len(s.events) > 0 {
-				faults = append(faults, fmt.Sprintf("request %v of a Redis port took effect at revision %d again: %v", key, s.revision, s.events))
+				faults = append(faults, fmt.Sprintf("request %v of a Redis port took effect at revision %d again: %v",
+					key, s.revision, s.events))
 			}
 			took := s.said.Status == wire.Status_GRANTED || s.said.Status == wire.Status_OK
 			if !done[key] && (took || refusedKey[s.said.Status]) {
@@ -76,7 +82,7 @@ func (r *replay) keyEffects() (all []keyEffect, faults []string) {
 		for _, e := range s.events {
 			by := r.owners[e.SessionId]
 			if by.action == history.AwaitKey && (e.Type == wire.Event_GRANTED || e.Type == wire.Event_CANCELLED) {
-				add(s, by.keyID, e.Type == wire.Event_GRANTED, e.Token)
+				add(s, by, e.Type == wire.Event_GRANTED, e.Token)
 			}
 		}
 		if op := s.cmd.GetOpenLease(); len(op.GetOwnerValue()) > 0 && s.said.Status == wire.Status_NOT_ACQUIRED {
@@ -101,7 +107,7 @@ func (r *replay) during(s step, w bounds) (from, to time.Duration) {
 	return from, to
 }
 
-// own remembers the owners of keys' sessions.
+// own remembers which request opened a key's session.
 func (r *replay) own(s step) {
 	for _, e := range s.events {
 		if e.Type != wire.Event_SESSION_OPENED {
@@ -110,10 +116,10 @@ func (r *replay) own(s step) {
 		switch op := s.cmd.Op.(type) {
 		case *wire.Command_ChangeKeys:
 			// A session's number does not tell its key, but the grant that follows it does.
-			r.owners[e.SessionId] = owner{keyID{history.AcquireKey, grantOf(s, e.SessionId), string(op.ChangeKeys.Value)}, s.revision}
+			r.owners[e.SessionId] = keyID{history.AcquireKey, grantOf(s, e.SessionId), string(op.ChangeKeys.Value)}
 		case *wire.Command_OpenLease:
 			if value := op.OpenLease.OwnerValue; len(value) > 0 {
-				r.owners[e.SessionId] = owner{keyID{history.AwaitKey, op.OpenLease.Acquire.Locks[0].Name, string(value)}, s.revision}
+				r.owners[e.SessionId] = keyID{history.AwaitKey, op.OpenLease.Acquire.Locks[0].Name, string(value)}
 			}
 		}
 	}
@@ -144,8 +150,8 @@ type keyMatch struct {
 	faults  []string
 }
 
-// matchKeys assigns an outcome in the log to each request. Requests that do the same are told apart by their times: each
-// outcome belongs to that request in flight which was answered first. This finds an assignment if there is one.
+// matchKeys assigns an outcome in the log to each request. Requests that do the same are told apart by their times:
+// each outcome belongs to that request in flight which was answered first. This finds an assignment if there is one.
 func (r *replay) matchKeys() *keyMatch {
 	if r.keys != nil {
 		return r.keys

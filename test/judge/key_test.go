@@ -174,6 +174,7 @@ func TestForgedReplies(t *testing.T) {
 		"held beyond its expiry":     {"it expired at", func(p *played) { p.third.Ended = p.now }},
 		"a hold under another token": {"no such grant", func(p *played) { p.first.Token = p.waited.Token }},
 		"a hold of another value":    {"no such grant", func(p *played) { p.first.Value = "b" }},
+		"a hold before the reply":    {"no such grant", func(p *played) { p.third.Granted = p.waited.Return - 1 }},
 		"a hold before its acquire":  {"no such grant", func(p *played) { p.third.Asked = p.now }},
 		"released, and expired late": {"only (revision", func(p *played) {
 			p.bounds.Commit = time.Nanosecond
@@ -234,23 +235,39 @@ func TestRepeatedRequestForAKey(t *testing.T) {
 	for revision := range uint64(2) {
 		r.steps = append(r.steps, step{
 			revision: revision + 1, said: &wire.Result{Status: wire.Status_OK}, events: []*wire.Event{{Type: wire.Event_RELEASED}},
-			cmd: &wire.Command{Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{NodeId: "n1", Boot: 1, Seq: 1}}},
+			cmd: &wire.Command{Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{}}}, request: nodeRequest{"n1", 0, 1, 1},
 		})
 	}
-	if _, faults := r.keyEffects(); len(faults) != 1 || !strings.Contains(faults[0], "again") {
+	if faults := toldKeys(r); len(faults) != 1 || !strings.Contains(faults[0], "again") {
 		t.Errorf("%q for a request that took effect twice", faults)
+	}
+}
+
+// TestNodeThatWasRemoved verifies that a node which was removed and added again may count its requests from 1 again.
+func TestNodeThatWasRemoved(t *testing.T) {
+	p := newPort(t)
+	p.again(wire.ChangeKeys_ACQUIRE)
+	p.apply(&wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: "n1"}}})
+	p.apply(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{Id: "n1", Incarnation: "i2", Level: 1}}}})
+	p.seq = 0
+	p.again(wire.ChangeKeys_RELEASE)
+	if c := p.accepted(); c.KeyRetries != 0 {
+		t.Errorf("%d requests were repeated, want none", c.KeyRetries)
 	}
 }
 
 // TestRecordedTTL verifies that after an election a key lasts as long as was recorded, and no shorter than its TTL.
 func TestRecordedTTL(t *testing.T) {
 	for what, c := range map[string]struct {
-		lasts time.Duration
-		fault string
+		lasts    time.Duration
+		extended bool // after what remained was read
+		fault    string
 	}{
-		"as long as recorded": {keyTTL - 300*time.Millisecond, ""},
-		"shorter":             {keyTTL - 350*time.Millisecond, "was ended at"},
-		"as long as a TTL":    {keyTTL, "only (revision"},
+		"as long as recorded":        {700 * time.Millisecond, false, ""},
+		"shorter":                    {650 * time.Millisecond, false, "was ended at"},
+		"as long as a TTL":           {keyTTL, false, "only (revision"},
+		"as long as before":          {700 * time.Millisecond, true, "was ended at"},
+		"as long as it was extended": {keyTTL, true, ""},
 	} {
 		t.Run(what, func(t *testing.T) {
 			p := newPort(t)
@@ -258,6 +275,9 @@ func TestRecordedTTL(t *testing.T) {
 			p.again(wire.ChangeKeys_ACQUIRE)
 			p.pass(200 * time.Millisecond)
 			k, _ := p.machine.Key("x")
+			if c.extended {
+				p.again(wire.ChangeKeys_EXTEND)
+			}
 			p.apply(&wire.Command{Op: &wire.Command_RecordRemaining{RecordRemaining: &wire.RecordRemaining{
 				Term: p.term, Keys: []*wire.RecordRemaining_Remaining{{SessionId: k.Session, Generation: k.Generation, RemainingMs: 700}},
 			}}})

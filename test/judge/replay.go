@@ -26,6 +26,7 @@ type step struct {
 	cmd      *wire.Command
 	said     *wire.Result // the model's answer
 	events   []*wire.Event
+	request  nodeRequest // of a change of keys
 }
 
 // replay is the log as replayed by the state machine and the model.
@@ -50,22 +51,23 @@ type replay struct {
 	came     map[request][]*wire.Result
 	// leases are the answers to leases, by the hash of their secret.
 	leases map[string][]*wire.Result
-	// owners are the owners of keys, by session.
-	owners map[uint64]owner
+	// owners are the requests that opened keys' sessions, by session.
+	owners map[uint64]keyID
+	// removals counts how often a node was removed.
+	removals map[string]int
 	// reads are the clients' reads, by the revision that they saw.
 	reads    map[uint64][]*history.Op
 	repeated int
-	restarts []news          // see beginnings
-	windows  int             // checked by porcupine
-	keys     *keyMatch       // see matchKeys
-	values   map[string]bool // see owned
+	restarts []news    // see beginnings
+	windows  int       // checked by porcupine
+	keys     *keyMatch // see matchKeys
 }
 
 func newReplay(in Input) *replay {
 	r := &replay{
 		in: in, machine: fsm.New(fsm.Level), model: model.New(), rules: newRules(), first: 1, entries: map[uint64]bool{},
 		executed: map[request]uint64{}, asked: map[request][]*wire.Result{}, came: map[request][]*wire.Result{},
-		leases: map[string][]*wire.Result{}, owners: map[uint64]owner{}, reads: readsOf(in.History),
+		leases: map[string][]*wire.Result{}, owners: map[uint64]keyID{}, removals: map[string]int{}, reads: readsOf(in.History),
 	}
 	if in.Snapshot != nil {
 		r.begin(in.Snapshot)
@@ -175,7 +177,7 @@ func (r *replay) command(at time.Duration, wall int64, cmd *wire.Command, got *w
 	if err := r.model.Compare(cmd, want, got, events); err != nil {
 		return err
 	}
-	s := step{revision: r.model.Revision, at: at, cmd: cmd, said: want, events: events}
+	s := step{revision: r.model.Revision, at: at, cmd: cmd, said: want, events: events, request: r.nodeRequestOf(cmd, want)}
 	r.steps = append(r.steps, s)
 	r.remember(s)
 	r.own(s)

@@ -19,7 +19,7 @@ type timer struct {
 	again, recorded time.Duration
 }
 
-// since returns when the deadline started last, with the barrier of the present leader, and how long it lasts from then.
+// since returns when the deadline started last, given the barrier of the present leader, and how long it lasts since.
 func (t timer) since(barrier time.Duration) (start, lasts time.Duration) {
 	switch {
 	case barrier <= t.began:

@@ -17,9 +17,9 @@ func toldKeys(r *replay) (faults []string) {
 		faults = append(faults, fmt.Sprintf("%s: %s, and the log has no such outcome", k.Client, showKey(k)))
 	}
 	for _, e := range m.unasked {
-		if r.owned(e) {
-			faults = append(faults, fmt.Sprintf("revision %d: %s of %q with the value %q took effect between %v and %v, and no client asked for it then",
-				e.revision, e.action, e.lock, e.value, e.from, e.to))
+		if asked := r.requestsWith(e.value); len(asked) > 0 {
+			faults = append(faults, fmt.Sprintf("revision %d: %s of %q took effect between %v and %v, and no client asked for it then: %q",
+				e.revision, e.action, e.lock, e.from, e.to, asked))
 		}
 	}
 	w, granted, ended := r.bounds(), r.grants(), r.endings()
@@ -31,19 +31,20 @@ func toldKeys(r *replay) (faults []string) {
 	return faults
 }
 
-// owned reports whether an effect concerns a client of the history, and not a program that the history does not know.
-func (r *replay) owned(e keyEffect) bool {
-	if r.values == nil {
-		r.values = map[string]bool{}
-		for _, k := range r.in.History.KeyRequests() {
-			r.values[k.Value] = true
+// requestsWith describes the requests of clients with a value. There are none if it is that of a program that the
+// history does not know.
+func (r *replay) requestsWith(value string) (all []string) {
+	for _, k := range r.in.History.KeyRequests() {
+		if k.Value == value {
+			all = append(all, showKey(k))
 		}
 	}
-	return r.values[e.value]
+	return all
 }
 
 func showKey(k *history.KeyRequest) string {
-	return fmt.Sprintf("%s of %q with the value %q from %v to %v was answered %q", k.Action, k.Lock, k.Value, k.Call, k.Return, k.Reply)
+	return fmt.Sprintf("%s of %q with the value %q from %v to %v was answered %q",
+		k.Action, k.Lock, k.Value, k.Call, k.Return, k.Reply)
 }
 
 // toldToken checks a token that a client read: the key had it at some time between the request and the reply.
@@ -89,7 +90,8 @@ func keyExpiries(r *replay) (faults []string) {
 			to = min(to, end.at+stampRound)
 		}
 		if to < until(p) {
-			faults = append(faults, fmt.Sprintf("%s: the key expired by %v (revision %d), and %s of TTL %v", p.request.Client, to, end.revision, showKey(p.request), p.request.TTL))
+			faults = append(faults, fmt.Sprintf("%s: the key expired by %v (revision %d), and %s with the TTL %v",
+				p.request.Client, to, end.revision, showKey(p.request), p.request.TTL))
 		}
 	}
 	return faults

@@ -143,9 +143,6 @@ func (r *replay) plainLocks() map[string]bool {
 				other[l.Name] = true
 			}
 		}
-		for _, name := range s.cmd.GetChangeKeys().GetNames() {
-			other[name] = true
-		}
 		op := s.cmd.GetAcquire()
 		for _, l := range op.GetLocks() {
 			one := len(op.Locks) == 1 && l.Mode <= wire.Mode_EXCLUSIVE && l.Limit == 0 && !op.Reentrant && op.MaxHoldMs == 0 && op.LockDelayMs == 0

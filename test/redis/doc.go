@@ -9,7 +9,8 @@
 //
 //	QUORUMLOCK_CHECK=1 go test . -run '^(TestClients|TestCounter)$' -update
 //
-// Package suites runs the own tests of two libraries.
+// Package suites runs the own tests of two libraries. Package chaos injects faults while Redis clients and SDK clients
+// contend for the same locks.
 //
 // This is a module of its own, so that the product does not depend on client libraries.
 package redis

@@ -2003,8 +2003,8 @@ type ChangeKeys struct {
 	Version *KeyVersion `protobuf:"bytes,7,opt,name=version,proto3" json:"version,omitempty"`
 	Force   bool        `protobuf:"varint,8,opt,name=force,proto3" json:"force,omitempty"`
 	// The node that received the request, a member, its start, and the request's number since that start. A repeated
-	// request gets its first result: GRANTED, OK, NOT_ACQUIRED, NOT_HELD or NOT_FOUND. Other results are not remembered,
-	// and nothing was changed.
+	// request gets its first result: GRANTED, OK, NOT_ACQUIRED, NOT_HELD or NOT_FOUND. If what it acquired or extended
+	// has ended since, it gets NOT_ACQUIRED or NOT_HELD. Other results are not remembered, and nothing was changed.
 	NodeId string `protobuf:"bytes,9,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
 	Boot   uint64 `protobuf:"varint,10,opt,name=boot,proto3" json:"boot,omitempty"`
 	Seq    uint64 `protobuf:"varint,11,opt,name=seq,proto3" json:"seq,omitempty"`

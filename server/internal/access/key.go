@@ -15,18 +15,11 @@ func (c *Caller) CheckChange(op *wire.ChangeKeys) *wire.Result {
 			if c.hasAnything() {
 				return nil
 			}
-			return c.onKeysNow(op.GetNames(), anyVerb)
+			return c.onKeysNow(op.GetNames(), []wire.Verb{wire.Verb_LOCK, wire.Verb_READ, wire.Verb_OPERATE})
 		})
 	}
 	return c.onKeys(op.GetNames(), []wire.Verb{wire.Verb_LOCK})
 }
-
-// anyVerb are the verbs on locks.
-var anyVerb = []wire.Verb{wire.Verb_LOCK, wire.Verb_READ, wire.Verb_OPERATE}
-
-// KnowsKeys reports whether the caller may know whether somebody holds the locks. To others, locks that are not theirs
-// do not exist.
-func (c *Caller) KnowsKeys(names ...string) bool { return c.onKeysNow(names, anyVerb) == nil }
 
 func (c *Caller) hasAnything() bool { return c.Grants() == nil || c.hasSessions() }
 

@@ -1,8 +1,10 @@
 package access_test
 
 import (
+	"bytes"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/test/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -53,5 +55,24 @@ func TestKeysByRole(t *testing.T) {
 		if allowed := name == "a lock of its own"; allowed != (refused == nil) {
 			t.Errorf("%s: %v", name, refused)
 		}
+	}
+}
+
+// TestOwnKeysAtAFollowerBehind checks that a follower that has not applied an acquire yet lets its owner give it up,
+// under any name.
+func TestOwnKeysAtAFollowerBehind(t *testing.T) {
+	f := &follower{Cluster: rights.New(t)}
+	f.applied = f.Machine.Fork()
+	caller, err := access.Authenticate(f, "c1", access.Presented{Token: f.Tokens["other"], Secure: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := &wire.ChangeKeys{Action: wire.ChangeKeys_RELEASE, Names: []string{rights.Lock}}
+	if caller.CheckChange(release) == nil {
+		t.Error("a caller that has nothing may release what others hold")
+	}
+	f.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "other"}, Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: bytes.Repeat([]byte{1}, 32)}}})
+	if refused := caller.CheckChange(release); refused != nil {
+		t.Errorf("a caller that has something: %v", refused)
 	}
 }

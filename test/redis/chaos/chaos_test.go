@@ -43,10 +43,16 @@ func run(m *testing.M) int {
 var brief = map[string]bool{"kill the leader": true, "freeze the leader": true, "break connections": true}
 
 // least is what a run must reach for each nemesis, on average.
-var least = judge.Counts{KeyRequests: 100, KeyHolds: 30, KeyWaits: 5, KeyExpiries: 1, Grants: 60, Contended: 5}
+var (
+	least = judge.Counts{KeyRequests: 50, KeyHolds: 10, KeyWaits: 1, KeyExpiries: 1, Grants: 20, Contended: 2}
+	// leastDid is the same for what the load counts.
+	leastDid = chaos.Counts{
+		Mutexes: 10, Waits: 2, Holds: 2, Refused: 2, Extended: 1, Released: 10, Abandoned: 1, Writes: 10, Kept: 1,
+	}
+)
 
-// TestNemeses injects every kind of fault while Redis clients and SDK clients contend for the same locks. Each fault must
-// take effect while keys are held, and a key that is held longer must survive it.
+// TestNemeses injects every kind of fault while Redis clients and SDK clients contend for the same locks. Each fault
+// must take effect while keys are held, and a key that is held longer must survive it.
 func TestNemeses(t *testing.T) {
 	for name, opts := range map[string]process.Options{
 		"apart":          {Nodes: 3, Apart: true},
@@ -93,14 +99,15 @@ func strikeAll(t *testing.T, opts process.Options) {
 	t.Log(trial.Finish())
 	judged := trial.Judge()
 	t.Log(judged)
-	want := judge.Counts{}
+	want, wantDid := judge.Counts{}, chaos.Counts{}
 	for range struck {
 		want.Add(least)
+		wantDid.Add(leastDid)
 	}
-	if err := errors.Join(judged.Enough(want), did.Missing(chaos.Counts{
-		Mutexes: 20 * struck, Waits: 5 * struck, Holds: 5 * struck, Refused: struck, Extended: struck, Released: 20 * struck,
-		Abandoned: struck, Writes: 30 * struck, Stale: 1, Kept: struck,
-	})); err != nil {
+	if full {
+		wantDid.Stale = 1 // a write too late, so there was something to fence
+	}
+	if err := errors.Join(judged.Enough(want), did.Enough(wantDid)); err != nil {
 		t.Error(err)
 	}
 }
@@ -124,7 +131,8 @@ func strike(t *testing.T, trial *process.Trial, load *chaos.Load, n process.Neme
 	}
 }
 
-// heldDuring counts the holds of Redis clients at some time of an interval, except the key that is held through a fault.
+// heldDuring counts the holds of Redis clients at some time of an interval, without the key that is held through a
+// fault.
 func heldDuring(h *history.History, began, ended time.Duration) (count int) {
 	for _, hold := range h.Holds() {
 		if hold.Value != "" && hold.Client != "kept" && hold.Granted < ended && hold.Ended > began {

@@ -15,9 +15,9 @@ import (
 // keptTTL is longer than any fault. It is also long enough for records of what remains of it.
 const keptTTL = 10 * time.Minute
 
-// Keep acquires a key that must outlast a fault. still verifies after the fault that the key is still held, and releases
-// it.
-func (l *Load) Keep() (still func()) {
+// Keep acquires a key that must outlast a fault. The function that it returns verifies after the fault that the key is
+// still held, and releases it.
+func (l *Load) Keep() (verify func()) {
 	name := prefix + "kept"
 	m := l.mutex(l.kept, name, keptTTL)
 	var asked time.Duration

@@ -49,30 +49,6 @@ type Load struct {
 	did     Counts
 }
 
-// Counts says how much the clients did.
-type Counts struct {
-	// Mutexes are grants to redsync, Waits those to QL.LOCK, Holds those to the SDK.
-	Mutexes, Waits, Holds int
-	// Refused are tries for a lock that was taken, Unanswered requests of Redis clients that failed.
-	Refused, Unanswered int
-	// Extended, Released and Abandoned are keys of Redis clients.
-	Extended, Released, Abandoned int
-	// Writes are accepted writes to the counters, Stale those that they rejected.
-	Writes, Stale int
-	// Kept are keys that were held through a fault.
-	Kept int
-}
-
-// Missing returns an error unless all counts reach those in least.
-func (c Counts) Missing(least Counts) error {
-	if c.Mutexes < least.Mutexes || c.Waits < least.Waits || c.Holds < least.Holds || c.Refused < least.Refused ||
-		c.Extended < least.Extended || c.Released < least.Released || c.Abandoned < least.Abandoned ||
-		c.Writes < least.Writes || c.Stale < least.Stale || c.Kept < least.Kept {
-		return fmt.Errorf("the load did %+v, at least %+v is needed", c, least)
-	}
-	return nil
-}
-
 // Start starts the load. It ends with Finish, or with the test.
 func Start(t testing.TB, trial *process.Trial, seed uint64) *Load {
 	t.Helper()
@@ -107,7 +83,8 @@ func (l *Load) open(name, addr string) *redis.Client {
 	}
 	dial = l.log.TapRedis(name, dial)
 	c := redis.NewClient(&redis.Options{
-		Addr: addr, ClientName: name, ContextTimeoutEnabled: true, DialTimeout: time.Second, DialerRetries: 1, ReadTimeout: requestTimeout,
+		Addr: addr, ClientName: name, ContextTimeoutEnabled: true, ReadTimeout: requestTimeout,
+		DialTimeout: time.Second, DialerRetries: 1,
 		Dialer: func(ctx context.Context, _, addr string) (net.Conn, error) { return dial(ctx, addr) },
 	})
 	l.mu.Lock()

@@ -34,10 +34,10 @@ func (l *Load) startMutexes(seed uint64) {
 	for i, addr := range l.entries {
 		name := fmt.Sprint("redsync-", i)
 		shared, lone := l.open(name, addr), l.open(name+"-alone", addr)
-		l.act(name, seed, uint64(i), func(a *actor) { a.useMutex(shared, a.counter(), 2*pace/5) })
+		l.act(name, seed, uint64(i), func(a *actor) { a.useMutex(shared, a.counter(), 2*pace/5, a.oneIn(6)) })
 		l.act(name+"-alone", seed, uint64(100+i), func(a *actor) {
 			for range 10 {
-				a.useMutex(lone, a.own[i], 10*time.Millisecond)
+				a.useMutex(lone, a.own[i], 10*time.Millisecond, a.oneIn(20))
 			}
 		})
 	}
@@ -51,14 +51,13 @@ type held struct {
 	token  uint64 // 0 if it is unknown
 }
 
-// useMutex acquires a mutex, increments the counter, and releases the mutex or leaves it.
-func (a *actor) useMutex(c *redis.Client, d *counter, keep time.Duration) {
+// useMutex acquires a mutex, increments the counter, and releases the mutex or leaves it to expire.
+func (a *actor) useMutex(c *redis.Client, d *counter, keep time.Duration, leave bool) {
 	h := a.acquire(c, d.name)
 	if h == nil {
 		return
 	}
 	defer a.alive.Add(-1)
-	leave := a.oneIn(12)
 	if a.oneIn(3) {
 		h.extend()
 	}

@@ -18,7 +18,13 @@ const (
 )
 
 // compareAndDelete is the usual script to release a key.
-var compareAndDelete = redis.NewScript(`if redis.call("GET", KEYS[1]) == ARGV[1] then return redis.call("DEL", KEYS[1]) else return 0 end`)
+var compareAndDelete = redis.NewScript(`
+	if redis.call("GET", KEYS[1]) == ARGV[1] then
+		return redis.call("DEL", KEYS[1])
+	else
+		return 0
+	end
+`)
 
 // startQueue starts a client for each entry that waits in the queues.
 func (l *Load) startQueue(seed uint64) {
@@ -34,7 +40,8 @@ func (a *actor) waitInQueue(c *redis.Client, d *counter) {
 	value, asked := rand.Text(), a.log.Now()
 	ctx, cancel := context.WithTimeout(context.Background(), queueWait+requestTimeout)
 	defer cancel()
-	token, err := c.Do(ctx, "QL.LOCK", d.name, value, "PX", queueTTL.Milliseconds(), "WAIT", a.upTo(queueWait).Milliseconds()).Uint64()
+	wait := a.upTo(queueWait).Milliseconds()
+	token, err := c.Do(ctx, "QL.LOCK", d.name, value, "PX", queueTTL.Milliseconds(), "WAIT", wait).Uint64()
 	granted := a.log.Now()
 	switch {
 	case errors.Is(err, redis.Nil):
@@ -47,10 +54,15 @@ func (a *actor) waitInQueue(c *redis.Client, d *counter) {
 	a.alive.Add(1)
 	defer a.alive.Add(-1)
 	a.count(func(did *Counts) { did.Waits++ })
+	until := a.validUntil(ctx, c, d.name, token)
+	if until <= granted {
+		a.count(func(did *Counts) { did.Abandoned++ }) // the reply may have come after the end of the TTL
+		return
+	}
 	booked := a.log.Grant(history.Hold{
 		Client: a.name, Value: value, Token: token, Locks: history.Exclusive(d.name), Asked: asked, Granted: granted,
 	})
-	booked.LastsUntil(max(granted, a.validUntil(ctx, c, d.name, token)))
+	booked.LastsUntil(until)
 	if err := d.increment(token, func() { a.pause(a.upTo(pace / 5)) }); err != nil {
 		a.log.Fault("%s: %v", a.name, err)
 	}

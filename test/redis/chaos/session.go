@@ -26,7 +26,9 @@ func (l *Load) startSessions(seed uint64) {
 
 // session plays rounds with a session.
 func (a *actor) session() error {
-	c, err := client.New(client.Config{Endpoints: a.cluster.Endpoints(), Agent: a.name, Dial: a.log.Tap(a.name, a.cluster.Dialer())})
+	c, err := client.New(client.Config{
+		Endpoints: a.cluster.Endpoints(), Agent: a.name, Dial: a.log.Tap(a.name, a.cluster.Dialer()),
+	})
 	if err != nil {
 		return err
 	}
@@ -62,7 +64,8 @@ func (a *actor) useSession(s *client.Session, d *counter) error {
 	}
 	a.count(func(did *Counts) { did.Holds++ })
 	booked := a.log.Grant(history.Hold{
-		Client: a.name, Session: s.ID(), ID: h.ID(), Token: h.Token(), Revision: h.Revision(), Locks: history.Exclusive(d.name), Asked: asked,
+		Client: a.name, Session: s.ID(), ID: h.ID(), Token: h.Token(), Revision: h.Revision(),
+		Locks: history.Exclusive(d.name), Asked: asked,
 	})
 	booked.Follow(h.Context())
 	if err := d.increment(h.Token(), func() { a.pause(a.upTo(pace / 5)) }); err != nil {
