@@ -92,6 +92,9 @@ func (r *Reader) take(n int) ([][]byte, error) {
 	}
 	command := bytes.Clone(r.buf[r.start : r.start+n])
 	r.start, r.measured = r.start+n, measure{}
+	if r.start == r.end {
+		r.Free() // the command may have filled a large buffer, and may take long
+	}
 	complete, args, _, rest, err := redcon.ReadNextCommand(command, nil)
 	switch {
 	case err != nil:
@@ -131,17 +134,12 @@ func (r *Reader) Fill() error {
 // makeRoom makes room behind end. It moves what has arrived to the front and doubles the buffer only if that fills it.
 func (r *Reader) makeRoom() error {
 	switch {
-	case r.start == r.end && len(r.buf) > initialBytes:
-		r.Free()
 	case r.end < len(r.buf):
 	case r.start > 0:
 		r.end = copy(r.buf, r.buf[r.start:r.end])
 		r.start = 0
 	default:
 		return r.grow()
-	}
-	if r.start == r.end {
-		r.start, r.end = 0, 0
 	}
 	return nil
 }
