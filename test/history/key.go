@@ -3,6 +3,7 @@ package history
 import (
 	"cmp"
 	"slices"
+	"strconv"
 	"time"
 )
 
@@ -65,11 +66,12 @@ func (k *KeyRequest) answer(reply respValue) bool {
 	case k.Action == AcquireKey:
 		k.Done = reply.text == "OK"
 		return k.Done
+	case k.Action == AwaitKey, k.Action == ReadToken:
+		k.Token, _ = strconv.ParseUint(reply.text, 10, 64) // a number or a text
+		k.Done = k.Token > 0
+		return k.Done
 	case reply.kind != respInteger:
 		return false
-	case k.Action == AwaitKey, k.Action == ReadToken:
-		k.Done, k.Token = true, uint64(reply.integer)
-		return reply.integer > 0
 	}
 	k.Done = reply.integer == 1
 	return reply.integer >= -1 && reply.integer <= 1

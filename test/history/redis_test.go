@@ -94,6 +94,7 @@ func TestRedisCommandsAreRecorded(t *testing.T) {
 		{"SET x v NX PX 1000", "_\r\n", KeyRequest{Action: AcquireKey, TTL: second, Outcome: OK, Reply: "nil"}},
 		{"SET x v NX PX 1000", "-CLUSTERDOWN no\r\n", KeyRequest{Action: AcquireKey, TTL: second, Outcome: Fail, Reply: "CLUSTERDOWN no"}},
 		{"QL.LOCK x v PX 1000 WAIT 9", ":77\r\n", KeyRequest{Action: AwaitKey, TTL: second, Outcome: OK, Done: true, Token: 77, Reply: "77"}},
+		{"QL.LOCK x v PX 1000 WAIT 9", "$2\r\n77\r\n", KeyRequest{Action: AwaitKey, TTL: second, Outcome: OK, Done: true, Token: 77, Reply: "77"}},
 		{"QL.LOCK x v PX 1000 WAIT 9", "_\r\n", KeyRequest{Action: AwaitKey, TTL: second, Outcome: OK, Reply: "nil"}},
 		{"QL.TOKEN x v", ":77\r\n", KeyRequest{Action: ReadToken, Outcome: OK, Done: true, Token: 77, Reply: "77"}},
 		{"EVAL " + strings.ReplaceAll(releaseScript, " ", "\t") + " 1 x v", ":1\r\n", KeyRequest{Action: ReleaseKey, Outcome: OK, Done: true, Reply: "1"}},

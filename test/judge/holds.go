@@ -22,7 +22,7 @@ type claimed struct {
 // immediately, but possibly after the next hold is granted: in between, only tokens protect, as for a client
 // that was stopped on purpose.
 func holds(r *replay) (faults []string) {
-	granted, ended := r.grants(), r.endings()
+	granted, ended, releases := r.grants(), r.endings(), r.keyReleases()
 	byLock := map[string][]claimed{}
 	for _, h := range r.in.History.Holds() {
 		h = r.identified(h, granted)
@@ -35,6 +35,11 @@ func holds(r *replay) (faults []string) {
 			faults = append(faults, differs(h, e)...)
 		}
 		end := ended[h.Token]
+		if sent, released := releases[revisionOf(end)]; h.Value != "" && released {
+			if h.Ended = min(h.Ended, sent); h.Ended <= h.Granted {
+				continue
+			}
+		}
 		if h.Released && end == nil && e != nil {
 			faults = append(faults, fmt.Sprintf("%s: %s was released, and is held by the log", h.Client, show(h)))
 		}
@@ -79,6 +84,27 @@ func (r *replay) identified(h *history.Hold, granted map[uint64]*wire.Event) *hi
 		known.Token = 0 // of somebody else
 	}
 	return &known
+}
+
+// keyReleases returns when the releases of keys were sent, by the revision at which they took effect. A client gives its
+// hold up by sending one, even if it gets no reply: redsync releases after a try that failed, and tries again with the
+// same value, so that the release may end the hold of the later try.
+func (r *replay) keyReleases() map[uint64]time.Duration {
+	all := map[uint64]time.Duration{}
+	for _, p := range r.matchKeys().pairs {
+		if p.request.Action == history.ReleaseKey && p.effect.done {
+			all[p.effect.revision] = p.request.Call
+		}
+	}
+	return all
+}
+
+// revisionOf returns the revision of a step; 0 for nil.
+func revisionOf(s *step) uint64 {
+	if s == nil {
+		return 0
+	}
+	return s.revision
 }
 
 // acquires reports whether a request has acquired a key.

@@ -169,8 +169,8 @@ func TestForgedReplies(t *testing.T) {
 		}},
 		"what the log has lost":      {"no such outcome", func(p *played) { p.entries = p.entries[:3] }},
 		"a longer TTL":               {"the key expired by", func(p *played) { p.waited.TTL *= 2 }},
-		"two at once":                {"is held at", func(p *played) { p.first.Ended = p.second.Granted + 1 }},
-		"two at once, within slack":  {"is held at", func(p *played) { p.first.Ended = p.second.Granted + 1; p.bounds.Slack = time.Second }},
+		"two at once":                {"is held at", func(p *played) { p.overlap() }},
+		"two at once, within slack":  {"is held at", func(p *played) { p.overlap(); p.bounds.Slack = time.Second }},
 		"held beyond its expiry":     {"it expired at", func(p *played) { p.third.Ended = p.now }},
 		"a hold under another token": {"no such grant", func(p *played) { p.first.Token = p.waited.Token }},
 		"a hold of another value":    {"no such grant", func(p *played) { p.first.Value = "b" }},
@@ -209,6 +209,14 @@ func TestForgedReplies(t *testing.T) {
 	}
 }
 
+// overlap lets another client acquire the key before the last one has given it up.
+func (p *played) overlap() {
+	p.t.Helper()
+	next := p.changes(wire.ChangeKeys_ACQUIRE, "d")
+	p.keeps(next, next.Return+1)
+	p.third.Ended = next.Return + 1
+}
+
 // again changes the key once more, for a client with the value "d".
 func (p *port) again(action wire.ChangeKeys_Action) { p.changes(action, "d") }
 
@@ -219,6 +227,24 @@ func TestUnansweredRequestForAKey(t *testing.T) {
 		k.Outcome, k.Done, k.Return = history.Unknown, false, history.Never
 	}
 	p.accepted()
+}
+
+// TestReleaseThatIsDelayed verifies that a client which has sent a release does not hold its key any more, even if the
+// release takes effect late and without a reply, and that it does otherwise.
+func TestReleaseThatIsDelayed(t *testing.T) {
+	p := newPort(t)
+	delayed := p.asks(history.ReleaseKey, "a", func() (bool, uint64) { return false, 0 })
+	delayed.Outcome, delayed.Return = history.Unknown, history.Never
+	first := p.changes(wire.ChangeKeys_ACQUIRE, "a")
+	p.keeps(first, first.Call+keyTTL)
+	p.seq++
+	p.change(wire.ChangeKeys_RELEASE, "a", p.seq)
+	p.pass(oneWay)
+	second := p.changes(wire.ChangeKeys_ACQUIRE, "b")
+	p.keeps(second, second.Call+keyTTL)
+	p.accepted()
+	delayed.Call = second.Return - 1
+	p.stage.refused("is held at")
 }
 
 // TestRepeatedRequestForAKey verifies that a node may repeat a request, and that a repeated one must not take effect

@@ -79,9 +79,9 @@ func (a *actor) validUntil(ctx context.Context, c *redis.Client, name string, to
 	asked := a.log.Now()
 	who, err := c.Do(ctx, "QL.WHO", name).Result()
 	fields, ok := who.(map[any]any)
-	if err != nil || !ok || fields["token"] != int64(token) {
+	left, known := fields["remaining-ms"].(int64)
+	if err != nil || !ok || !known || fmt.Sprint(fields["token"]) != fmt.Sprint(token) {
 		return 0
 	}
-	left, _ := fields["remaining-ms"].(int64)
 	return asked + time.Duration(left)*time.Millisecond
 }
