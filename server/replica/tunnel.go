@@ -14,8 +14,9 @@ import (
 // ErrLeaderMoved is returned by OpenTunnel when this node does not follow the given leader.
 var ErrLeaderMoved = errors.New("the leader has moved")
 
-// acceptTunnel takes over a connection that another node has opened for a caller, which is nil for HTTP.
-type acceptTunnel func(conn net.Conn, caller *wire.Caller)
+// acceptTunnel takes over a connection that the node from has opened for a caller, who is known for client connections
+// only.
+type acceptTunnel func(from string, conn net.Conn, caller *wire.Caller)
 
 // OpenTunnel opens a connection to the leader for the bytes of one of this node's clients. It sends along the
 // client's identity as this node has verified it. It returns ErrLeaderMoved if this node follows another leader or none, and a
@@ -52,17 +53,17 @@ func (r *Replica) openTo(ctx context.Context, leader *wire.LeaderHint, req *wire
 // OnTunnel makes the replica call accept with each client connection that another node opens to this one while it
 // leads. accept owns the connection and must not block. cancel removes it.
 func (r *Replica) OnTunnel(accept func(conn net.Conn, caller *wire.Caller)) (cancel func()) {
-	return register(&r.tunnels, accept)
+	return register(&r.tunnels, func(_ string, conn net.Conn, caller *wire.Caller) { accept(conn, caller) })
 }
 
 // OnForward is OnTunnel for connections to the HTTP port, which this node accepts whether it leads or not.
 func (r *Replica) OnForward(accept func(conn net.Conn)) (cancel func()) {
-	return register(&r.forwards, func(conn net.Conn, _ *wire.Caller) { accept(conn) })
+	return register(&r.forwards, func(_ string, conn net.Conn, _ *wire.Caller) { accept(conn) })
 }
 
-// OnKeys is OnForward for connections that carry KeyRequests.
-func (r *Replica) OnKeys(accept func(conn net.Conn)) (cancel func()) {
-	return register(&r.keys, func(conn net.Conn, _ *wire.Caller) { accept(conn) })
+// OnKeys is OnForward for connections that carry KeyRequests. accept also gets the id of the node that has opened it.
+func (r *Replica) OnKeys(accept func(from string, conn net.Conn)) (cancel func()) {
+	return register(&r.keys, func(from string, conn net.Conn, _ *wire.Caller) { accept(from, conn) })
 }
 
 func register(at *atomic.Pointer[acceptTunnel], accept acceptTunnel) (cancel func()) {
@@ -71,13 +72,13 @@ func register(at *atomic.Pointer[acceptTunnel], accept acceptTunnel) (cancel fun
 }
 
 // tunnelAsked decides whether to accept a connection from another node.
-func (r *Replica) tunnelAsked(_ *wire.PeerHello, req *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
+func (r *Replica) tunnelAsked(from *wire.PeerHello, req *wire.TunnelRequest) (*wire.TunnelResponse, func(net.Conn)) {
 	accept, refusal := r.acceptor(req)
 	if refusal != nil {
 		return refusal, nil
 	}
 	caller := &wire.Caller{Identity: req.GetIdentity(), Credential: req.GetCredential(), Address: req.GetAddress()}
-	return &wire.TunnelResponse{Status: wire.Status_OK}, func(conn net.Conn) { (*accept)(conn, caller) }
+	return &wire.TunnelResponse{Status: wire.Status_OK}, func(conn net.Conn) { (*accept)(from.GetId(), conn, caller) }
 }
 
 // acceptor returns the port for a connection, or why there is none.

@@ -53,7 +53,7 @@ func TestNodesThatAcceptTunnels(t *testing.T) {
 		ask(leader, address, wire.Status_UNAVAILABLE)
 		askFor := func(r *Replica, port wire.TunnelRequest_Port, want wire.Status_Code) {
 			t.Helper()
-			resp, accept := r.tunnelAsked(nil, &wire.TunnelRequest{Port: port})
+			resp, accept := r.tunnelAsked(&wire.PeerHello{Id: "n9"}, &wire.TunnelRequest{Port: port})
 			if resp.GetStatus() != want {
 				t.Errorf("answered %v, want %v", resp, want)
 			} else if accept != nil {
@@ -64,12 +64,12 @@ func TestNodesThatAcceptTunnels(t *testing.T) {
 			askFor(r, wire.TunnelRequest_HTTP, wire.Status_UNAVAILABLE)
 			askFor(r, wire.TunnelRequest_KEYS, wire.Status_UNAVAILABLE)
 			r.OnForward(func(net.Conn) { got = append(got, "http") })
-			r.OnKeys(func(net.Conn) { got = append(got, "keys") })
+			r.OnKeys(func(from string, _ net.Conn) { got = append(got, "keys of "+from) })
 			askFor(r, wire.TunnelRequest_HTTP, wire.Status_OK)
 			askFor(r, wire.TunnelRequest_KEYS, wire.Status_OK)
 			askFor(r, 77, wire.Status_UNSUPPORTED)
 		}
-		if want := "first" + address + " second " + address + " http keys http keys"; strings.Join(got, " ") != want {
+		if want := "first" + address + " second " + address + " http keys of n9 http keys of n9"; strings.Join(got, " ") != want {
 			t.Errorf("taken: %q, want %q", got, want)
 		}
 		if err := leader.Close(t.Context()); err != nil {

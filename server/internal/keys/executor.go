@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -91,7 +92,7 @@ func (e *executor) begin(ctx context.Context, from identity.Sender, req *wire.Ke
 		<-one.turn
 		resp := e.do(one.ctx, from, req)
 		if one.ctx.Err() != nil && ctx.Err() == nil {
-			return &wire.KeyResponse{Result: refusal(wire.Status_CANCELLED, "another request with the same secret has taken its place")}
+			return uncertain("another request with the same secret has taken its place")
 		}
 		return resp
 	}
@@ -119,11 +120,36 @@ func (e *executor) lock(ctx context.Context, from identity.Sender, caller *wire.
 	if caller == nil {
 		return &wire.KeyResponse{Result: refusal(wire.Status_INVALID_ARGUMENT, "the request has no caller")}
 	}
-	res, err := lease.Acquire(identity.NewContext(ctx, caller), e.replica, from, open)
-	if err != nil {
+	node := &waits{Replica: e.replica}
+	res, err := lease.Acquire(identity.NewContext(ctx, caller), node, from, open)
+	switch {
+	case err != nil:
 		return uncertain(err.Error())
+	case node.begun.Load() && refusesRepetition(res.GetStatus()):
+		return uncertain(res.GetMessage())
 	}
 	return &wire.KeyResponse{Result: e.settled(res)}
+}
+
+// waits is a Replica that notes whether an acquire waits.
+type waits struct {
+	Replica
+	begun atomic.Bool
+}
+
+// ProposeFrom notes that the command waits.
+func (w *waits) ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
+	w.Replica.ProposeFrom(from, cmd, func(res *wire.Result) {
+		if res.GetStatus() == wire.Status_QUEUED {
+			w.begun.Store(true)
+		}
+		done(res)
+	})
+}
+
+// refusesRepetition reports whether a node refuses with that status to repeat an acquire that waits. The wait goes on.
+func refusesRepetition(code wire.Status_Code) bool {
+	return code == wire.Status_NOT_LEADER || refusedUnseen(code)
 }
 
 func (e *executor) release(ctx context.Context, from identity.Sender, cmd *wire.Command) *wire.KeyResponse {

@@ -55,12 +55,13 @@ type node struct {
 	left time.Duration
 
 	mu     sync.Mutex // guards the fields below
-	accept func(net.Conn)
+	accept func(from string, conn net.Conn)
 	subs   map[*func(*wire.LeaderHint)]struct{}
 	links  []net.Conn
 	awaits map[uint64]func(*wire.Result)
 	voters int
 	opened int
+	peers  int // links opened by tests
 	proofs int
 }
 
@@ -218,11 +219,11 @@ func (n *node) OpenKeys(ctx context.Context, leader *wire.LeaderHint) (net.Conn,
 	}
 	mine, theirs := net.Pipe()
 	to.links = append(to.links, theirs)
-	to.accept(theirs)
+	to.accept(n.id, theirs)
 	return mine, nil
 }
 
-func (n *node) OnKeys(accept func(net.Conn)) (cancel func()) {
+func (n *node) OnKeys(accept func(from string, conn net.Conn)) (cancel func()) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.accept = accept

@@ -30,9 +30,12 @@ type inbound struct {
 	requests atomic.Int64
 	// enlisted are the changes from the same read of the connection. Only serve uses it.
 	enlisted []groupcommit.Proposal
-	// ctx ends with the link; running are the requests with a goroutine.
+	// ctx ends with the link, and stop ends it; running are the requests with a goroutine.
 	ctx     context.Context
+	stop    context.CancelFunc
 	running sync.WaitGroup
+	// read is closed when no more requests come.
+	read chan struct{}
 }
 
 // sender is a connection of a client at another node.
@@ -41,36 +44,63 @@ type sender struct {
 	connection uint64
 }
 
-// accept serves a connection of another node.
-func (s *Service) accept(conn net.Conn) {
-	if !s.spawn(&s.running, func() { s.serve(conn) }) {
+// accept serves a connection of another node. That node has given up its older link and repeats its requests, so what is
+// still on its way there must not be executed after them.
+func (s *Service) accept(from string, conn net.Conn) {
+	in := &inbound{s: s, read: make(chan struct{})}
+	in.ctx, in.stop = context.WithCancel(s.life)
+	s.mu.Lock()
+	older := s.inbounds[from]
+	s.inbounds[from] = in
+	s.mu.Unlock()
+	serve := func() {
+		if older != nil {
+			older.stop()
+			<-older.read
+		}
+		in.serve(conn)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if s.inbounds[from] == in {
+			delete(s.inbounds, from)
+		}
+	}
+	if !s.spawn(&s.running, serve) {
+		in.stop()
+		close(in.read)
 		_ = conn.Close()
 	}
 }
 
 // serve reads requests until the connection ends. A request neither delays the others nor waits for them.
-func (s *Service) serve(conn net.Conn) {
-	e, err := open(conn, s.cfg.Buffers)
-	if err != nil {
-		_ = conn.Close()
-		return
+func (in *inbound) serve(conn net.Conn) {
+	defer context.AfterFunc(in.ctx, func() { _ = conn.Close() })()
+	var err error
+	if in.end, err = open(conn, in.s.cfg.Buffers); err == nil {
+		in.receive()
 	}
-	ctx, stop := context.WithCancel(s.life)
-	defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-	in := &inbound{end: e, s: s, ctx: ctx}
-	for err == nil {
-		if e.frames.Buffered() == 0 || len(in.enlisted) == maxEnlisted {
+	in.stop()
+	close(in.read)
+	in.running.Wait()
+	if err == nil {
+		in.free()
+	}
+	_ = conn.Close()
+}
+
+// receive reads requests and begins to execute them.
+func (in *inbound) receive() {
+	for {
+		if in.frames.Buffered() == 0 || len(in.enlisted) == maxEnlisted {
 			in.propose()
 		}
 		req := &wire.KeyRequest{}
-		if err = e.frames.Read(req); err == nil {
-			in.received(req)
+		if err := in.frames.Read(req); err != nil || in.ctx.Err() != nil {
+			break
 		}
+		in.received(req)
 	}
 	in.propose()
-	stop()
-	in.running.Wait()
-	e.free()
 }
 
 // received begins to execute a request.

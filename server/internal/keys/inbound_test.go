@@ -2,6 +2,7 @@ package keys
 
 import (
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"slices"
@@ -22,12 +23,21 @@ type peer struct {
 	frames *transport.FrameReader
 }
 
-// connect opens a link to a node.
+// connect opens a link to a node, from a node of its own.
 func (n *node) connect() *peer {
+	n.mu.Lock()
+	n.peers++
+	from := fmt.Sprint("peer", n.peers)
+	n.mu.Unlock()
+	return n.connectFrom(from)
+}
+
+// connectFrom opens a link to a node.
+func (n *node) connectFrom(from string) *peer {
 	mine, theirs := net.Pipe()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.accept(theirs)
+	n.accept(from, theirs)
 	n.c.t.Cleanup(func() { _ = mine.Close() })
 	return &peer{n.c.t, mine, transport.NewFrameReader(mine, maxFrame)}
 }
@@ -105,7 +115,7 @@ func TestSecretUsedTwice(t *testing.T) {
 		for id := range uint64(2) {
 			p.send(&wire.KeyRequest{Id: id, Caller: ann, Body: &wire.KeyRequest_Lock{Lock: open}})
 		}
-		if resp := p.receive(); resp.GetId() != 0 || resp.GetResult().GetStatus() != wire.Status_CANCELLED {
+		if resp := p.receive(); resp.GetId() != 0 || resp.GetResult().GetStatus() != wire.Status_UNCERTAIN {
 			t.Errorf("the first: %v", resp)
 		}
 		synctest.Wait()
@@ -202,4 +212,46 @@ func TestLargeAnswers(t *testing.T) {
 			t.Errorf("%v, %d links", err, n2.linksOpened())
 		}
 	})
+}
+
+// TestNewerLinkEndsOlder verifies that nothing that is still on its way on a node's older link is executed behind what the
+// node repeats on the newer one, and that links of other nodes stay.
+func TestNewerLinkEndsOlder(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		c := newCluster(t, nil)
+		n1 := c.nodes["n1"]
+		older, other := n1.connectFrom("n2"), n1.connectFrom("n3")
+		synctest.Wait()
+		newer := n1.connectFrom("n2")
+		synctest.Wait()
+		late, _ := transport.AppendFrame(nil, changeRequest(1, "late"), maxFrame)
+		_, _ = older.Write(late)
+		synctest.Wait()
+		if err := older.frames.Read(&wire.KeyResponse{}); err == nil {
+			t.Error("the older link goes on")
+		}
+		for name, p := range map[string]*peer{"newer": newer, "other": other} {
+			p.send(changeRequest(2, name))
+			if resp := p.receive(); resp.GetResult().GetStatus() != wire.Status_GRANTED {
+				t.Errorf("on the %s link: %v", name, resp)
+			}
+		}
+		if n := c.count("late"); n != 0 {
+			t.Errorf("what came late was executed %d times", n)
+		}
+		_ = newer.Close()
+		_ = other.Close()
+		synctest.Wait()
+		n1.service.mu.Lock()
+		defer n1.service.mu.Unlock()
+		if n := len(n1.service.inbounds); n != 0 {
+			t.Errorf("%d ended links are left", n)
+		}
+	})
+}
+
+func changeRequest(id uint64, name string) *wire.KeyRequest {
+	op := acquireKey(name)
+	op.NodeId, op.Boot, op.Seq = "n2", 1, id
+	return &wire.KeyRequest{Id: id, Caller: ann, Body: &wire.KeyRequest_Change{Change: op}}
 }

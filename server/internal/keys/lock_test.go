@@ -169,3 +169,34 @@ func TestRefusedLocks(t *testing.T) {
 		}
 	})
 }
+
+// TestRefusedRenewalIsNotTheOutcome verifies that an acquire which waits goes on when a repetition of it is refused: it may
+// still be granted.
+func TestRefusedRenewalIsNotTheOutcome(t *testing.T) {
+	for _, status := range []wire.Status_Code{wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_RESOURCE_EXHAUSTED} {
+		bubble.Test(t, func(t *testing.T) {
+			c := newCluster(t, nil)
+			n1 := c.nodes["n1"]
+			n1.queue(3)
+			queue, asked := n1.propose, 0
+			n1.propose = func(cmd *wire.Command, done func(*wire.Result)) bool {
+				if asked++; asked == 2 {
+					done(&wire.Result{Status: status})
+					return true
+				}
+				return queue(cmd, done)
+			}
+			granted, failed := n1.lock(t.Context())
+			<-time.After(time.Minute)
+			n1.finish(3, wire.Status_GRANTED)
+			select {
+			case res := <-granted:
+				if res.GetStatus() != wire.Status_GRANTED || asked < 3 {
+					t.Errorf("%v: %v after %d proposals", status, res, asked)
+				}
+			case err := <-failed:
+				t.Errorf("%v: %v", status, err)
+			}
+		})
+	}
+}

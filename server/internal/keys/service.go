@@ -44,7 +44,7 @@ type Replica interface {
 	Leader() *wire.LeaderHint
 	OnLeader(f func(*wire.LeaderHint)) (cancel func())
 	OpenKeys(ctx context.Context, leader *wire.LeaderHint) (net.Conn, error)
-	OnKeys(accept func(net.Conn)) (cancel func())
+	OnKeys(accept func(from string, conn net.Conn)) (cancel func())
 	VotersInContact(ctx context.Context) int
 	Boot() uint64
 }
@@ -92,8 +92,9 @@ type Service struct {
 	cancel context.CancelFunc
 	leave  func() // ends OnKeys
 
-	mu       sync.Mutex // guards closed, and running against its Wait
+	mu       sync.Mutex // guards closed, inbounds, and running against its Wait
 	closed   bool
+	inbounds map[string]*inbound // the latest link of each node
 	running  sync.WaitGroup
 	releases sync.WaitGroup
 }
@@ -101,7 +102,7 @@ type Service struct {
 // New starts a Service. The caller must call Close.
 func New(cfg Config) *Service {
 	cfg = cfg.withDefaults()
-	s := &Service{cfg: cfg, window: newWindow(cfg.Replica.Boot())}
+	s := &Service{cfg: cfg, inbounds: map[string]*inbound{}, window: newWindow(cfg.Replica.Boot())}
 	s.life, s.cancel = context.WithCancel(context.Background())
 	s.metrics = newMetrics(cfg.Registry, &s.requests)
 	s.executor = newExecutor(cfg)
