@@ -176,7 +176,7 @@ func (r *replay) matchKeys() *keyMatch {
 		case i >= 0:
 			m.pairs = append(m.pairs, keyPair{all[i], e})
 			asked[e.keyID] = slices.Delete(all, i, i+1)
-		case e.done:
+		case e.done && !r.lapsed(e, all):
 			m.unasked = append(m.unasked, e)
 		}
 	}
@@ -188,6 +188,17 @@ func (r *replay) matchKeys() *keyMatch {
 		}
 	}
 	return m
+}
+
+// lapsed reports whether a key expired while one of the requests that may have acquired it was in flight. Its node has
+// not learned of the grant in time and has repeated the request, and the reply is that of the repetition.
+func (r *replay) lapsed(e keyEffect, asked []*history.KeyRequest) bool {
+	end := r.endings()[e.token]
+	if end == nil || end.events[0].Type != wire.Event_EXPIRED {
+		return false
+	}
+	ended, _ := r.bounds().around(end.revision)
+	return slices.ContainsFunc(asked, func(k *history.KeyRequest) bool { return k.Call <= e.to && ended <= k.Return })
 }
 
 // answers reports whether an outcome can be that of a request. One of unknown outcome counts only as having taken

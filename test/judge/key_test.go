@@ -69,13 +69,19 @@ func (p *port) token() uint64 {
 func (p *port) waits(value string, meanwhile func()) *history.KeyRequest {
 	p.t.Helper()
 	return p.asks(history.AwaitKey, value, func() (bool, uint64) {
-		p.apply(&wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{
-			SecretHash: hashOf([]byte(value)), TtlMs: uint32(keyTTL.Milliseconds()), OwnerValue: []byte(value),
-			Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, WaitForever: true},
-		}}})
+		p.await(value)
 		meanwhile()
 		return true, p.token()
 	})
+}
+
+// await commits an acquire of the key that waits.
+func (p *port) await(value string) {
+	p.t.Helper()
+	p.apply(&wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{
+		SecretHash: hashOf([]byte(value)), TtlMs: uint32(keyTTL.Milliseconds()), OwnerValue: []byte(value),
+		Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, WaitForever: true},
+	}}})
 }
 
 // keeps records a hold of the key.
@@ -267,6 +273,25 @@ func TestRepeatedRequestForAKey(t *testing.T) {
 	if faults := toldKeys(r); len(faults) != 1 || !strings.Contains(faults[0], "again") {
 		t.Errorf("%q for a request that took effect twice", faults)
 	}
+}
+
+// TestGrantThatExpiresBeforeItsReply verifies that a node may repeat a wait whose key has expired before the node learned
+// of the grant, but only while its client waits.
+func TestGrantThatExpiresBeforeItsReply(t *testing.T) {
+	p := newPort(t)
+	var repeated time.Duration
+	k := p.waits("a", func() {
+		p.pass(keyTTL)
+		p.expires()
+		p.pass(time.Second)
+		repeated = p.now
+		p.await("a")
+	})
+	p.keeps(k, k.Return+oneWay)
+	p.changes(wire.ChangeKeys_RELEASE, "a")
+	p.accepted()
+	k.Call = repeated
+	p.stage.refused("no client asked for it")
 }
 
 // TestNodeThatWasRemoved verifies that a node which was removed and added again may count its requests from 1 again.
