@@ -36,6 +36,7 @@ func frequent() []struct {
 		{"hand-over", &wire.ServerFrame{Frame: &wire.ServerFrame_Push{Push: &wire.Push{SessionId: 4_711, Body: &wire.Push_Outcome{Outcome: grant}}}}},
 		{"entry-1", entryOf(1, acquire, release)},
 		{"entry-256", entryOf(256, acquire, release)},
+		{"entry-keys", keysEntry()},
 		{"lock-record", &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Lock{Lock: locked}}},
 		{"claim-record", &wire.SnapshotRecord{Record: &wire.SnapshotRecord_Claim{Claim: held}}},
 	}
@@ -52,6 +53,20 @@ func entryOf(n int, acquire *wire.Acquire, release *wire.Release) *wire.Entry {
 		entry.Commands = append(entry.Commands, cmd)
 	}
 	return entry
+}
+
+// keysEntry returns a log entry with two changes of keys.
+func keysEntry() *wire.Entry {
+	caller := &wire.Caller{Identity: "billing", Credential: "token 0b840c81b440", Address: "127.0.0.1:41234"}
+	client := &wire.ClientInfo{Name: "worker-7", Labels: []*wire.Label{{Key: "node", Value: "n1"}}, Address: caller.Address}
+	change := func(seq uint64, op *wire.ChangeKeys) *wire.Command {
+		op.Names, op.Value, op.NodeId, op.Boot, op.Seq, op.AckedBelow = []string{"orders/4242"}, []byte("35d5a2b7"), "n1", 1<<40, seq, seq-5
+		return &wire.Command{Caller: caller, Op: &wire.Command_ChangeKeys{ChangeKeys: op}}
+	}
+	return &wire.Entry{Level: 1, WallUnixMs: 1_700_000_000_000, Commands: []*wire.Command{
+		change(35_001, &wire.ChangeKeys{Action: wire.ChangeKeys_ACQUIRE, TtlMs: 30_000, Client: client}),
+		change(35_002, &wire.ChangeKeys{Action: wire.ChangeKeys_RELEASE}),
+	}}
 }
 
 func BenchmarkEncode(b *testing.B) {

@@ -8,7 +8,7 @@ import (
 )
 
 // The decoders in this file read the messages that make up nearly all traffic into memory that they
-// reuse: acquires of one lock, releases, heartbeats, and the answers to them. They accept such a message
+// reuse: acquires of one lock, releases, heartbeats, changes of keys, and the answers to them. They accept such a message
 // only in the form that encoders write. Everything else, whether rare, unusual or wrong, is left to the
 // protobuf library, so that the two never differ.
 
@@ -180,6 +180,7 @@ func (o *operation) decodeRelease(b []byte) bool {
 type EntryDecoder struct {
 	entry Entry
 	rooms []*commandRoom
+	known repeated
 }
 
 // commandRoom is memory for one command.
@@ -188,6 +189,7 @@ type commandRoom struct {
 	acquire Command_Acquire
 	release Command_Release
 	operation
+	keys *keyRoom // nil until it is needed
 }
 
 // retainedCommands bounds the number of commands whose memory is kept after an entry.
@@ -236,7 +238,7 @@ func (d *EntryDecoder) oddEntry(b []byte) (*Entry, error) {
 
 // command decodes the command at an index of the entry.
 func (d *EntryDecoder) command(place int, b []byte) (*Command, error) {
-	if room := d.room(place); room.decode(b) {
+	if room := d.room(place); room.decode(b, &d.known) {
 		return &room.command, nil
 	}
 	cmd := &Command{}
@@ -254,10 +256,8 @@ func (d *EntryDecoder) room(place int) *commandRoom {
 	return room
 }
 
-func (r *commandRoom) decode(b []byte) bool {
-	acked := r.emptyAcks()
-	*r = commandRoom{}
-	r.acked = acked
+func (r *commandRoom) decode(b []byte, known *repeated) bool {
+	*r = commandRoom{operation: operation{acked: r.emptyAcks()}, keys: r.keys}
 	f, m := fields{rest: b}, &r.command
 	for f.next() {
 		switch f.tag {
@@ -270,6 +270,15 @@ func (r *commandRoom) decode(b []byte) bool {
 		case 4<<3 | length:
 			r.acked = f.numbers(r.acked)
 			m.Acked = r.acked
+		case 5<<3 | length:
+			caller, ok := known.callers.get(f.bytes, decodeCaller)
+			f.odd, m.Caller = f.odd || !ok, caller
+		case 40<<3 | length:
+			if r.keys == nil {
+				r.keys = &keyRoom{}
+			}
+			m.Op = &r.keys.op
+			f.odd = f.odd || len(f.rest) > 0 || !r.keys.decode(f.bytes, known)
 		case 48<<3 | length:
 			r.acquire.Acquire, m.Op = &r.operation.acquire, &r.acquire
 			f.odd = f.odd || len(f.rest) > 0 || !r.decodeAcquire(f.bytes)

@@ -76,6 +76,14 @@ func rare() []proto.Message {
 			{Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{Client: &wire.ClientInfo{Name: "ann"}}}},
 			{Op: &wire.Command_Release{Release: &wire.Release{}}}, {},
 		}},
+		&wire.Entry{Commands: []*wire.Command{
+			{Caller: &wire.Caller{}, Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{
+				Names: []string{"a", "", "b"}, CompareBytes: 3, Version: &wire.KeyVersion{HoldId: 7, Generation: 8}, Force: true,
+				Client: &wire.ClientInfo{HostName: "h", BootId: "b", Pid: -1, ProcessStartUnixMs: -2, Labels: []*wire.Label{{}, {Key: "k"}}},
+			}}},
+			{SessionId: 7, Caller: &wire.Caller{Identity: "ann"}, Op: &wire.Command_Acquire{Acquire: full}},
+			{Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{Client: &wire.ClientInfo{}}}}, {Caller: &wire.Caller{}},
+		}},
 		client(&wire.Request{Acked: []uint64{1, 2, 3}, Body: &wire.Request_Acquire{Acquire: full}}),
 		client(&wire.Request{Body: &wire.Request_Acquire{Acquire: several}}),
 		client(&wire.Request{Id: 5, Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{Prefix: "x"}}}),
@@ -192,6 +200,8 @@ func TestFrequentMessagesAreDecodedWithoutGarbage(t *testing.T) {
 			most = 1 // the name
 		case "entry-256":
 			most = 128
+		case "entry-keys":
+			most = 4 // names and values
 		}
 		for _, d := range decoders() {
 			if proto.MessageName(d.empty) != proto.MessageName(f.message) {

@@ -61,17 +61,25 @@ func shut(b []byte, begin int) []byte {
 	return b
 }
 
+// appendMessage appends a message field. It reports false if the message is left to the library.
+func appendMessage[M interface{ append(b []byte) ([]byte, bool) }](b []byte, tag uint64, m M) ([]byte, bool) {
+	b = open(b, tag)
+	begin := len(b)
+	b, ok := m.append(b)
+	if !ok {
+		return b, false
+	}
+	return shut(b, begin), true
+}
+
 func (m *Acquire) append(b []byte) ([]byte, bool) {
 	if m == nil || len(m.unknownFields) > 0 || len(m.Locks) != 1 || len(m.Value) > encodedMost {
 		return b, false
 	}
-	b = open(b, 1<<3|length)
-	begin := len(b)
-	b, ok := m.Locks[0].append(b)
+	b, ok := appendMessage(b, 1<<3|length, m.Locks[0])
 	if !ok {
 		return b, false
 	}
-	b = shut(b, begin)
 	b = appendNumber(b, 2<<3|varint, m.Owner)
 	b = appendNumber(b, 3<<3|varint, uint64(m.WaitMs))
 	b = appendFlag(b, 4<<3|varint, m.WaitForever)
@@ -85,7 +93,7 @@ func (m *Acquire) append(b []byte) ([]byte, bool) {
 }
 
 func (m *LockRequest) append(b []byte) ([]byte, bool) {
-	if m == nil || len(m.unknownFields) > 0 || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {
+	if m == nil || len(m.unknownFields) > 0 || !short(m.Name) {
 		return b, false
 	}
 	b = appendText(b, 1<<3|length, m.Name)
@@ -101,6 +109,9 @@ func (m *Release) append(b []byte) ([]byte, bool) {
 	b = appendNumber(b, 1<<3|varint, m.HoldId)
 	return appendNumber(b, 2<<3|varint, m.Token), true
 }
+
+// short reports whether these encoders accept a text.
+func short(text string) bool { return len(text) <= encodedMost && utf8.ValidString(text) }
 
 // appendPacked appends a field of packed numbers; an empty one is not written.
 func appendPacked(b []byte, tag uint64, numbers []uint64) []byte {

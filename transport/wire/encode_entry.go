@@ -23,26 +23,26 @@ func AppendEntry(b []byte, m *Entry) ([]byte, error) {
 }
 
 func (m *Command) append(b []byte) ([]byte, bool) {
-	if m == nil || m.Caller != nil || len(m.unknownFields) > 0 {
+	if m == nil || len(m.unknownFields) > 0 {
 		return b, false
 	}
 	b = appendNumber(b, 1<<3|varint, m.SessionId)
 	b = appendNumber(b, 2<<3|varint, m.Seq)
 	b = appendNumber(b, 3<<3|varint, m.AckedBelow)
 	b = appendPacked(b, 4<<3|length, m.Acked)
-	begin, ok := 0, false
+	if m.Caller != nil {
+		var ok bool
+		if b, ok = appendMessage(b, 5<<3|length, m.Caller); !ok {
+			return b, false
+		}
+	}
 	switch op := m.Op.(type) {
+	case *Command_ChangeKeys:
+		return appendMessage(b, 40<<3|length, op.ChangeKeys)
 	case *Command_Acquire:
-		b = open(b, 48<<3|length)
-		begin = len(b)
-		b, ok = op.Acquire.append(b)
+		return appendMessage(b, 48<<3|length, op.Acquire)
 	case *Command_Release:
-		b = open(b, 49<<3|length)
-		begin = len(b)
-		b, ok = op.Release.append(b)
+		return appendMessage(b, 49<<3|length, op.Release)
 	}
-	if !ok {
-		return b, false
-	}
-	return shut(b, begin), true
+	return b, false
 }

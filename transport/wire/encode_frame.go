@@ -1,24 +1,17 @@
 package wire
 
-import "unicode/utf8"
-
 // AppendFrequent appends m's encoding to b if m is an acquire of one lock, a release or a heartbeat.
 // Otherwise it reports false, and the returned slice must not be used.
 func (m *ClientFrame) AppendFrequent(b []byte) ([]byte, bool) {
 	f, ok := m.GetFrame().(*ClientFrame_Request)
-	if !ok || f.Request == nil || len(m.unknownFields) > 0 {
+	if !ok || len(m.unknownFields) > 0 {
 		return b, false
 	}
-	b = open(b, 2<<3|length)
-	begin := len(b)
-	if b, ok = f.Request.append(b); !ok {
-		return b, false
-	}
-	return shut(b, begin), true
+	return appendMessage(b, 2<<3|length, f.Request)
 }
 
 func (m *Request) append(b []byte) ([]byte, bool) {
-	if len(m.unknownFields) > 0 || len(m.Acked) > encodedMost {
+	if m == nil || len(m.unknownFields) > 0 || len(m.Acked) > encodedMost {
 		return b, false
 	}
 	b = appendNumber(b, 1<<3|varint, m.Id)
@@ -26,25 +19,18 @@ func (m *Request) append(b []byte) ([]byte, bool) {
 	b = appendNumber(b, 3<<3|varint, m.Seq)
 	b = appendNumber(b, 4<<3|varint, m.AckedBelow)
 	b = appendPacked(b, 5<<3|length, m.Acked)
-	begin, ok := 0, false
 	switch body := m.Body.(type) {
 	case *Request_Heartbeat:
-		b = open(b, 19<<3|length)
-		begin, ok = len(b), body.Heartbeat != nil && len(body.Heartbeat.unknownFields) == 0
+		return appendMessage(b, 19<<3|length, body.Heartbeat)
 	case *Request_Acquire:
-		b = open(b, 32<<3|length)
-		begin = len(b)
-		b, ok = body.Acquire.append(b)
+		return appendMessage(b, 32<<3|length, body.Acquire)
 	case *Request_Release:
-		b = open(b, 33<<3|length)
-		begin = len(b)
-		b, ok = body.Release.append(b)
+		return appendMessage(b, 33<<3|length, body.Release)
 	}
-	if !ok {
-		return b, false
-	}
-	return shut(b, begin), true
+	return b, false
 }
+
+func (m *Heartbeat) append(b []byte) ([]byte, bool) { return b, m != nil && len(m.unknownFields) == 0 }
 
 // AppendFrequent appends m's encoding to b if m is a plain answer or the outcome of a wait. Otherwise it
 // reports false, and the returned slice must not be used.
@@ -52,21 +38,13 @@ func (m *ServerFrame) AppendFrequent(b []byte) ([]byte, bool) {
 	if m == nil || len(m.unknownFields) > 0 {
 		return b, false
 	}
-	begin, ok := 0, false
 	switch f := m.Frame.(type) {
 	case *ServerFrame_Response:
-		b = open(b, 2<<3|length)
-		begin = len(b)
-		b, ok = f.Response.append(b)
+		return appendMessage(b, 2<<3|length, f.Response)
 	case *ServerFrame_Push:
-		b = open(b, 3<<3|length)
-		begin = len(b)
-		b, ok = f.Push.append(b)
+		return appendMessage(b, 3<<3|length, f.Push)
 	}
-	if !ok {
-		return b, false
-	}
-	return shut(b, begin), true
+	return b, false
 }
 
 func (m *Response) append(b []byte) ([]byte, bool) {
@@ -93,7 +71,7 @@ func (m *Push) append(b []byte) ([]byte, bool) {
 // cycle, contain a session or report a restore are not frequent.
 func (m *Result) append(b []byte) ([]byte, bool) {
 	if len(m.Holders)+len(m.Cycle)+len(m.unknownFields) > 0 || m.Session != nil || m.Restored ||
-		len(m.Message) > encodedMost || !utf8.ValidString(m.Message) || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {
+		!short(m.Message) || !short(m.Name) {
 		return b, false
 	}
 	b = open(b, 2<<3|length)

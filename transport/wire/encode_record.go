@@ -1,7 +1,5 @@
 package wire
 
-import "unicode/utf8"
-
 // AppendFrequent appends r's encoding to b if it is the record of a lock or of a claim, of which a
 // snapshot has one for each lock and each claim. For other records, and for claims with rare fields, it
 // reports false, and the returned slice must not be used.
@@ -9,25 +7,17 @@ func (r *SnapshotRecord) AppendFrequent(b []byte) ([]byte, bool) {
 	if r == nil || len(r.unknownFields) > 0 {
 		return b, false
 	}
-	begin, ok := 0, false
 	switch record := r.Record.(type) {
 	case *SnapshotRecord_Lock:
-		b = open(b, 4<<3|length)
-		begin = len(b)
-		b, ok = record.Lock.append(b)
+		return appendMessage(b, 4<<3|length, record.Lock)
 	case *SnapshotRecord_Claim:
-		b = open(b, 5<<3|length)
-		begin = len(b)
-		b, ok = record.Claim.append(b)
+		return appendMessage(b, 5<<3|length, record.Claim)
 	}
-	if !ok {
-		return b, false
-	}
-	return shut(b, begin), true
+	return b, false
 }
 
 func (m *LockRecord) append(b []byte) ([]byte, bool) {
-	if m == nil || len(m.unknownFields) > 0 || len(m.Name) > encodedMost || !utf8.ValidString(m.Name) {
+	if m == nil || len(m.unknownFields) > 0 || !short(m.Name) {
 		return b, false
 	}
 	b = appendText(b, 1<<3|length, m.Name)
@@ -44,13 +34,10 @@ func (m *ClaimRecord) append(b []byte) ([]byte, bool) {
 	b = appendNumber(b, 2<<3|varint, m.SessionId)
 	b = appendNumber(b, 3<<3|varint, m.Owner)
 	b = appendNumber(b, 4<<3|varint, m.Seq)
-	b = open(b, 5<<3|length)
-	begin := len(b)
-	b, ok := m.Locks[0].append(b)
+	b, ok := appendMessage(b, 5<<3|length, m.Locks[0])
 	if !ok {
 		return b, false
 	}
-	b = shut(b, begin)
 	b = appendText(b, 6<<3|length, m.Value)
 	b = appendNumber(b, 7<<3|varint, uint64(m.WaitMs))
 	b = appendFlag(b, 8<<3|varint, m.WaitForever)

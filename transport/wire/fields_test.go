@@ -73,6 +73,8 @@ func scalar(field protoreflect.FieldDescriptor) protoreflect.Value {
 		return protoreflect.ValueOfString("text")
 	case protoreflect.BytesKind:
 		return protoreflect.ValueOfBytes([]byte("bytes"))
+	case protoreflect.Int32Kind:
+		return protoreflect.ValueOfInt32(-300)
 	case protoreflect.Uint32Kind:
 		return protoreflect.ValueOfUint32(300)
 	case protoreflect.Uint64Kind, protoreflect.Fixed64Kind:
