@@ -56,7 +56,7 @@ func TestRefusals(t *testing.T) {
 		wire.Status_UNAVAILABLE:        "ERR why",
 		wire.Status_NOT_LEADER:         "CLUSTERDOWN ",
 	} {
-		err := failure(&keys.RefusedError{Result: &wire.Result{Status: status, Message: "why"}})
+		err := failure(t.Context(), &keys.RefusedError{Result: &wire.Result{Status: status, Message: "why"}})
 		if reply, ok := err.(resp.Error); !ok || !strings.HasPrefix(string(reply), want) {
 			t.Errorf("%v: %v, want %s", status, err, want)
 		}

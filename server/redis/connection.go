@@ -235,11 +235,11 @@ func waitVoters(c *conn, args [][]byte) error {
 	if err := c.admit(&wire.ReadKeys{}, nil); err != nil {
 		return err
 	}
-	ctx, cancel := c.requestContext()
-	defer cancel()
+	ctx := c.login.begin(c.srv.cfg.Limits.RequestTimeout)
+	defer c.login.finish()
 	n, err := c.srv.cfg.Service.Voters(ctx)
 	if err != nil {
-		return failure(err)
+		return failure(ctx, err)
 	}
 	c.out.Integer(int64(n))
 	return nil

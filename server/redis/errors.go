@@ -1,6 +1,8 @@
 package redis
 
 import (
+	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -49,12 +51,12 @@ func refusal(res *wire.Result) error {
 }
 
 // failure returns the error for a request without a result.
-func failure(err error) error {
+func failure(ctx context.Context, err error) error {
 	if errors.Is(err, keys.ErrNoLeader) {
 		return errClusterDown
 	}
 	if refused, ok := errors.AsType[*keys.RefusedError](err); ok {
 		return refusal(refused.Result)
 	}
-	return closing(err)
+	return closing(cmp.Or(context.Cause(ctx), err))
 }

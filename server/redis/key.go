@@ -1,7 +1,6 @@
 package redis
 
 import (
-	"context"
 	"strconv"
 	"strings"
 	"time"
@@ -72,11 +71,6 @@ func (c *conn) lockNames(keys [][]byte) ([]string, error) {
 	return names, nil
 }
 
-// requestContext bounds a request.
-func (c *conn) requestContext() (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.login, c.srv.cfg.Limits.RequestTimeout)
-}
-
 // change executes a change of keys. It returns an error for a result that is not an outcome.
 func (c *conn) change(op *wire.ChangeKeys, keys ...[]byte) (*wire.Result, error) {
 	return c.changeWith(c.srv.cfg.Service.Change, op, keys)
@@ -91,11 +85,11 @@ func (c *conn) changeWith(service serviceChange, op *wire.ChangeKeys, keys [][]b
 	if err := c.admit(op, caller.CheckChange(op)); err != nil {
 		return nil, err
 	}
-	ctx, cancel := c.requestContext()
-	defer cancel()
+	ctx := c.login.begin(c.srv.cfg.Limits.RequestTimeout)
+	defer c.login.finish()
 	res, err := service(ctx, c.login.from, op)
 	if err != nil {
-		return nil, failure(err)
+		return nil, failure(ctx, err)
 	}
 	caller.Denied(op, res)
 	switch res.GetStatus() {
@@ -115,11 +109,11 @@ func (c *conn) read(check func(names ...string) *wire.Result, keys ...[]byte) ([
 	if err := c.admit(request, check(names...)); err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := c.requestContext()
-	defer cancel()
+	ctx := c.login.begin(c.srv.cfg.Limits.RequestTimeout)
+	defer c.login.finish()
 	states, err := c.srv.cfg.Service.Read(ctx, names...)
 	if err != nil {
-		return nil, nil, failure(err)
+		return nil, nil, failure(ctx, err)
 	}
 	return states, names, nil
 }

@@ -55,7 +55,7 @@ func (c *conn) waitFor(open *wire.OpenLease) error {
 		return err
 	}
 	if failed != nil {
-		return failure(failed)
+		return failure(ctx, failed)
 	}
 	c.login.caller.Denied(open.Acquire, res)
 	switch res.GetStatus() {

@@ -27,6 +27,36 @@ type login struct {
 	account *quota.Account
 	from    identity.Sender
 	leave   func()
+
+	// request is the context of the latest request, which limit ends.
+	request context.Context
+	cancel  context.CancelCauseFunc
+	limit   *time.Timer
+}
+
+// errTooLong ends a request that takes longer than RequestTimeout.
+var errTooLong = errors.New("a request took too long")
+
+// begin returns the context of a request, which ends after timeout unless finish is called before. The next request uses
+// it as well, because a context and a timer for each of them are expensive.
+func (l *login) begin(timeout time.Duration) context.Context {
+	if l.request != nil && l.request.Err() == nil {
+		l.limit.Reset(timeout)
+		return l.request
+	}
+	ctx, cancel := context.WithCancelCause(l)
+	l.request, l.cancel, l.limit = ctx, cancel, time.AfterFunc(timeout, func() { cancel(errTooLong) })
+	return ctx
+}
+
+func (l *login) finish() { l.limit.Stop() }
+
+// end frees what the login uses.
+func (l *login) end() {
+	if l.request != nil {
+		l.cancel(nil)
+	}
+	l.leave()
 }
 
 // defaultUser is what AUTH names if it gives a token only.
@@ -94,7 +124,7 @@ func (c *conn) establish(caller *access.Caller) error {
 		return c.full()
 	}
 	if c.login != nil {
-		c.login.leave()
+		c.login.end()
 	}
 	c.login = next
 	c.place.End()
@@ -134,7 +164,7 @@ func (c *conn) logout() {
 	if c.login == nil {
 		return
 	}
-	c.login.leave()
+	c.login.end()
 	c.login, c.stranger = nil, false
 	<-c.srv.places
 	c.established = time.Now().Add(c.srv.cfg.Limits.HandshakeTimeout)

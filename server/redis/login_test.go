@@ -2,12 +2,16 @@ package redis
 
 import (
 	"bytes"
+	"context"
+	"errors"
 	"net"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -133,4 +137,33 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestRequestContexts verifies that requests of a login share a context, and that each of them has the full time.
+func TestRequestContexts(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		l := &login{Context: t.Context(), leave: func() {}}
+		first := l.begin(time.Second)
+		for range 3 {
+			time.Sleep(time.Second - 1)
+			l.finish()
+			time.Sleep(time.Hour)
+			if again := l.begin(time.Second); again != first || again.Err() != nil {
+				t.Fatalf("another context, or %v", context.Cause(again))
+			}
+		}
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if err := context.Cause(first); !errors.Is(err, errTooLong) {
+			t.Errorf("a request that takes too long ends with %v", err)
+		}
+		l.finish()
+		second := l.begin(time.Second)
+		if second.Err() != nil {
+			t.Errorf("the next request begins with %v", context.Cause(second))
+		}
+		if l.end(); second.Err() == nil {
+			t.Error("the context of a login that has ended goes on")
+		}
+	})
 }

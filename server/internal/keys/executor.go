@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"google.golang.org/protobuf/proto"
-
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
@@ -48,10 +46,32 @@ func (e *executor) proposal(from identity.Sender, caller *wire.Caller, op *wire.
 		done(&wire.KeyResponse{Result: refused})
 		return one, false
 	}
-	return groupcommit.Proposal{Command: cmd, Size: proto.Size(cmd), Identity: from.Identity, Connection: from.Connection, Done: func(res *wire.Result) {
+	return groupcommit.Proposal{Command: cmd, Size: sizeOf(caller, op), Identity: from.Identity, Connection: from.Connection, Done: func(res *wire.Result) {
 		e.suspect(caller, op, res)
 		done(&wire.KeyResponse{Result: e.settled(res)})
 	}}, true
+}
+
+// Upper bounds of encoded sizes, in bytes.
+const (
+	changeBytes = 256 // a change of keys without its texts
+	textBytes   = 16  // what a text in a list takes besides its bytes
+)
+
+// sizeOf returns an upper bound of the size of the command that changes keys, in bytes. The library would take longer to
+// compute the size than the command takes to encode.
+func sizeOf(caller *wire.Caller, op *wire.ChangeKeys) int {
+	client := op.GetClient()
+	n := changeBytes + len(caller.GetIdentity()) + len(caller.GetCredential()) + len(caller.GetAddress()) +
+		len(op.GetValue()) + len(op.GetNodeId()) +
+		len(client.GetName()) + len(client.GetHostName()) + len(client.GetBootId()) + len(client.GetAddress())
+	for _, name := range op.GetNames() {
+		n += textBytes + len(name)
+	}
+	for _, l := range client.GetLabels() {
+		n += 2*textBytes + len(l.GetKey()) + len(l.GetValue())
+	}
+	return n
 }
 
 // refuses returns why this node does not propose a command of a caller; nil if it does.
