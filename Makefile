@@ -57,7 +57,7 @@ SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestP
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
 REPEATED    := ^(FuzzRPC|FuzzHTTP)$$
 # BOUNDED tests of "make check" bound durations below a second: nothing runs beside them.
-BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks|TestWithdrawalEndsConnections)$$
+BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks|TestWithdrawalEndsConnections|TestKeysEndInTime)$$
 # DISKS are scenarios of test/virtual about what disks lose. "make test" runs them without the race detector: the
 # load and the elections that they share with the other scenarios run with it.
 DISKS       := ^(TestPowerLossOf.*|TestRolledBackNodeIsStopped|TestRepeatedRestartsWithAnOldDisk|TestForkedLog|TestDisksRolledBackInAnyOrder|TestTwoLeadersOfOneTerm)$$
