@@ -88,7 +88,7 @@ func Serve(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("redis: metrics: %w", err)
 	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
-	s.wg.Go(s.accept)
+	s.wg.Go(func() { transport.Accept(s.ctx, cfg.Listener, s.admit, s.acceptFailed) })
 	s.wg.Go(func() { s.callers.Run(s.ctx) })
 	return s, nil
 }
@@ -138,28 +138,7 @@ func (s *Server) connections() []*conn {
 	return all
 }
 
-func (s *Server) accept() {
-	const first, longest = 5 * time.Millisecond, time.Second
-	wait := first
-	for {
-		raw, err := s.cfg.Listener.Accept()
-		switch {
-		case err == nil:
-			wait = first
-			s.admit(raw)
-		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			return
-		default: // most likely out of file descriptors, until other connections close
-			s.refusals.Warn("cannot accept connections", "error", err)
-			select {
-			case <-time.After(wait):
-			case <-s.ctx.Done():
-				return
-			}
-			wait = min(2*wait, longest)
-		}
-	}
-}
+func (s *Server) acceptFailed(err error) { s.refusals.Warn("cannot accept connections", "error", err) }
 
 // admit starts to serve a connection. It takes no place before it is established.
 func (s *Server) admit(raw net.Conn) {

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"sync"
-	"time"
 
 	"github.com/hashicorp/go-hclog"
 
@@ -110,7 +109,7 @@ func Serve(cfg Config) (*Server, error) {
 	s.flusher = startFlusher()
 	s.stopFlushing = cfg.Replica.OnAnswered(s.flusher.flush)
 	s.stopHint = cfg.Replica.OnLeader(s.leaderMoved)
-	s.wg.Go(s.accept)
+	s.wg.Go(func() { transport.Accept(s.ctx, cfg.Listener, s.admit, s.acceptFailed) })
 	s.wg.Go(func() { s.callers.Run(s.ctx) })
 	if cfg.Tunnels != nil {
 		s.stopTunnels = cfg.Tunnels.OnTunnel(s.admitArrived)
@@ -162,28 +161,7 @@ func (s *Server) cutAll() {
 	}
 }
 
-func (s *Server) accept() {
-	const longest = time.Second
-	wait := 5 * time.Millisecond
-	for {
-		raw, err := s.cfg.Listener.Accept()
-		switch {
-		case err == nil:
-			wait = 5 * time.Millisecond
-			s.admit(raw)
-		case s.ctx.Err() != nil || errors.Is(err, net.ErrClosed):
-			return
-		default: // most likely out of file descriptors, until other connections close
-			s.refusals.Warn("cannot accept connections", "error", err)
-			select {
-			case <-time.After(wait):
-			case <-s.ctx.Done():
-				return
-			}
-			wait = min(2*wait, longest)
-		}
-	}
-}
+func (s *Server) acceptFailed(err error) { s.refusals.Warn("cannot accept connections", "error", err) }
 
 // admit starts a connection's handshake. A connection takes no place before it is established.
 func (s *Server) admit(raw net.Conn) {

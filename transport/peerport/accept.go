@@ -22,32 +22,8 @@ const (
 	lingering = time.Second
 )
 
-// listen accepts connections until Close. It retries after errors of the listener, such as too many open
-// files, because they may be temporary and the port must not be given up.
-func (l *Layer) listen() {
-	const pause, longest = 5 * time.Millisecond, time.Second
-	wait := pause
-	for {
-		conn, err := l.cfg.Listener.Accept()
-		if l.ctx.Err() != nil {
-			if err == nil {
-				_ = conn.Close()
-			}
-			return
-		}
-		if err == nil {
-			wait = pause
-			l.begin(conn)
-			continue
-		}
-		l.log.Error("the peer port cannot accept", "error", err, "again-in", wait)
-		select {
-		case <-time.After(wait):
-			wait = min(2*wait, longest)
-		case <-l.ctx.Done():
-			return
-		}
-	}
+func (l *Layer) acceptFailed(err error) {
+	l.log.Error("the peer port cannot accept connections", "error", err)
 }
 
 // begin starts a handshake. If there are too many, the oldest is cut: a peer needs milliseconds, and the

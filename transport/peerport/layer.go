@@ -168,7 +168,7 @@ func New(cfg Config) (*Layer, error) {
 
 // Start accepts connections from then on. The handlers may be called before it returns.
 func (l *Layer) Start() {
-	l.running.Go(l.listen)
+	l.running.Go(func() { transport.Accept(l.ctx, l.cfg.Listener, l.begin, l.acceptFailed) })
 	if l.certificates != nil {
 		l.running.Go(func() { l.certificates.Watch(l.ctx, l.recheckCertificates) })
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 )
 
@@ -65,7 +66,7 @@ func New(cfg Config) *Connections {
 // handshake when Accept returns them. The end of life cancels handshakes.
 func (l *Connections) Listen(life context.Context, on net.Listener, config *tls.Config) net.Listener {
 	h := &handshaker{Listener: on, connections: l, config: config, life: life, ready: make(chan net.Conn), closed: make(chan struct{})}
-	h.running.Go(h.accept)
+	h.running.Go(func() { transport.Accept(life, on, h.begin, h.failed) })
 	return h
 }
 

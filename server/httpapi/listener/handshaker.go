@@ -42,27 +42,8 @@ func (h *handshaker) Close() error {
 	return err
 }
 
-func (h *handshaker) accept() {
-	const first, longest = 5 * time.Millisecond, time.Second
-	wait := first
-	for {
-		raw, err := h.Listener.Accept()
-		switch {
-		case err == nil:
-			wait = first
-			h.begin(raw)
-		case errors.Is(err, net.ErrClosed) || h.life.Err() != nil:
-			return
-		default: // most likely out of file descriptors, until other connections close
-			h.connections.cfg.Warnings.Warn("cannot accept connections", "error", err)
-			select {
-			case <-time.After(wait):
-			case <-h.closed:
-				return
-			}
-			wait = min(2*wait, longest)
-		}
-	}
+func (h *handshaker) failed(err error) {
+	h.connections.cfg.Warnings.Warn("cannot accept connections", "error", err)
 }
 
 // begin registers a connection and hands it on, after a TLS handshake on its own goroutine if there is one.
