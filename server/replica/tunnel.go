@@ -83,15 +83,19 @@ func (r *Replica) tunnelAsked(from *wire.PeerHello, req *wire.TunnelRequest) (*w
 
 // acceptor returns the port for a connection, or why there is none.
 func (r *Replica) acceptor(req *wire.TunnelRequest) (*acceptTunnel, *wire.TunnelResponse) {
-	refuse := func(status wire.Status_Code, message string) (*acceptTunnel, *wire.TunnelResponse) {
-		return nil, &wire.TunnelResponse{Status: status, Message: message}
+	refuse := func(status wire.Status_Code, format string, args ...any) (*acceptTunnel, *wire.TunnelResponse) {
+		return nil, &wire.TunnelResponse{Status: status, Message: fmt.Sprintf(format, args...)}
 	}
 	ports := map[wire.TunnelRequest_Port]*atomic.Pointer[acceptTunnel]{
 		wire.TunnelRequest_CLIENT: &r.tunnels, wire.TunnelRequest_HTTP: &r.forwards, wire.TunnelRequest_KEYS: &r.keys,
 	}
 	port, known := ports[req.GetPort()]
-	if !known || req.GetPort() == wire.TunnelRequest_CLIENT && r.cfg.NoTunnels {
-		return refuse(wire.Status_UNSUPPORTED, "tunnels are switched off at this node (--no-tunnels), or it does not know this kind")
+	switch {
+	case !known:
+		return refuse(wire.Status_UNSUPPORTED, "node %q does not know port %d, which a node of a later version asks for: upgrade %q",
+			r.cfg.ID, req.GetPort(), r.cfg.ID)
+	case req.GetPort() == wire.TunnelRequest_CLIENT && r.cfg.NoTunnels:
+		return refuse(wire.Status_UNSUPPORTED, "node %q accepts no tunnels: connect to it directly, or start it without --no-tunnels", r.cfg.ID)
 	}
 	accept := port.Load()
 	if accept == nil {
@@ -103,9 +107,9 @@ func (r *Replica) acceptor(req *wire.TunnelRequest) (*acceptTunnel, *wire.Tunnel
 	leader := r.Leader()
 	switch err := peerport.CheckClientAddress(req.GetAddress()); {
 	case leader.GetId() != r.cfg.ID:
-		return refuse(wire.Status_NOT_LEADER, fmt.Sprintf("this node follows %q", leader.GetId()))
+		return refuse(wire.Status_NOT_LEADER, "this node follows %q", leader.GetId())
 	case err != nil:
-		return refuse(wire.Status_INVALID_ARGUMENT, err.Error())
+		return refuse(wire.Status_INVALID_ARGUMENT, "%v", err)
 	}
 	return accept, nil
 }

@@ -51,23 +51,25 @@ func TestNodesThatAcceptTunnels(t *testing.T) {
 		ask(leader, address, wire.Status_OK)(nil)
 		endSecond()
 		ask(leader, address, wire.Status_UNAVAILABLE)
-		askFor := func(r *Replica, port wire.TunnelRequest_Port, want wire.Status_Code) {
+		askFor := func(r *Replica, port wire.TunnelRequest_Port, want wire.Status_Code, says string) {
 			t.Helper()
 			resp, accept := r.tunnelAsked(&wire.PeerHello{Id: "n9"}, &wire.TunnelRequest{Port: port})
-			if resp.GetStatus() != want {
-				t.Errorf("answered %v, want %v", resp, want)
+			if resp.GetStatus() != want || !strings.Contains(resp.GetMessage(), says) {
+				t.Errorf("answered %v, want %v and %q", resp, want, says)
 			} else if accept != nil {
 				accept(nil)
 			}
 		}
 		for _, r := range []*Replica{leader, follower} { // whether it leads or not
-			askFor(r, wire.TunnelRequest_HTTP, wire.Status_UNAVAILABLE)
-			askFor(r, wire.TunnelRequest_KEYS, wire.Status_UNAVAILABLE)
+			askFor(r, wire.TunnelRequest_HTTP, wire.Status_UNAVAILABLE, "starting or stopping")
+			askFor(r, wire.TunnelRequest_KEYS, wire.Status_UNAVAILABLE, "starting or stopping")
+			r.cfg.NoTunnels = true // which concerns tunnels for clients only
 			r.OnForward(func(net.Conn) { got = append(got, "http") })
 			r.OnKeys(func(from string, _ net.Conn) { got = append(got, "keys of "+from) })
-			askFor(r, wire.TunnelRequest_HTTP, wire.Status_OK)
-			askFor(r, wire.TunnelRequest_KEYS, wire.Status_OK)
-			askFor(r, 77, wire.Status_UNSUPPORTED)
+			askFor(r, wire.TunnelRequest_HTTP, wire.Status_OK, "")
+			askFor(r, wire.TunnelRequest_KEYS, wire.Status_OK, "")
+			askFor(r, wire.TunnelRequest_CLIENT, wire.Status_UNSUPPORTED, "without --no-tunnels")
+			askFor(r, 77, wire.Status_UNSUPPORTED, "does not know port 77")
 		}
 		if want := "first" + address + " second " + address + " http keys of n9 http keys of n9"; strings.Join(got, " ") != want {
 			t.Errorf("taken: %q, want %q", got, want)

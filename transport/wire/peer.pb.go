@@ -984,7 +984,7 @@ func (x *TunnelRequest) GetPort() TunnelRequest_Port {
 // TunnelResponse accepts or refuses a TunnelRequest.
 type TunnelResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// OK; NOT_LEADER; UNSUPPORTED if tunnels are disabled; RESOURCE_EXHAUSTED;
+	// OK; NOT_LEADER; UNSUPPORTED if tunnels are disabled or the port is unknown; RESOURCE_EXHAUSTED;
 	// INVALID_ARGUMENT; UNAVAILABLE if the node is starting or stopping.
 	Status Status_Code `protobuf:"varint,1,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	// The reason if status is not OK.
