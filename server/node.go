@@ -328,6 +328,9 @@ func (n *Node) HealthAddr() string { return n.healthAt }
 // RedisAddr returns the address that the Redis port is bound to, or "" if it is off.
 func (n *Node) RedisAddr() string { return n.redisAt }
 
+// BufferBytes returns how much memory the buffers for clients take, in bytes.
+func (n *Node) BufferBytes() int64 { return n.buffers.Used() }
+
 // Replica returns the node's replica.
 func (n *Node) Replica() *replica.Replica { return n.replica }
 

@@ -40,8 +40,9 @@ func limitMemory(bytes int64) {
 // default Go lets garbage take as much memory as live data, and returns memory only slowly after a load. A
 // node that holds many locks and has little to do should not need that memory. Under load the default
 // applies: the cost of a collection is proportional to the live heap, and collections would be too
-// frequent. When a load has ended, its memory is returned immediately. If GOGC is set, it is left alone.
-func limitHeap() (stop func()) {
+// frequent. When a load has ended, or buffers for clients were freed, their memory is returned immediately: buffers
+// returns the bytes that these take. If GOGC is set, it is left alone.
+func limitHeap(buffers func() int64) (stop func()) {
 	if os.Getenv("GOGC") != "" {
 		return func() {}
 	}
@@ -51,7 +52,7 @@ func limitHeap() (stop func()) {
 		defer debug.SetGCPercent(debug.SetGCPercent(100))
 		ticks := time.NewTicker(lookEvery)
 		defer ticks.Stop()
-		pace := newPace()
+		pace := newPace(buffers)
 		for {
 			select {
 			case <-ticks.C:
@@ -68,8 +69,8 @@ func limitHeap() (stop func()) {
 }
 
 // memory holds, in bytes, what the process has allocated in total, what was live at the last collection,
-// and what the process occupies of the machine's memory.
-type memory struct{ allocated, live, footprint uint64 }
+// what the process occupies of the machine's memory, and what buffers for clients take.
+type memory struct{ allocated, live, footprint, buffers uint64 }
 
 // pace adapts the collector to the allocation rate.
 type pace struct {
@@ -85,13 +86,15 @@ type pace struct {
 	fastest uint64
 	// slow counts consecutive measurements with a far lower rate.
 	slow int
+	// buffers is what buffers for clients took at most since memory was returned.
+	buffers uint64
 	// Until rest, memory is not returned after a load. The exception is again: if it is not 0, memory is
 	// returned once more after that many measurements, because much was returned the last time.
 	rest  time.Time
 	again int
 }
 
-func newPace() *pace {
+func newPace(buffers func() int64) *pace {
 	samples := []metrics.Sample{
 		{Name: "/gc/heap/allocs:bytes"}, {Name: "/gc/heap/live:bytes"},
 		{Name: "/memory/classes/total:bytes"}, {Name: "/memory/classes/heap/released:bytes"},
@@ -100,7 +103,7 @@ func newPace() *pace {
 		read: func() memory {
 			metrics.Read(samples)
 			value := func(i int) uint64 { return samples[i].Value.Uint64() }
-			return memory{value(0), value(1), value(2) - value(3)}
+			return memory{value(0), value(1), value(2) - value(3), uint64(buffers())}
 		},
 		setPercent: func(percent int) { debug.SetGCPercent(percent) },
 		giveBack: func() {
@@ -131,17 +134,17 @@ func (p *pace) look() {
 		p.percent, p.quiet = percent, 0
 	}
 	now := time.Now()
-	if less || p.ended(allocated, u.footprint, now) {
+	if freed := p.freed(u.buffers, now); less || freed || p.ended(allocated, u.footprint, now) {
 		p.giveBack()
-		p.returned(u.footprint, allocated, now)
+		p.returned(u, allocated, now)
 	}
 }
 
-// returned records that memory was returned, starting at begun, while the process had that footprint.
-func (p *pace) returned(footprint, allocated uint64, started time.Time) {
-	p.fastest, p.slow, p.again = allocated, 0, 0
+// returned records that memory was returned, of which the process had that much when it started.
+func (p *pace) returned(had memory, allocated uint64, started time.Time) {
+	p.fastest, p.slow, p.again, p.buffers = allocated, 0, 0, had.buffers
 	p.rest = started.Add(returnRest * time.Since(started))
-	if p.read().footprint < footprint/4*3 {
+	if p.read().footprint < had.footprint/4*3 {
 		p.again = quietLooks // memory that was still in use may be free by then
 	}
 }
@@ -160,6 +163,13 @@ func (p *pace) ended(allocated, footprint uint64, now time.Time) bool {
 		p.slow++
 	}
 	return p.slow >= slowLooks && footprint > smallFootprint && now.After(p.rest)
+}
+
+// freed reports whether buffers were freed that are worth returning. Clients that fill them allocate little afterwards, so
+// the rate does not show when they go.
+func (p *pace) freed(buffers uint64, now time.Time) bool {
+	p.buffers = max(p.buffers, buffers)
+	return p.buffers-buffers > smallFootprint && now.After(p.rest)
 }
 
 // garbagePercent returns how much garbage to allow, in percent of the live heap, if allocated bytes are

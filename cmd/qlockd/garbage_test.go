@@ -62,6 +62,31 @@ func TestLoadsThatEnd(t *testing.T) {
 	look(false, 5, 200)
 }
 
+// TestFreedBuffers checks that memory is returned when buffers were freed, and once.
+func TestFreedBuffers(t *testing.T) {
+	const mib = 1 << 20
+	var buffers, allocated, given uint64
+	p := &pace{
+		read: func() memory {
+			allocated += 30 * mib // the same all the time
+			return memory{allocated: allocated, live: 400 * mib, footprint: 500 * mib, buffers: buffers * mib}
+		},
+		setPercent: func(int) {}, giveBack: func() { given++ }, percent: 100,
+	}
+	bubble.Test(t, func(t *testing.T) {
+		for _, step := range []struct{ buffers, given uint64 }{{0, 0}, {300, 0}, {300, 0}, {237, 0}, {235, 1}, {235, 1}, {200, 1}, {250, 1}, {0, 2}, {0, 2}} {
+			time.Sleep(lookEvery)
+			buffers = step.buffers
+			p.look()
+			if given != step.given {
+				t.Errorf("%d MiB of buffers: memory was returned %d times, want %d", buffers, given, step.given)
+			}
+		}
+	})
+}
+
+func noBuffers() int64 { return 0 }
+
 // TestLimitHeap checks that an idle process gets a lower percentage, and that the old one is restored at
 // the end.
 func TestLimitHeap(t *testing.T) {
@@ -75,7 +100,7 @@ func TestLimitHeap(t *testing.T) {
 	lives := make([]byte, 64<<20) // much larger than the other live memory
 	runtime.GC()
 	bubble.Test(t, func(t *testing.T) {
-		stop := limitHeap()
+		stop := limitHeap(noBuffers)
 		time.Sleep((quietLooks + 1) * lookEvery)
 		if got := percent(); got != 10 {
 			t.Errorf("%d %% while nothing is allocated", got)
@@ -87,7 +112,7 @@ func TestLimitHeap(t *testing.T) {
 		t.Errorf("%d %% afterwards, %d before", after, before)
 	}
 	t.Setenv("GOGC", "150")
-	limitHeap()()
+	limitHeap(noBuffers)()
 	if after := percent(); after != before {
 		t.Errorf("%d %% although GOGC was set, %d before", after, before)
 	}

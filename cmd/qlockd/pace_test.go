@@ -114,7 +114,7 @@ func TestMemoryIsGivenBack(t *testing.T) {
 
 // TestPaceOfTheProcess checks that a pace reads and sets the memory of the process itself.
 func TestPaceOfTheProcess(t *testing.T) {
-	p := newPace()
+	p := newPace(noBuffers)
 	before := p.read()
 	if p.allocated == 0 || before.allocated < p.allocated || before.footprint == 0 || p.percent != 100 {
 		t.Errorf("%+v, %+v", p, before)

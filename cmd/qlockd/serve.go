@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -45,7 +46,6 @@ func serve(c *cli.Context) error {
 	raiseFileLimit(log, cfg.Limits.MaxConnections+cmp.Or(cfg.Limits.MaxTunnels, cfg.Limits.MaxConnections)+cfg.Limits.MaxHandshakes+cfg.HTTPLimits.MaxConnections+cfg.HTTPLimits.MaxHandshakes)
 
 	limitMemory(cfg.MemoryLimit)
-	defer limitHeap()()
 
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
@@ -68,6 +68,13 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		os.Exit(128 + int(second.(syscall.Signal)))
 	}()
 
+	var opened atomic.Pointer[server.Node]
+	defer limitHeap(func() int64 {
+		if node := opened.Load(); node != nil {
+			return node.BufferBytes()
+		}
+		return 0
+	})()
 	node, err := server.Open(ctx, cfg)
 	if err != nil {
 		if errors.Is(err, context.Canceled) && ctx.Err() != nil {
@@ -75,6 +82,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		}
 		return err
 	}
+	opened.Store(node)
 	if cfg.AuditLog != "" {
 		defer reopenOnHangup(node)()
 	}

@@ -93,10 +93,10 @@ func (a *attack) countRedis(reply string) {
 	}
 }
 
-// redisNew acquires ever new keys with a long TTL.
+// redisNew acquires ever new keys. Those it holds at once fill the state, but end within the time of recovery.
 func (a *attack) redisNew(ctx context.Context) error {
 	return a.pipelined(ctx, func(i, n int) []string {
-		return []string{"SET", fmt.Sprintf("attack/new/%d/%d", i, n), "value", "NX", "PX", "60000"}
+		return []string{"SET", fmt.Sprintf("attack/new/%d/%d", i, n), "value", "NX", "PX", "9000"}
 	})
 }
 
