@@ -57,27 +57,34 @@ var keyActions = map[wire.ChangeKeys_Action]history.KeyAction{
 }
 
 // keyEffects returns the outcomes of all requests for keys in the order of the log, and faults where a request that was
-// repeated took effect again.
+// repeated took effect again. A repeated request may be refused although it took effect, if its key has ended since: a
+// client must not take that for held.
 func (r *replay) keyEffects() (all []keyEffect, faults []string) {
-	w, done := r.bounds(), map[nodeRequest]bool{}
+	w, endings, done := r.bounds(), r.endings(), map[nodeRequest]uint64{}
 	add := func(s step, id keyID, took bool, token uint64) {
 		from, to := r.during(s, w)
 		all = append(all, keyEffect{id, took, s.revision, token, from, to})
 	}
 	for _, s := range r.steps {
 		if op := s.cmd.GetChangeKeys(); op != nil {
-			key := s.request
-			if done[key] && len(s.events) > 0 {
+			token, repeated := done[s.request]
+			if repeated && len(s.events) > 0 {
 				faults = append(faults, fmt.Sprintf("request %v of a Redis port took effect at revision %d again: %v",
-					key, s.revision, s.events))
+					s.request, s.revision, s.events))
 			}
-			took := s.said.Status == wire.Status_GRANTED || s.said.Status == wire.Status_OK
-			if !done[key] && (took || refusedKey[s.said.Status]) {
+			took, refused := s.said.Status == wire.Status_GRANTED || s.said.Status == wire.Status_OK, refusedKey[s.said.Status]
+			if end := endings[token]; repeated && refused && (end == nil || end.revision > s.revision) {
+				faults = append(faults, fmt.Sprintf("request %v of a Redis port took effect, and its repetition at revision %d was refused while the key was held",
+					s.request, s.revision))
+			}
+			if took && !repeated || refused {
 				for _, name := range op.Names {
 					add(s, keyID{keyActions[op.Action], name, string(op.Value)}, took, s.said.Token)
 				}
 			}
-			done[key] = done[key] || took
+			if took && !repeated {
+				done[s.request] = s.said.Token
+			}
 		}
 		for _, e := range s.events {
 			by := r.owners[e.SessionId]

@@ -294,6 +294,35 @@ func TestGrantThatExpiresBeforeItsReply(t *testing.T) {
 	p.stage.refused("no client asked for it")
 }
 
+// TestExtensionThatExpiresBeforeItsReply verifies that a node may repeat an extension whose key has expired since, which is
+// refused then, but not one whose key is still held.
+func TestExtensionThatExpiresBeforeItsReply(t *testing.T) {
+	p := newPort(t)
+	p.changes(wire.ChangeKeys_ACQUIRE, "a")
+	p.asks(history.ExtendKey, "a", func() (bool, uint64) {
+		p.seq++
+		p.change(wire.ChangeKeys_EXTEND, "a", p.seq)
+		p.pass(keyTTL)
+		p.expires()
+		p.pass(time.Second)
+		p.change(wire.ChangeKeys_EXTEND, "a", p.seq)
+		return false, 0
+	})
+	if c := p.accepted(); c.KeyRetries != 1 {
+		t.Errorf("%d requests were repeated, want 1", c.KeyRetries)
+	}
+	r := newReplay(Input{History: &history.History{}})
+	for i, said := range []wire.Status_Code{wire.Status_OK, wire.Status_NOT_HELD} {
+		r.steps = append(r.steps, step{
+			revision: uint64(i) + 1, said: &wire.Result{Status: said, Token: 7},
+			cmd: &wire.Command{Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{}}}, request: nodeRequest{"n1", 0, 1, 1},
+		})
+	}
+	if faults := toldKeys(r); len(faults) != 1 || !strings.Contains(faults[0], "was refused while the key was held") {
+		t.Errorf("%q for a repetition that was refused", faults)
+	}
+}
+
 // TestNodeThatWasRemoved verifies that a node which was removed and added again may count its requests from 1 again.
 func TestNodeThatWasRemoved(t *testing.T) {
 	p := newPort(t)

@@ -18,11 +18,13 @@ const keptTTL = 10 * time.Minute
 // Keep acquires a key that must outlast a fault. The function that it returns verifies after the fault that the key is
 // still held, and releases it.
 func (l *Load) Keep() (verify func()) {
-	name := prefix + "kept"
-	m := l.mutex(l.kept, name, keptTTL)
+	var name string
+	var m *redsync.Mutex
 	var asked time.Duration
 	l.cluster.Await("a key to keep", process.WaitTimeout, func(ctx context.Context) error {
-		asked = l.log.Now()
+		l.keeps++ // a key whose acquire gets no reply may stay held
+		name = fmt.Sprint(prefix, "kept/", l.keeps)
+		m, asked = l.mutex(l.kept, name, keptTTL), l.log.Now()
 		return m.TryLockContext(ctx)
 	})
 	booked := l.log.Grant(history.Hold{Client: "kept", Value: m.Value(), Locks: history.Exclusive(name), Asked: asked})

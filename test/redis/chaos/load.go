@@ -43,6 +43,7 @@ type Load struct {
 	acting sync.WaitGroup
 	alive  atomic.Int64 // keys that actors hold
 	kept   *redis.Client
+	keeps  int // keys that Keep has asked for
 
 	mu      sync.Mutex // guards the fields below
 	clients []*redis.Client
