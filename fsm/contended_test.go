@@ -96,12 +96,14 @@ func TestListContendedShowsTheFirstWait(t *testing.T) {
 		wire.ListContendedRequest_QUEUE_LENGTH: "late 2 2 false 100, only 1 2 true 200, ",
 		wire.ListContendedRequest_OLDEST_WAIT:  "late 2 2 false 100, only 1 2 true 200, ",
 	} {
-		got := ""
-		for _, l := range m.ListContended(&wire.ListContendedRequest{Order: order}, nil).Locks {
-			got += fmt.Sprint(l.Name, " ", l.QueueLength, " ", l.HolderCount, " ", l.Oldest.Upgrade, " ", l.Oldest.QueuedUnixMs, ", ")
-		}
-		if got != want {
-			t.Errorf("%v: %s", order, got)
+		for what, m := range map[string]*Machine{"the state": m, "a fork": m.Fork(), "a restored one": restored(t, snapshotOf(t, m))} {
+			got := ""
+			for _, l := range m.ListContended(&wire.ListContendedRequest{Order: order}, nil).Locks {
+				got += fmt.Sprint(l.Name, " ", l.QueueLength, " ", l.HolderCount, " ", l.Oldest.Upgrade, " ", l.Oldest.QueuedUnixMs, ", ")
+			}
+			if got != want {
+				t.Errorf("%s, %v: %s", what, order, got)
+			}
 		}
 	}
 }
