@@ -2,6 +2,7 @@ package fsm
 
 import (
 	"cmp"
+	"math"
 	"slices"
 	"strings"
 
@@ -64,9 +65,24 @@ func compareContention(a, b contended) int {
 
 func (m *Machine) contentionRank(l *lock, order wire.ListContendedRequest_Order) int64 {
 	if order == wire.ListContendedRequest_OLDEST_WAIT {
-		return m.oldestWait(l).GetQueuedUnixMs()
+		return m.awaitedSince(l)
 	}
 	return -int64(l.waiters) - int64(l.ahead())
+}
+
+// awaitedSince returns when the oldest wait for a lock began.
+func (m *Machine) awaitedSince(l *lock) int64 {
+	since := int64(math.MaxInt64)
+	if l.waiters > 0 {
+		first, _ := m.queue.seek(place{lock: l.id})
+		c, _ := m.claims.get(first.claim)
+		since = c.queued()
+	}
+	if l.upgrader != 0 {
+		c, _ := m.claims.get(l.upgrader)
+		since = min(since, c.extra().upgrade.queued)
+	}
+	return since
 }
 
 // oldestWait returns the wait for a lock that began first: the head of the queue, or the hold that waits to become

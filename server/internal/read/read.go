@@ -188,12 +188,14 @@ func (r *View) ListContended(req *wire.ListContendedRequest) (*wire.ListContende
 // if there is no such session, or if the caller may not know of it.
 func (r *View) GetSession(req *wire.GetSessionRequest) (*wire.GetSessionResponse, *wire.Result) {
 	machine, g := r.source.Fork(), r.caller.Grants()
-	if _, found := machine.GetSession(req.GetSessionId(), 1, g, r.caller.Identity()); !found {
+	resp, found := machine.GetSession(req.GetSessionId(), maxPage, g, r.caller.Identity())
+	if !found {
 		return nil, failure(wire.Status_NOT_FOUND, fmt.Sprintf("there is no session %d that you may see: it was closed or expired, or you may read none of its locks", req.GetSessionId()))
 	}
+	r.fillSession(g, resp)
 	return fit(r.limit, maxPage, func(size uint32) *wire.GetSessionResponse {
-		resp, _ := machine.GetSession(req.GetSessionId(), int(size), g, r.caller.Identity())
-		r.fillSession(g, resp)
+		resp.Holds = resp.Holds[:min(int(size), len(resp.Holds))]
+		resp.Waits = resp.Waits[:min(int(size), len(resp.Waits))]
 		return resp
 	})
 }
