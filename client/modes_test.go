@@ -282,9 +282,13 @@ func TestOperators(t *testing.T) {
 		ok(t, err)
 		deadlocks, err := wirecall.Of(c).ListDeadlocks(ctx, &wire.ListDeadlocksRequest{})
 		ok(t, err)
+		contended, err := wirecall.Of(c).ListContended(ctx, &wire.ListContendedRequest{})
+		ok(t, err)
+		one, err := wirecall.Of(c).GetSession(ctx, &wire.GetSessionRequest{})
+		ok(t, err)
 		audit, err := wirecall.Of(c).ListAudit(ctx, &wire.ListAuditRequest{})
 		ok(t, err)
-		if skipped.GetRevision()+resized.GetRevision()+restored.GetRevision()+deadlocks.GetRevision()+audit.GetRevision() != 25 {
+		if skipped.GetRevision()+resized.GetRevision()+restored.GetRevision()+deadlocks.GetRevision()+audit.GetRevision()+contended.GetRevision()+one.GetRevision() != 35 {
 			t.Fatal("an answer is lost")
 		}
 		// It may have been executed, so it is not repeated.
@@ -308,6 +312,10 @@ func answered5(req *wire.Request) *wire.Response {
 		resp.Body = &wire.Response_Restore{Restore: &wire.RestoreResponse{Revision: 5}}
 	case req.GetListDeadlocks() != nil:
 		resp.Body = &wire.Response_ListDeadlocks{ListDeadlocks: &wire.ListDeadlocksResponse{Revision: 5}}
+	case req.GetListContended() != nil:
+		resp.Body = &wire.Response_ListContended{ListContended: &wire.ListContendedResponse{Revision: 5}}
+	case req.GetGetSession() != nil:
+		resp.Body = &wire.Response_GetSession{GetSession: &wire.GetSessionResponse{Revision: 5}}
 	case req.GetListAudit() != nil:
 		resp.Body = &wire.Response_ListAudit{ListAudit: &wire.ListAuditResponse{Revision: 5}}
 	}

@@ -46,7 +46,7 @@ func (m *Machine) locksByID() map[uint64]*lock {
 func (m *checking) run() error {
 	for _, check := range []func() error{
 		m.checkScalars, m.checkMembers, m.checkSessions, m.checkLocks,
-		m.checkClaims, m.checkOwners, m.checkQueue, m.checkHolders, m.checkOutcomes,
+		m.checkClaims, m.checkOwners, m.checkQueue, m.checkHolders, m.checkUpgrades, m.checkOutcomes,
 		m.checkAudit, m.checkRemoved, m.checkAccess, m.checkKeys,
 	} {
 		if err := check(); err != nil {
@@ -394,6 +394,16 @@ func (m *checking) checkHolders() error {
 		}
 		if l, ok := m.lock[at.lock]; !ok || l.sole != 0 {
 			return fmt.Errorf("claim %d has a row beside the only holder", at.claim)
+		}
+		return nil
+	})
+}
+
+func (m *checking) checkUpgrades() error {
+	return each(&m.upgrades, func(at place) error {
+		c, ok := m.claim[at.claim]
+		if !ok || !c.upgrading() || c.wantOf(at.lock).lock == nil {
+			return fmt.Errorf("claim %d does not wait to upgrade on lock %d, but has a row for it", at.claim, at.lock)
 		}
 		return nil
 	})

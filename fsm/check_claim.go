@@ -182,6 +182,11 @@ func (m *checking) acquiresOf(c *claim) []*wire.Command {
 	return []*wire.Command{{Op: &wire.Command_Acquire{Acquire: op}}, {Op: &wire.Command_Acquire{Acquire: again}}}
 }
 
+func (m *checking) hasUpgrade(at place) bool {
+	_, ok := m.upgrades.get(at)
+	return ok
+}
+
 func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
 	l := m.lock[c.wants()[0].lock.id]
 	switch {
@@ -191,6 +196,8 @@ func (m *checking) checkUpgrade(c *claim, u *upgrade) error {
 		return errors.New("only a shared hold of one lock is upgraded")
 	case l.upgrader != c.id:
 		return fmt.Errorf("claim %d upgrades on %q", l.upgrader, l.name)
+	case !m.hasUpgrade(place{l.id, c.id}):
+		return fmt.Errorf("its upgrade of %q has no row", l.name)
 	case m.state.suspended == 0 && l.used == 1:
 		return errors.New("it is the only holder and waits to upgrade: a lost wake-up")
 	}

@@ -95,6 +95,7 @@ var brokenFamilyClaims = []breakage{
 	}), "only a shared hold of one lock is upgraded"},
 	{"an upgrade of who excludes others", editClaim(15, func(c *claim) { c.vary().upgrade = &upgrade{waitForever: true} }), "only a shared hold of one lock is upgraded"},
 	{"another upgrade", editLock("r", func(l *lock) { l.vary().upgrader = 9 }), `claim 9 upgrades on "r"`},
+	{"an upgrade without a row", func(m *Machine) { m.upgrades.delete(place{3, 10}) }, `its upgrade of "r" has no row`},
 	{"an upgrade that waits alone", editLock("r", func(l *lock) { l.vary().used = 1 }), "a lost wake-up"},
 	{"an upgrade that waits alone while grants are suspended", func(m *Machine) {
 		m.state.suspended = 1

@@ -40,6 +40,7 @@ var brokenParts = []struct {
 	{family, (*checking).checkOwners, brokenOwners},
 	{twoLocks, (*checking).checkQueue, brokenQueues},
 	{twoLocks, (*checking).checkHolders, brokenHolderRows},
+	{family, (*checking).checkUpgrades, brokenUpgradeRows},
 	{twoLocks, (*checking).checkOutcomes, brokenOutcomes},
 	{twoLocks, (*checking).checkClaims, brokenClaims},
 	{family, (*checking).checkClaims, brokenFamilyClaims},

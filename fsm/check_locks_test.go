@@ -155,6 +155,17 @@ var brokenQueues = []breakage{
 	{"who waits for another", putPlace(2, 8), "claim 8 does not wait for lock 2"},
 }
 
+func putUpgrade(lockID, claimID uint64) func(*Machine) {
+	return func(m *Machine) { m.upgrades.put(place{lockID, claimID}) }
+}
+
+var brokenUpgradeRows = []breakage{
+	{"nothing", func(*Machine) {}, ""},
+	{"who is gone", putUpgrade(3, 99), "claim 99 does not wait to upgrade on lock 3"},
+	{"who only holds", putUpgrade(3, 9), "claim 9 does not wait to upgrade on lock 3"},
+	{"who upgrades another", putUpgrade(4, 10), "claim 10 does not wait to upgrade on lock 4"},
+}
+
 func putHolder(lockID, token, claimID uint64) func(*Machine) {
 	return func(m *Machine) { m.holders.put(holder{holderKey{lockID, token}, claimID}) }
 }

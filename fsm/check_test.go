@@ -167,6 +167,8 @@ func TestCheckFindsWhatIsBrokenInTheFamily(t *testing.T) {
 		"a reader without a row":        func(m *Machine) { m.holders.delete(holderKey{3, 102}) },
 		"held under another token":      func(m *Machine) { m.holders.put(holder{holderKey{3, 199}, 9}) },
 		"upgrader forgotten":            func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.vary().upgrader = 0 }) },
+		"upgrade without a row":         func(m *Machine) { m.upgrades.delete(place{3, 10}) },
+		"upgrade of nobody":             func(m *Machine) { m.upgrades.put(place{3, 99}) },
 		"upgrader that does not wait":   func(m *Machine) { damage(&m.locks, "r", func(l *lock) { l.vary().upgrader = 9 }) },
 		"upgrade without a request":     func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.seq = 7 }) },
 		"upgrade that tries":            func(m *Machine) { damage(&m.claims, 10, func(c *claim) { c.vary().upgrade.waitForever = false }) },

@@ -74,6 +74,7 @@ func compareState(t tester, m *Machine, d *model.Model) {
 	compareAccess(t, m, d)
 	compareLocks(t, m, d)
 	compareSessions(t, m, d)
+	compareViews(t, m, d)
 	compareKeys(t, m, d)
 	compareDeadlines(t, m, d)
 	if got := m.Members(); !equal(got, d.Members) || m.ClusterID() != d.Cluster || m.FeatureLevel() != d.Level || !same(m.Settings(), d.Limits) {
@@ -190,11 +191,7 @@ func compareSessions(t tester, m *Machine, d *model.Model) {
 		t.Fatalf("sessions  %v\nthe model has %d", listed, len(d.Live))
 	}
 	for i, s := range d.Live {
-		holds, waits := d.Load(s.ID)
-		want := &wire.SessionInfo{
-			SessionId: s.ID, TtlMs: s.TTL, Client: s.Client, OpenedUnixMs: s.Opened, Holds: holds, Waits: waits, Leased: s.Leased,
-			Identity: s.Identity, ByValue: s.ByValue,
-		}
+		want := d.SessionInfo(s.ID)
 		view, _ := m.Session(s.ID)
 		secret, ok := m.SessionBySecret([]byte(s.Hash))
 		if secret.ByValue != s.ByValue && ok || view.ByValue != s.ByValue || view.Remaining != s.Remaining {

@@ -28,6 +28,7 @@
 //	queue       lock, claim id          waiters in order
 //	holders     lock, token             claim id of each hold or lock-delay, if a lock has
 //	                                    several; a single one is stored in the lock itself
+//	upgrades    lock, claim id          holds that wait to become exclusive
 //	members     id                      nodes of the cluster
 //	removed     revision                the most recently removed members
 //	audit       id                      the last 256 operator actions
@@ -56,7 +57,7 @@
 // When a claim begins to wait, deadlock.go checks whether the wait closes a cycle of owners that wait for
 // each other. The wait-for graph is read from the tables during the search (waitgraph.go, search.go).
 // Where semaphores leave open whether a cycle would last, reduce.go simulates every grant and release
-// that is still possible. deadlocks.go lists the existing cycles.
+// that is still possible. deadlocks.go lists the existing cycles, contended.go the locks that are waited for.
 //
 // # Deadlines and operators
 //

@@ -144,12 +144,19 @@ func (m *Machine) ListVisible(req *wire.ListSessionsRequest, visible func(identi
 			reply.NextPageToken = strconv.FormatUint(reply.Sessions[len(reply.Sessions)-1].SessionId, 10)
 			return false
 		}
-		info := &wire.SessionInfo{SessionId: s.id, TtlMs: s.ttl, Client: s.client, Identity: s.identity, OpenedUnixMs: s.opened, Holds: s.holds, Waits: s.waits, Leased: s.leased, ByValue: s.key != nil}
+		info := sessionInfo(s)
 		size += proto.Size(info)
 		reply.Sessions = append(reply.Sessions, info)
 		return true
 	})
 	return reply
+}
+
+func sessionInfo(s *session) *wire.SessionInfo {
+	return &wire.SessionInfo{
+		SessionId: s.id, TtlMs: s.ttl, Client: s.client, Identity: s.identity, OpenedUnixMs: s.opened,
+		Holds: s.holds, Waits: s.waits, Leased: s.leased, ByValue: s.key != nil,
+	}
 }
 
 // ListAudit returns a page of audit records, newest first: operator actions in this cluster and in those
@@ -288,16 +295,15 @@ func (m *Machine) waitersOf(l *lock, most, room int) []*wire.WaiterInfo {
 		infos = append(infos, info)
 	}
 	if l.upgrader != 0 {
-		report(m.upgradeInfo(l))
+		c, _ := m.claims.get(l.upgrader)
+		report(m.upgradeInfo(c))
 	}
 	m.queue.each(place{lock: l.id}, func(at place) bool {
 		if at.lock != l.id || len(infos) >= most || room < 0 {
 			return false
 		}
 		c, _ := m.claims.get(at.claim)
-		info := m.waiterInfo(c, c.wantOf(l.id))
-		info.QueuedUnixMs, info.WaitMs, info.WaitForever = c.queued(), c.waitMs, c.waitForever
-		report(info)
+		report(m.queuedInfo(c, c.wantOf(l.id)))
 		return true
 	})
 	return infos
@@ -317,9 +323,15 @@ func (m *Machine) waiterInfo(c *claim, w want) *wire.WaiterInfo {
 	}
 }
 
-// upgradeInfo returns the wait to become exclusive.
-func (m *Machine) upgradeInfo(l *lock) *wire.WaiterInfo {
-	c, _ := m.claims.get(l.upgrader)
+// queuedInfo returns the wait of a claim for one of its locks.
+func (m *Machine) queuedInfo(c *claim, w want) *wire.WaiterInfo {
+	info := m.waiterInfo(c, w)
+	info.QueuedUnixMs, info.WaitMs, info.WaitForever = c.queued(), c.waitMs, c.waitForever
+	return info
+}
+
+// upgradeInfo returns the wait of a hold to become exclusive.
+func (m *Machine) upgradeInfo(c *claim) *wire.WaiterInfo {
 	u := c.extra().upgrade
 	info := m.waiterInfo(c, want{mode: wire.Mode_EXCLUSIVE})
 	info.QueuedUnixMs, info.WaitMs, info.WaitForever, info.Upgrade = u.queued, u.waitMs, u.waitForever, true

@@ -41,6 +41,8 @@ type Machine struct {
 	owners   table[ownerKey, *ownerRow]
 	queue    table[place, place]
 	holders  table[holderKey, holder]
+	// upgrades are the holds that wait to become exclusive, ahead of the queues.
+	upgrades table[place, place]
 	outcomes outcomes
 	members  table[string, *wire.Member]
 	audit    table[uint64, *wire.AuditRecord]
@@ -121,6 +123,7 @@ func New(level uint32) *Machine {
 		owners:   newOwners(),
 		queue:    newQueue(),
 		holders:  newHolders(),
+		upgrades: newQueue(),
 		members:  newMembers(),
 		audit:    newAudit(),
 		removed:  newRemoved(),
@@ -132,10 +135,10 @@ func New(level uint32) *Machine {
 }
 
 // tables returns all tables.
-func (m *Machine) tables() [16]journalled {
-	return [16]journalled{
+func (m *Machine) tables() [17]journalled {
+	return [17]journalled{
 		&m.sessions, &m.accounts, &m.belows, &m.nonces, &m.locks, &m.claims, &m.owners,
-		&m.queue, &m.holders, &m.outcomes, &m.members, &m.audit,
+		&m.queue, &m.holders, &m.upgrades, &m.outcomes, &m.members, &m.audit,
 		&m.removed, &m.imported, &m.keySenders, &m.keyResults,
 	}
 }
@@ -156,6 +159,7 @@ func (m *Machine) Fork() *Machine {
 		owners:   m.owners.fork(),
 		queue:    m.queue.fork(),
 		holders:  m.holders.fork(),
+		upgrades: m.upgrades.fork(),
 		members:  m.members.fork(),
 		audit:    m.audit.fork(),
 		removed:  m.removed.fork(),
@@ -282,6 +286,7 @@ func (m *Machine) commit() {
 	m.owners.commit()
 	m.queue.commit()
 	m.holders.commit()
+	m.upgrades.commit()
 	m.outcomes.commit()
 	m.members.commit()
 	m.audit.commit()

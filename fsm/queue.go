@@ -281,10 +281,13 @@ func (m *Machine) position(c *claim) uint64 {
 	if c.phase() != waiting {
 		return 1
 	}
-	first := c.wants()[0]
-	l := m.live(first.lock)
-	before := m.queue.rank(place{first.lock.id, c.id}) - m.queue.rank(place{first.lock.id, 0})
-	return l.ahead() + uint64(before) + 1
+	return m.placeIn(c, c.wants()[0].lock)
+}
+
+// placeIn returns a waiting claim's place in the queue of one of its locks; 1 is next.
+func (m *Machine) placeIn(c *claim, l *lock) uint64 {
+	before := m.queue.rank(place{l.id, c.id}) - m.queue.rank(place{l.id, 0})
+	return m.live(l).ahead() + uint64(before) + 1
 }
 
 // emitClaim emits an event about a claim.

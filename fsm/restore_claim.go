@@ -168,6 +168,7 @@ func (r *restoring) want(c *claim, w *want, request *wire.LockRequest) error {
 	}
 	if c.upgrading() {
 		l.vary().upgrader = c.id
+		r.m.upgrades.load(place{l.id, c.id})
 	}
 	return nil
 }

@@ -60,6 +60,7 @@ func (m *Machine) waitToUpgrade(s *session, c *claim, l *lock, seq uint64, op *w
 	c.vary().upgrade = u
 	m.recharge(s, c, before)
 	l.vary().upgrader = c.id
+	m.upgrades.put(place{l.id, c.id})
 	s.waits++
 	m.state.waits++
 	m.countNames(s, c.one[:], true)
@@ -82,6 +83,7 @@ func (m *Machine) forgetUpgrade(s *session, c *claim, l *lock) {
 	c.trim()
 	m.recharge(s, c, before)
 	l.vary().upgrader = 0
+	m.upgrades.delete(place{l.id, c.id})
 	s.waits--
 	m.state.waits--
 	m.countNames(s, c.one[:], false)

@@ -1,6 +1,7 @@
 package server
 
 import (
+	"fmt"
 	"io"
 	"net/http"
 	"strings"
@@ -18,9 +19,9 @@ import (
 const hidden = "hidden-"
 
 // hide fills a node with sessions, holds, waits, values, tokens and audit records that are hidden from ann, and gives
-// her the roles of a user of the locks of a team. It returns her token, a hold of hidden locks, and a hold of a hidden lock
-// and rights.Lock.
-func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
+// her the roles of a user of the locks of a team. It returns her token, and two holds with their sessions: a hold of hidden
+// locks, and a hold of a hidden lock and rights.Lock.
+func hide(t *testing.T, node *Node) (ann string, holds, sessions []uint64) {
 	t.Helper()
 	tokens := map[string]string{}
 	c := dial(t, node)
@@ -43,7 +44,7 @@ func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
 		},
 		Quotas: []*wire.Quota{{Prefix: hidden + "b/", Claims: 100}, {Identity: hidden + "*", Sessions: 50}},
 	}}}})
-	lock := func(as string, names ...string) uint64 {
+	lock := func(as string, names ...string) {
 		s, err := dialAs(t, node, tokens[as])
 		if err != nil {
 			t.Fatal(err)
@@ -55,11 +56,13 @@ func hide(t *testing.T, node *Node) (ann string, holds []uint64) {
 			a.Locks = append(a.Locks, &wire.LockRequest{Name: name})
 		}
 		session := s.expect(wire.Status_OK, req).GetResult().GetSession().GetSessionId()
-		return s.answer(&wire.Request{SessionId: session, Seq: 1, Body: &wire.Request_Acquire{Acquire: a}}).GetResult().GetHoldId()
+		held := s.answer(&wire.Request{SessionId: session, Seq: 1, Body: &wire.Request_Acquire{Acquire: a}}).GetResult()
+		holds, sessions = append(holds, held.GetHoldId()), append(sessions, session)
 	}
-	holds = append(holds, lock(hidden+"administrator", hidden+"a"), lock("partner", rights.Lock, hidden+"b/1"))
+	lock(hidden+"administrator", hidden+"a")
+	lock("partner", rights.Lock, hidden+"b/1")
 	lock(hidden+"administrator", hidden+"b/1", hidden+"b/2") // waits
-	return tokens["ann"], holds
+	return tokens["ann"], holds[:2], sessions[:2]
 }
 
 // seenByKeys sends every command of the Redis port about a lock that the caller may read, of which others hold it together
@@ -88,7 +91,7 @@ func TestNoAnswerNamesWhatIsHidden(t *testing.T) {
 	cfg.RedisAddr, cfg.Redis.DefaultTTL = "127.0.0.1:0", time.Minute
 	node := open(t, cfg)
 	serving(t, node)
-	ann, holds := hide(t, node)
+	ann, holds, sessions := hide(t, node)
 	seenByKeys(t, node, ann)
 	ask := func(method, path, body string) (status int) {
 		req, err := http.NewRequestWithContext(bounded(t), method, "http://"+node.Addrs().HTTP+path, strings.NewReader(body))
@@ -136,6 +139,11 @@ func TestNoAnswerNamesWhatIsHidden(t *testing.T) {
 	}
 	if answered < 20 {
 		t.Errorf("only %d requests were answered with what they asked for", answered)
+	}
+	for i, want := range []int{http.StatusNotFound, http.StatusOK} {
+		if status := ask(http.MethodPost, "/quorumlock.v1.SessionService/Get", fmt.Sprintf(`{"sessionId":"%d"}`, sessions[i])); status != want {
+			t.Errorf("session %d: %d, want %d", i, status, want)
+		}
 	}
 	for _, page := range []string{"/metrics", "/openapi.json", "/healthz", "/readyz", "/nothing"} {
 		ask(http.MethodGet, page, "")

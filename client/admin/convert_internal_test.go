@@ -121,6 +121,9 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	check(convert[Identity](who), who)
 	check(convert[Policy](policy), policy)
 	check(convert[Token](token), token)
+	contention, claims := filled(&wire.ListContendedResponse{}), filled(&wire.GetSessionResponse{})
+	check(convert[Contention](contention), contention)
+	check(convert[SessionClaims](claims), claims)
 	quota := filled(&wire.QuotaStatus{})
 	check(convert[QuotaStatus](quota), quota)
 }

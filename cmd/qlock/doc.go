@@ -3,7 +3,7 @@
 // Its main verb is run: it acquires a lock, runs a command while the lock is held, and exits with the
 // command's exit code. elect is run for leader elections. Scripts that cannot be wrapped use
 // acquire, extend and release. The other verbs inspect (locks, show, why, watch, verify, sessions,
-// deadlocks, status, audit), intervene where an operator has to decide (revoke, force-release, skip-delay,
+// contended, deadlocks, status, audit), intervene where an operator has to decide (revoke, force-release, skip-delay,
 // resize), say who may do what (whoami, quota, policy, token), or manage the cluster itself (cluster, snapshot, tls, bench).
 //
 // # Layout

@@ -30,6 +30,8 @@ type fakeService struct {
 	alarms     func(*wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 	verify     func(name string, token uint64) (bool, error)
 	deadlocks  func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
+	contended  func(*wire.ListContendedRequest) (*wire.ListContendedResponse, error)
+	session    func(*wire.GetSessionRequest) (*wire.GetSessionResponse, error)
 	audit      func(*wire.ListAuditRequest) (*wire.ListAuditResponse, error)
 	watch      func(client.WatchOptions) watcher
 	watchAudit func() watcher
@@ -106,6 +108,14 @@ func (f *fakeService) VerifyToken(ctx context.Context, name string, token uint64
 
 func (f *fakeService) ListDeadlocks(ctx context.Context, req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {
 	return answer(ctx, f, f.deadlocks, req)
+}
+
+func (f *fakeService) ListContended(ctx context.Context, req *wire.ListContendedRequest) (*wire.ListContendedResponse, error) {
+	return answer(ctx, f, f.contended, req)
+}
+
+func (f *fakeService) GetSession(ctx context.Context, req *wire.GetSessionRequest) (*wire.GetSessionResponse, error) {
+	return answer(ctx, f, f.session, req)
 }
 
 func (f *fakeService) ListAudit(ctx context.Context, req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) {

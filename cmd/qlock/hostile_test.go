@@ -90,6 +90,14 @@ func (h hostileService) ListDeadlocks(ctx context.Context, req *wire.ListDeadloc
 	return replaceTexts(h.fakeService.ListDeadlocks(ctx, req))
 }
 
+func (h hostileService) ListContended(ctx context.Context, req *wire.ListContendedRequest) (*wire.ListContendedResponse, error) {
+	return replaceTexts(h.fakeService.ListContended(ctx, req))
+}
+
+func (h hostileService) GetSession(ctx context.Context, req *wire.GetSessionRequest) (*wire.GetSessionResponse, error) {
+	return replaceTexts(h.fakeService.GetSession(ctx, req))
+}
+
 func (h hostileService) ListAudit(ctx context.Context, req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) {
 	return replaceTexts(h.fakeService.ListAudit(ctx, req))
 }

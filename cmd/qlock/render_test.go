@@ -149,6 +149,7 @@ func answering(t *testing.T) *fakeService {
 				{Cycle: []*wire.DeadlockStep{{SessionId: 20, Lock: "x", WaitId: 220}, {SessionId: 21, Lock: "y", WaitId: 221}}}, {Cycle: []*wire.DeadlockStep{{SessionId: 20, Lock: "x", WaitId: 220}, {}}},
 			}}, nil
 		},
+		contended: answerContended, session: answerSession,
 		audit: func(req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) { return auditPage(req), nil },
 		force: func(*wire.ForceRelease) (*wire.OperatorResponse, error) {
 			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 301}, nil
@@ -187,6 +188,10 @@ var shown = map[string]string{
 	"why-pool":         "why pool",
 	"why-shared":       "why shared",
 	"why-closed":       "why closed",
+	"contended":        "contended --by oldest --limit 3",
+	"contended-none":   "contended --prefix none/",
+	"session":          "session show 9",
+	"session-idle":     "session show 12",
 	"deadlocks":        "deadlocks",
 	"audit":            "audit",
 	"leader":           "elect orders/42 --leader",

@@ -27,6 +27,8 @@ type service interface {
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
 	VerifyToken(ctx context.Context, name string, token uint64) (bool, error)
 	ListDeadlocks(context.Context, *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
+	ListContended(context.Context, *wire.ListContendedRequest) (*wire.ListContendedResponse, error)
+	GetSession(context.Context, *wire.GetSessionRequest) (*wire.GetSessionResponse, error)
 	ListAudit(context.Context, *wire.ListAuditRequest) (*wire.ListAuditResponse, error)
 	WhoAmI(context.Context, *wire.WhoAmIRequest) (*wire.WhoAmIResponse, error)
 	GetPolicy(context.Context, *wire.GetPolicyRequest) (*wire.GetPolicyResponse, error)

@@ -15,8 +15,8 @@ import (
 func sessionVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:        "session",
-		Usage:       "end a session without its client's consent",
-		Subcommands: []*cli.Command{sessionCloseVerb(dial)},
+		Usage:       "show a session, or end it without its client's consent",
+		Subcommands: []*cli.Command{sessionShowVerb(dial), sessionCloseVerb(dial)},
 	}
 }
 
@@ -37,7 +37,7 @@ func sessionCloseVerb(dial dialer) *cli.Command {
 			if c.IsSet("identity") {
 				return closeSessionsOf(c, dial)
 			}
-			id, err := sessionID(c)
+			id, err := sessionID(c, "session close takes one session's number, or --identity", "qlock session close 4611686018427387921 --reason \"host is off\"")
 			if err != nil {
 				return err
 			}
@@ -75,16 +75,15 @@ func closeSessionsOf(c *cli.Context, dial dialer) error {
 	})
 }
 
-// sessionID returns the argument of session close.
-func sessionID(c *cli.Context) (uint64, error) {
-	const example = "as in qlock session close 4611686018427387921 --reason \"host is off\""
+// sessionID returns the only argument, a session's number. takes and example describe the verb.
+func sessionID(c *cli.Context, takes, example string) (uint64, error) {
 	args := arguments(c)
 	if len(args) != 1 {
-		return 0, usagef("session close takes one session's number, or --identity, %s", example)
+		return 0, usagef("%s, as in %s", takes, example)
 	}
 	id, err := strconv.ParseUint(args[0], 10, 64)
 	if err != nil || id == 0 {
-		return 0, usagef("%q is no session's number: give the one that qlock sessions shows, %s", args[0], example)
+		return 0, usagef("%q is no session's number: give the one that qlock sessions shows, as in %s", args[0], example)
 	}
 	return id, nil
 }

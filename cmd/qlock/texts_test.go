@@ -28,6 +28,8 @@ var badTexts = map[string][]string{
 	"skip-delay":          {"skip-delay BAD", "skip-delay a --reason BAD"},
 	"resize":              {"resize BAD 3", "resize a 3 --reason BAD"},
 	"once":                {"once BAD --keep 1h -- true", "once a --keep 1h --label k=BAD -- true", "once a --keep 1h --session-name BAD -- true"},
+	"contended":           {"contended --prefix BAD", "contended --by BAD"},
+	"session show":        {"session show BAD"},
 	"session close":       {"session close 7 --reason BAD", "session close 7 --operator BAD"},
 	"policy apply":        {"policy apply testdata/new-policy.yaml --reason BAD", "policy apply testdata/new-policy.yaml --reason r --operator BAD"},
 	"policy remove":       {"policy remove --reason BAD"},

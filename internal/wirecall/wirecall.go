@@ -104,6 +104,19 @@ func (c Calls) ListDeadlocks(ctx context.Context, req *wire.ListDeadlocksRequest
 	return resp.GetListDeadlocks(), err
 }
 
+// ListContended lists the locks that are waited for, the most contended first.
+func (c Calls) ListContended(ctx context.Context, req *wire.ListContendedRequest) (*wire.ListContendedResponse, error) {
+	resp, err := Do(ctx, c.client, reading(req.GetStale()), &wire.Request{Body: &wire.Request_ListContended{ListContended: req}})
+	return resp.GetListContended(), err
+}
+
+// GetSession returns a session with what it holds and waits for. It returns client.ErrNotFound if there is none that
+// the caller may see.
+func (c Calls) GetSession(ctx context.Context, req *wire.GetSessionRequest) (*wire.GetSessionResponse, error) {
+	resp, err := Do(ctx, c.client, reading(req.GetStale()), &wire.Request{Body: &wire.Request_GetSession{GetSession: req}})
+	return resp.GetGetSession(), err
+}
+
 // ListAudit lists operator actions, newest first, in pages.
 func (c Calls) ListAudit(ctx context.Context, req *wire.ListAuditRequest) (*wire.ListAuditResponse, error) {
 	resp, err := Do(ctx, c.client, reading(req.GetStale()), &wire.Request{Body: &wire.Request_ListAudit{ListAudit: req}})

@@ -205,6 +205,15 @@ func TestDeadlockOverHTTP(t *testing.T) {
 	if got := p.post("LockService/ListDeadlocks", `{}`).ok(); len(got["deadlocks"].([]any)) != 1 {
 		t.Errorf("listed: %v", got)
 	}
+	if got := p.post("LockService/ListContended", `{"order":"OLDEST_WAIT","prefix":"b"}`).ok(); got["contended"] != "1" || len(got["locks"].([]any)) != 1 {
+		t.Errorf("contended: %v", got)
+	}
+	p.post("LockService/ListContended", `{"order":2}`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+	p.post("LockService/ListContended", `{"limit":1001}`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+	if got := p.post("SessionService/Get", `{"sessionId":"`+ann.id+`"}`).ok(); len(got["holds"].([]any)) != 1 || len(got["waits"].([]any)) != 1 {
+		t.Errorf("session: %v", got)
+	}
+	p.post("SessionService/Get", `{"sessionId":"99"}`).refused(http.StatusNotFound, wire.Status_NOT_FOUND)
 	if got := p.post("LockService/VerifyToken", `{"name":"a","token":"1"}`).ok(); got["held"] != true {
 		t.Errorf("verified: %v", got)
 	}

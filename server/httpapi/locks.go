@@ -130,6 +130,18 @@ func (s lockService) ListDeadlocks(ctx context.Context, req *connect.Request[wir
 	return connect.NewResponse(resp), nil
 }
 
+// ListContended returns the locks that are waited for, the most contended first.
+func (s lockService) ListContended(ctx context.Context, req *connect.Request[wire.ListContendedRequest]) (*connect.Response[wire.ListContendedResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.As(access.Of(ctx)).ListContended(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
 // Watch streams events until either side ends the stream. Every node answers it itself.
 func (s lockService) Watch(ctx context.Context, req *connect.Request[wire.WatchRequest], stream *connect.ServerStream[wire.WatchResponse]) error {
 	return s.watch(ctx, req.Msg, stream.Send)

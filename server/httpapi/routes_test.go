@@ -53,6 +53,7 @@ var probes = map[string]probe{
 	"SessionService/Heartbeat": {session: true, repeats: changesNothing, first: "Heartbeat"},
 	"SessionService/Close":     {session: true, repeats: onceOnly, first: "CloseSession"},
 	"SessionService/List":      {repeats: changesNothing, first: "Prove"},
+	"SessionService/Get":       {body: `"sessionId":1`, repeats: changesNothing, first: "Prove"},
 
 	"LockService/Acquire":       {session: true, numbered: true, body: `"seq":7,"name":"a"`, first: "Acquire", good: outcomes},
 	"LockService/Upgrade":       {session: true, numbered: true, body: `"seq":7,"holdId":1,"token":1`, first: "Upgrade", good: outcomes},
@@ -64,6 +65,7 @@ var probes = map[string]probe{
 	"LockService/List":          {repeats: changesNothing, first: "Prove"},
 	"LockService/VerifyToken":   {body: `"name":"a","token":1`, repeats: changesNothing, first: "Prove"},
 	"LockService/ListDeadlocks": {repeats: changesNothing, first: "Prove"},
+	"LockService/ListContended": {repeats: changesNothing, first: "Prove"},
 	"LockService/Watch":         {repeats: changesNothing, first: "Watch", method: true, anywhere: true},
 
 	"LeaseService/Acquire": {body: someSecret + `,"acquire":{"locks":[{"name":"a"}]}`, first: "OpenLease", good: outcomes},

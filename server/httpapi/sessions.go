@@ -80,6 +80,18 @@ func (s sessionService) List(ctx context.Context, req *connect.Request[wire.List
 	return connect.NewResponse(resp), nil
 }
 
+// Get returns one session with what it holds and waits for.
+func (s sessionService) Get(ctx context.Context, req *connect.Request[wire.GetSessionRequest]) (*connect.Response[wire.GetSessionResponse], error) {
+	if err := s.awaitRead(ctx, req.Msg.GetStale(), maxAnswerBytes); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.As(access.Of(ctx)).GetSession(req.Msg)
+	if res != nil {
+		return nil, s.refusal(res, true)
+	}
+	return connect.NewResponse(resp), nil
+}
+
 // secretHash returns the hash that the cluster stores for a secret.
 func secretHash(secret []byte) ([sha256.Size]byte, error) {
 	hash, err := wire.HashSecret(secret)

@@ -210,4 +210,16 @@ func TestQuestions(t *testing.T) {
 	if d := c.expect(wire.Status_OK, cycles).GetListDeadlocks().GetDeadlocks(); len(d) != 1 || len(d[0].GetCycle()) != 2 {
 		t.Errorf("cycles: %v", d)
 	}
+
+	contended := &wire.Request{Body: &wire.Request_ListContended{ListContended: &wire.ListContendedRequest{Limit: 1}}}
+	if got := c.expect(wire.Status_OK, contended).GetListContended(); got.GetContended() != 2 || len(got.GetLocks()) != 1 || got.GetLocks()[0].GetOldest().GetSessionId() != second {
+		t.Errorf("contended: %v", got)
+	}
+	one := func(id uint64) *wire.Request {
+		return &wire.Request{Body: &wire.Request_GetSession{GetSession: &wire.GetSessionRequest{SessionId: id}}}
+	}
+	if got := c.expect(wire.Status_OK, one(first)).GetGetSession(); len(got.GetHolds()) != 1 || got.GetHolds()[0].GetName() != "a" || len(got.GetWaits()) != 1 || got.GetWaits()[0].GetName() != "b" {
+		t.Errorf("session: %v", got)
+	}
+	c.expect(wire.Status_NOT_FOUND, one(first+second))
 }

@@ -382,6 +382,8 @@ func TestStaleReads(t *testing.T) {
 			{Body: &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Stale: old}}},
 			{Body: &wire.Request_ListDeadlocks{ListDeadlocks: &wire.ListDeadlocksRequest{Stale: old}}},
 			{Body: &wire.Request_ListAudit{ListAudit: &wire.ListAuditRequest{Stale: old}}},
+			{Body: &wire.Request_ListContended{ListContended: &wire.ListContendedRequest{Stale: old}}},
+			{Body: &wire.Request_GetSession{GetSession: &wire.GetSessionRequest{Stale: old}}},
 		} {
 			if stale(req) != old {
 				t.Errorf("stale %v: %v", old, req)

@@ -30,7 +30,7 @@ func (c *conn) dispatch(req *wire.Request) {
 	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
 		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit,
 		*wire.Request_WhoAmI, *wire.Request_GetPolicy, *wire.Request_TestPolicy, *wire.Request_ListTokens,
-		*wire.Request_GetQuota:
+		*wire.Request_GetQuota, *wire.Request_ListContended, *wire.Request_GetSession:
 		c.read(req)
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
 		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
@@ -203,7 +203,7 @@ func stale(req *wire.Request) bool {
 	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale() ||
 		req.GetVerifyToken().GetStale() || req.GetListDeadlocks().GetStale() || req.GetListAudit().GetStale() ||
 		req.GetWhoAmI().GetStale() || req.GetGetPolicy().GetStale() || req.GetTestPolicy().GetStale() || req.GetListTokens().GetStale() ||
-		req.GetGetQuota().GetStale()
+		req.GetGetQuota().GetStale() || req.GetListContended().GetStale() || req.GetGetSession().GetStale()
 }
 
 func (c *conn) gather(req *wire.Request) {
@@ -229,6 +229,12 @@ func (c *conn) page(req *wire.Request) *wire.Response {
 	case *wire.Request_ListDeadlocks:
 		cycles, refused := reader.ListDeadlocks(body.ListDeadlocks)
 		resp.Result, resp.Body = refused, &wire.Response_ListDeadlocks{ListDeadlocks: cycles}
+	case *wire.Request_ListContended:
+		locks, refused := reader.ListContended(body.ListContended)
+		resp.Result, resp.Body = refused, &wire.Response_ListContended{ListContended: locks}
+	case *wire.Request_GetSession:
+		session, refused := reader.GetSession(body.GetSession)
+		resp.Result, resp.Body = refused, &wire.Response_GetSession{GetSession: session}
 	case *wire.Request_ListAudit:
 		page, refused := reader.ListAudit(body.ListAudit)
 		resp.Result, resp.Body = refused, &wire.Response_ListAudit{ListAudit: page}

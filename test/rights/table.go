@@ -46,7 +46,7 @@ var Allowed = map[string][]string{
 
 	// The answers contain only what the caller may read.
 	"ListLocksRequest": everybody, "ListDeadlocksRequest": everybody, "WatchRequest": everybody, "ListSessionsRequest": everybody,
-	"StatusRequest": everybody,
+	"StatusRequest": everybody, "ListContendedRequest": everybody, "GetSessionRequest": everybody,
 
 	"GetLockRequest": readers, "VerifyTokenRequest": readers,
 
@@ -99,6 +99,8 @@ func example(m proto.Message, hold uint64) proto.Message {
 		m.Secret, m.Acquire = []byte("0123456789abcdef"), &wire.Acquire{Locks: locks}
 	case *wire.WatchRequest, *wire.CreateTokenRequest, *wire.SetPolicy:
 	case *wire.ForceClose:
+		m.SessionId = 1
+	case *wire.GetSessionRequest:
 		m.SessionId = 1
 	default:
 		if field := m.ProtoReflect().Descriptor().Fields().ByName("name"); field != nil {

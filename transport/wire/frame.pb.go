@@ -751,6 +751,8 @@ type Request struct {
 	//	*Request_TestPolicy
 	//	*Request_ListTokens
 	//	*Request_GetQuota
+	//	*Request_ListContended
+	//	*Request_GetSession
 	//	*Request_AddMember
 	//	*Request_RemoveMember
 	//	*Request_TransferLeadership
@@ -1102,6 +1104,24 @@ func (x *Request) GetGetQuota() *GetQuotaRequest {
 	return nil
 }
 
+func (x *Request) GetListContended() *ListContendedRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ListContended); ok {
+			return x.ListContended
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetGetSession() *GetSessionRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_GetSession); ok {
+			return x.GetSession
+		}
+	}
+	return nil
+}
+
 func (x *Request) GetAddMember() *AddMemberRequest {
 	if x != nil {
 		if x, ok := x.Body.(*Request_AddMember); ok {
@@ -1342,6 +1362,14 @@ type Request_GetQuota struct {
 	GetQuota *GetQuotaRequest `protobuf:"bytes,61,opt,name=get_quota,json=getQuota,proto3,oneof"`
 }
 
+type Request_ListContended struct {
+	ListContended *ListContendedRequest `protobuf:"bytes,62,opt,name=list_contended,json=listContended,proto3,oneof"`
+}
+
+type Request_GetSession struct {
+	GetSession *GetSessionRequest `protobuf:"bytes,63,opt,name=get_session,json=getSession,proto3,oneof"`
+}
+
 type Request_AddMember struct {
 	AddMember *AddMemberRequest `protobuf:"bytes,64,opt,name=add_member,json=addMember,proto3,oneof"`
 }
@@ -1451,6 +1479,10 @@ func (*Request_TestPolicy) isRequest_Body() {}
 func (*Request_ListTokens) isRequest_Body() {}
 
 func (*Request_GetQuota) isRequest_Body() {}
+
+func (*Request_ListContended) isRequest_Body() {}
+
+func (*Request_GetSession) isRequest_Body() {}
 
 func (*Request_AddMember) isRequest_Body() {}
 
@@ -1633,6 +1665,8 @@ type Response struct {
 	//	*Response_TestPolicy
 	//	*Response_ListTokens
 	//	*Response_GetQuota
+	//	*Response_ListContended
+	//	*Response_GetSession
 	//	*Response_Restore
 	//	*Response_AcknowledgeAlarms
 	//	*Response_CreateToken
@@ -1823,6 +1857,24 @@ func (x *Response) GetGetQuota() *GetQuotaResponse {
 	return nil
 }
 
+func (x *Response) GetListContended() *ListContendedResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_ListContended); ok {
+			return x.ListContended
+		}
+	}
+	return nil
+}
+
+func (x *Response) GetGetSession() *GetSessionResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_GetSession); ok {
+			return x.GetSession
+		}
+	}
+	return nil
+}
+
 func (x *Response) GetRestore() *RestoreResponse {
 	if x != nil {
 		if x, ok := x.Body.(*Response_Restore); ok {
@@ -1906,6 +1958,14 @@ type Response_GetQuota struct {
 	GetQuota *GetQuotaResponse `protobuf:"bytes,61,opt,name=get_quota,json=getQuota,proto3,oneof"`
 }
 
+type Response_ListContended struct {
+	ListContended *ListContendedResponse `protobuf:"bytes,62,opt,name=list_contended,json=listContended,proto3,oneof"`
+}
+
+type Response_GetSession struct {
+	GetSession *GetSessionResponse `protobuf:"bytes,63,opt,name=get_session,json=getSession,proto3,oneof"`
+}
+
 type Response_Restore struct {
 	Restore *RestoreResponse `protobuf:"bytes,71,opt,name=restore,proto3,oneof"`
 }
@@ -1943,6 +2003,10 @@ func (*Response_TestPolicy) isResponse_Body() {}
 func (*Response_ListTokens) isResponse_Body() {}
 
 func (*Response_GetQuota) isResponse_Body() {}
+
+func (*Response_ListContended) isResponse_Body() {}
+
+func (*Response_GetSession) isResponse_Body() {}
 
 func (*Response_Restore) isResponse_Body() {}
 
@@ -2441,7 +2505,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xfb\x15\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\x8e\x17\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2483,7 +2547,10 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"testPolicy\x12C\n" +
 	"\vlist_tokens\x18< \x01(\v2 .quorumlock.v1.ListTokensRequestH\x00R\n" +
 	"listTokens\x12=\n" +
-	"\tget_quota\x18= \x01(\v2\x1e.quorumlock.v1.GetQuotaRequestH\x00R\bgetQuota\x12@\n" +
+	"\tget_quota\x18= \x01(\v2\x1e.quorumlock.v1.GetQuotaRequestH\x00R\bgetQuota\x12L\n" +
+	"\x0elist_contended\x18> \x01(\v2#.quorumlock.v1.ListContendedRequestH\x00R\rlistContended\x12C\n" +
+	"\vget_session\x18? \x01(\v2 .quorumlock.v1.GetSessionRequestH\x00R\n" +
+	"getSession\x12@\n" +
 	"\n" +
 	"add_member\x18@ \x01(\v2\x1f.quorumlock.v1.AddMemberRequestH\x00R\taddMember\x12I\n" +
 	"\rremove_member\x18A \x01(\v2\".quorumlock.v1.RemoveMemberRequestH\x00R\fremoveMember\x12[\n" +
@@ -2507,7 +2574,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"-\n" +
 	"\rAttachRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret:\x04\x88\xb5\x18\x03\"\x11\n" +
-	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\xee\t\n" +
+	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\x83\v\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
@@ -2530,7 +2597,10 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"testPolicy\x12D\n" +
 	"\vlist_tokens\x18< \x01(\v2!.quorumlock.v1.ListTokensResponseH\x00R\n" +
 	"listTokens\x12>\n" +
-	"\tget_quota\x18= \x01(\v2\x1f.quorumlock.v1.GetQuotaResponseH\x00R\bgetQuota\x12:\n" +
+	"\tget_quota\x18= \x01(\v2\x1f.quorumlock.v1.GetQuotaResponseH\x00R\bgetQuota\x12M\n" +
+	"\x0elist_contended\x18> \x01(\v2$.quorumlock.v1.ListContendedResponseH\x00R\rlistContended\x12D\n" +
+	"\vget_session\x18? \x01(\v2!.quorumlock.v1.GetSessionResponseH\x00R\n" +
+	"getSession\x12:\n" +
 	"\arestore\x18G \x01(\v2\x1e.quorumlock.v1.RestoreResponseH\x00R\arestore\x12Y\n" +
 	"\x12acknowledge_alarms\x18H \x01(\v2(.quorumlock.v1.AcknowledgeAlarmsResponseH\x00R\x11acknowledgeAlarms\x12G\n" +
 	"\fcreate_token\x18K \x01(\v2\".quorumlock.v1.CreateTokenResponseH\x00R\vcreateTokenB\x06\n" +
@@ -2660,37 +2730,41 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*TestPolicyRequest)(nil),         // 44: quorumlock.v1.TestPolicyRequest
 	(*ListTokensRequest)(nil),         // 45: quorumlock.v1.ListTokensRequest
 	(*GetQuotaRequest)(nil),           // 46: quorumlock.v1.GetQuotaRequest
-	(*AddMemberRequest)(nil),          // 47: quorumlock.v1.AddMemberRequest
-	(*RemoveMemberRequest)(nil),       // 48: quorumlock.v1.RemoveMemberRequest
-	(*TransferLeadershipRequest)(nil), // 49: quorumlock.v1.TransferLeadershipRequest
-	(*ForceRelease)(nil),              // 50: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 51: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 52: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 53: quorumlock.v1.Resize
-	(*RestoreRequest)(nil),            // 54: quorumlock.v1.RestoreRequest
-	(*AcknowledgeAlarmsRequest)(nil),  // 55: quorumlock.v1.AcknowledgeAlarmsRequest
-	(*ForceClose)(nil),                // 56: quorumlock.v1.ForceClose
-	(*SetPolicy)(nil),                 // 57: quorumlock.v1.SetPolicy
-	(*CreateTokenRequest)(nil),        // 58: quorumlock.v1.CreateTokenRequest
-	(*RevokeToken)(nil),               // 59: quorumlock.v1.RevokeToken
-	(*Result)(nil),                    // 60: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 61: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 62: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 63: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 64: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 65: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 66: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 67: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 68: quorumlock.v1.ListAuditResponse
-	(*WhoAmIResponse)(nil),            // 69: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),         // 70: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),        // 71: quorumlock.v1.TestPolicyResponse
-	(*ListTokensResponse)(nil),        // 72: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),          // 73: quorumlock.v1.GetQuotaResponse
-	(*RestoreResponse)(nil),           // 74: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 75: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*CreateTokenResponse)(nil),       // 76: quorumlock.v1.CreateTokenResponse
-	(*Revocation)(nil),                // 77: quorumlock.v1.Revocation
+	(*ListContendedRequest)(nil),      // 47: quorumlock.v1.ListContendedRequest
+	(*GetSessionRequest)(nil),         // 48: quorumlock.v1.GetSessionRequest
+	(*AddMemberRequest)(nil),          // 49: quorumlock.v1.AddMemberRequest
+	(*RemoveMemberRequest)(nil),       // 50: quorumlock.v1.RemoveMemberRequest
+	(*TransferLeadershipRequest)(nil), // 51: quorumlock.v1.TransferLeadershipRequest
+	(*ForceRelease)(nil),              // 52: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 53: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 54: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 55: quorumlock.v1.Resize
+	(*RestoreRequest)(nil),            // 56: quorumlock.v1.RestoreRequest
+	(*AcknowledgeAlarmsRequest)(nil),  // 57: quorumlock.v1.AcknowledgeAlarmsRequest
+	(*ForceClose)(nil),                // 58: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 59: quorumlock.v1.SetPolicy
+	(*CreateTokenRequest)(nil),        // 60: quorumlock.v1.CreateTokenRequest
+	(*RevokeToken)(nil),               // 61: quorumlock.v1.RevokeToken
+	(*Result)(nil),                    // 62: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 63: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 64: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 65: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 66: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 67: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 68: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 69: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 70: quorumlock.v1.ListAuditResponse
+	(*WhoAmIResponse)(nil),            // 71: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),         // 72: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),        // 73: quorumlock.v1.TestPolicyResponse
+	(*ListTokensResponse)(nil),        // 74: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),          // 75: quorumlock.v1.GetQuotaResponse
+	(*ListContendedResponse)(nil),     // 76: quorumlock.v1.ListContendedResponse
+	(*GetSessionResponse)(nil),        // 77: quorumlock.v1.GetSessionResponse
+	(*RestoreResponse)(nil),           // 78: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 79: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*CreateTokenResponse)(nil),       // 80: quorumlock.v1.CreateTokenResponse
+	(*Revocation)(nil),                // 81: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
@@ -2731,53 +2805,57 @@ var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	44, // 35: quorumlock.v1.Request.test_policy:type_name -> quorumlock.v1.TestPolicyRequest
 	45, // 36: quorumlock.v1.Request.list_tokens:type_name -> quorumlock.v1.ListTokensRequest
 	46, // 37: quorumlock.v1.Request.get_quota:type_name -> quorumlock.v1.GetQuotaRequest
-	47, // 38: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
-	48, // 39: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
-	49, // 40: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
-	50, // 41: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
-	51, // 42: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
-	52, // 43: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	53, // 44: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
-	54, // 45: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
-	55, // 46: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
-	56, // 47: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
-	57, // 48: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
-	58, // 49: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
-	59, // 50: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	60, // 51: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 52: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	61, // 53: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	62, // 54: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	63, // 55: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	64, // 56: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	65, // 57: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	66, // 58: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	67, // 59: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	68, // 60: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	69, // 61: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
-	70, // 62: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
-	71, // 63: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
-	72, // 64: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
-	73, // 65: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
-	74, // 66: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	75, // 67: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	76, // 68: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
-	60, // 69: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 70: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 71: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 72: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 73: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 74: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 75: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	77, // 76: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	65, // 77: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 78: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 79: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	47, // 38: quorumlock.v1.Request.list_contended:type_name -> quorumlock.v1.ListContendedRequest
+	48, // 39: quorumlock.v1.Request.get_session:type_name -> quorumlock.v1.GetSessionRequest
+	49, // 40: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
+	50, // 41: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
+	51, // 42: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
+	52, // 43: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
+	53, // 44: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
+	54, // 45: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	55, // 46: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
+	56, // 47: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
+	57, // 48: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
+	58, // 49: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
+	59, // 50: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
+	60, // 51: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
+	61, // 52: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	62, // 53: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 54: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	63, // 55: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	64, // 56: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	65, // 57: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	66, // 58: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	67, // 59: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	68, // 60: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	69, // 61: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	70, // 62: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	71, // 63: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
+	72, // 64: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
+	73, // 65: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
+	74, // 66: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
+	75, // 67: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
+	76, // 68: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
+	77, // 69: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
+	78, // 70: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	79, // 71: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	80, // 72: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
+	62, // 73: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 74: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 75: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 76: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 77: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 78: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 79: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	81, // 80: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	67, // 81: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 82: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 83: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	84, // [84:84] is the sub-list for method output_type
+	84, // [84:84] is the sub-list for method input_type
+	84, // [84:84] is the sub-list for extension type_name
+	84, // [84:84] is the sub-list for extension extendee
+	0,  // [0:84] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -2831,6 +2909,8 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_TestPolicy)(nil),
 		(*Request_ListTokens)(nil),
 		(*Request_GetQuota)(nil),
+		(*Request_ListContended)(nil),
+		(*Request_GetSession)(nil),
 		(*Request_AddMember)(nil),
 		(*Request_RemoveMember)(nil),
 		(*Request_TransferLeadership)(nil),
@@ -2859,6 +2939,8 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Response_TestPolicy)(nil),
 		(*Response_ListTokens)(nil),
 		(*Response_GetQuota)(nil),
+		(*Response_ListContended)(nil),
+		(*Response_GetSession)(nil),
 		(*Response_Restore)(nil),
 		(*Response_AcknowledgeAlarms)(nil),
 		(*Response_CreateToken)(nil),

@@ -21,6 +21,54 @@ const (
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
 
+type ListContendedRequest_Order int32
+
+const (
+	// The lock with the most waiters first.
+	ListContendedRequest_QUEUE_LENGTH ListContendedRequest_Order = 0
+	// The lock with the longest wait first.
+	ListContendedRequest_OLDEST_WAIT ListContendedRequest_Order = 1
+)
+
+// Enum value maps for ListContendedRequest_Order.
+var (
+	ListContendedRequest_Order_name = map[int32]string{
+		0: "QUEUE_LENGTH",
+		1: "OLDEST_WAIT",
+	}
+	ListContendedRequest_Order_value = map[string]int32{
+		"QUEUE_LENGTH": 0,
+		"OLDEST_WAIT":  1,
+	}
+)
+
+func (x ListContendedRequest_Order) Enum() *ListContendedRequest_Order {
+	p := new(ListContendedRequest_Order)
+	*p = x
+	return p
+}
+
+func (x ListContendedRequest_Order) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (ListContendedRequest_Order) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorumlock_v1_read_proto_enumTypes[0].Descriptor()
+}
+
+func (ListContendedRequest_Order) Type() protoreflect.EnumType {
+	return &file_quorumlock_v1_read_proto_enumTypes[0]
+}
+
+func (x ListContendedRequest_Order) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use ListContendedRequest_Order.Descriptor instead.
+func (ListContendedRequest_Order) EnumDescriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{9, 0}
+}
+
 // ListLocksRequest lists locks by name.
 type ListLocksRequest struct {
 	state  protoimpl.MessageState `protogen:"open.v1"`
@@ -607,6 +655,218 @@ func (x *Deadlock) GetCycle() []*DeadlockStep {
 	return nil
 }
 
+// ListContendedRequest lists the locks that are waited for, the most contended first. Locks that are equally
+// contended are listed by name.
+type ListContendedRequest struct {
+	state  protoimpl.MessageState     `protogen:"open.v1"`
+	Prefix string                     `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
+	Order  ListContendedRequest_Order `protobuf:"varint,2,opt,name=order,proto3,enum=quorumlock.v1.ListContendedRequest_Order" json:"order,omitempty"`
+	// 1 to 1,000; 0 means 100. A response may contain fewer to stay within its size.
+	Limit         uint32 `protobuf:"varint,3,opt,name=limit,proto3" json:"limit,omitempty"`
+	Stale         bool   `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListContendedRequest) Reset() {
+	*x = ListContendedRequest{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListContendedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListContendedRequest) ProtoMessage() {}
+
+func (x *ListContendedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListContendedRequest.ProtoReflect.Descriptor instead.
+func (*ListContendedRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *ListContendedRequest) GetPrefix() string {
+	if x != nil {
+		return x.Prefix
+	}
+	return ""
+}
+
+func (x *ListContendedRequest) GetOrder() ListContendedRequest_Order {
+	if x != nil {
+		return x.Order
+	}
+	return ListContendedRequest_QUEUE_LENGTH
+}
+
+func (x *ListContendedRequest) GetLimit() uint32 {
+	if x != nil {
+		return x.Limit
+	}
+	return 0
+}
+
+func (x *ListContendedRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+type ListContendedResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Locks []*ContendedLock       `protobuf:"bytes,1,rep,name=locks,proto3" json:"locks,omitempty"`
+	// The number of locks with the prefix that are waited for, as far as the caller may read them.
+	Contended     uint64 `protobuf:"varint,2,opt,name=contended,proto3" json:"contended,omitempty"`
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListContendedResponse) Reset() {
+	*x = ListContendedResponse{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListContendedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListContendedResponse) ProtoMessage() {}
+
+func (x *ListContendedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListContendedResponse.ProtoReflect.Descriptor instead.
+func (*ListContendedResponse) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *ListContendedResponse) GetLocks() []*ContendedLock {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *ListContendedResponse) GetContended() uint64 {
+	if x != nil {
+		return x.Contended
+	}
+	return 0
+}
+
+func (x *ListContendedResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// ContendedLock is a lock that is waited for.
+type ContendedLock struct {
+	state       protoimpl.MessageState `protogen:"open.v1"`
+	Name        string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	QueueLength uint64                 `protobuf:"varint,2,opt,name=queue_length,json=queueLength,proto3" json:"queue_length,omitempty"`
+	// The number of holds; 0 if a lock-delay keeps the lock closed.
+	HolderCount uint64 `protobuf:"varint,3,opt,name=holder_count,json=holderCount,proto3" json:"holder_count,omitempty"`
+	// The holder with the lowest token, if there is one.
+	Holder *HolderInfo `protobuf:"bytes,4,opt,name=holder,proto3" json:"holder,omitempty"`
+	// The wait that began first.
+	Oldest        *WaiterInfo `protobuf:"bytes,5,opt,name=oldest,proto3" json:"oldest,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ContendedLock) Reset() {
+	*x = ContendedLock{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ContendedLock) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ContendedLock) ProtoMessage() {}
+
+func (x *ContendedLock) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ContendedLock.ProtoReflect.Descriptor instead.
+func (*ContendedLock) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *ContendedLock) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *ContendedLock) GetQueueLength() uint64 {
+	if x != nil {
+		return x.QueueLength
+	}
+	return 0
+}
+
+func (x *ContendedLock) GetHolderCount() uint64 {
+	if x != nil {
+		return x.HolderCount
+	}
+	return 0
+}
+
+func (x *ContendedLock) GetHolder() *HolderInfo {
+	if x != nil {
+		return x.Holder
+	}
+	return nil
+}
+
+func (x *ContendedLock) GetOldest() *WaiterInfo {
+	if x != nil {
+		return x.Oldest
+	}
+	return nil
+}
+
 // ListAuditRequest lists the audit log.
 type ListAuditRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -620,7 +880,7 @@ type ListAuditRequest struct {
 
 func (x *ListAuditRequest) Reset() {
 	*x = ListAuditRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -632,7 +892,7 @@ func (x *ListAuditRequest) String() string {
 func (*ListAuditRequest) ProtoMessage() {}
 
 func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -645,7 +905,7 @@ func (x *ListAuditRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditRequest.ProtoReflect.Descriptor instead.
 func (*ListAuditRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ListAuditRequest) GetPageSize() uint32 {
@@ -681,7 +941,7 @@ type ListAuditResponse struct {
 
 func (x *ListAuditResponse) Reset() {
 	*x = ListAuditResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -693,7 +953,7 @@ func (x *ListAuditResponse) String() string {
 func (*ListAuditResponse) ProtoMessage() {}
 
 func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -706,7 +966,7 @@ func (x *ListAuditResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListAuditResponse.ProtoReflect.Descriptor instead.
 func (*ListAuditResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ListAuditResponse) GetRecords() []*AuditRecord {
@@ -749,7 +1009,7 @@ type WatchRequest struct {
 
 func (x *WatchRequest) Reset() {
 	*x = WatchRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -761,7 +1021,7 @@ func (x *WatchRequest) String() string {
 func (*WatchRequest) ProtoMessage() {}
 
 func (x *WatchRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -774,7 +1034,7 @@ func (x *WatchRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchRequest.ProtoReflect.Descriptor instead.
 func (*WatchRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *WatchRequest) GetName() string {
@@ -838,7 +1098,7 @@ type WatchResponse struct {
 
 func (x *WatchResponse) Reset() {
 	*x = WatchResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -850,7 +1110,7 @@ func (x *WatchResponse) String() string {
 func (*WatchResponse) ProtoMessage() {}
 
 func (x *WatchResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -863,7 +1123,7 @@ func (x *WatchResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchResponse.ProtoReflect.Descriptor instead.
 func (*WatchResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchResponse) GetEvents() []*Event {
@@ -921,7 +1181,7 @@ type ListSessionsRequest struct {
 
 func (x *ListSessionsRequest) Reset() {
 	*x = ListSessionsRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -933,7 +1193,7 @@ func (x *ListSessionsRequest) String() string {
 func (*ListSessionsRequest) ProtoMessage() {}
 
 func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -946,7 +1206,7 @@ func (x *ListSessionsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsRequest.ProtoReflect.Descriptor instead.
 func (*ListSessionsRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *ListSessionsRequest) GetPageSize() uint32 {
@@ -981,7 +1241,7 @@ type ListSessionsResponse struct {
 
 func (x *ListSessionsResponse) Reset() {
 	*x = ListSessionsResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -993,7 +1253,7 @@ func (x *ListSessionsResponse) String() string {
 func (*ListSessionsResponse) ProtoMessage() {}
 
 func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1006,7 +1266,7 @@ func (x *ListSessionsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSessionsResponse.ProtoReflect.Descriptor instead.
 func (*ListSessionsResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *ListSessionsResponse) GetSessions() []*SessionInfo {
@@ -1030,6 +1290,242 @@ func (x *ListSessionsResponse) GetRevision() uint64 {
 	return 0
 }
 
+// GetSessionRequest reads one session with what it holds and waits for. The answer is NOT_FOUND unless the
+// session is the caller's own, or the caller may read all locks or one of those that it holds or waits for.
+type GetSessionRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	SessionId     uint64                 `protobuf:"varint,1,opt,name=session_id,json=sessionId,proto3" json:"session_id,omitempty"`
+	Stale         bool                   `protobuf:"varint,2,opt,name=stale,proto3" json:"stale,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSessionRequest) Reset() {
+	*x = GetSessionRequest{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[18]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSessionRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSessionRequest) ProtoMessage() {}
+
+func (x *GetSessionRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[18]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSessionRequest.ProtoReflect.Descriptor instead.
+func (*GetSessionRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{18}
+}
+
+func (x *GetSessionRequest) GetSessionId() uint64 {
+	if x != nil {
+		return x.SessionId
+	}
+	return 0
+}
+
+func (x *GetSessionRequest) GetStale() bool {
+	if x != nil {
+		return x.Stale
+	}
+	return false
+}
+
+// GetSessionResponse contains only holds and waits of locks that the caller may read.
+type GetSessionResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// holds and waits count all for the session's own identity and for a caller that may read all locks,
+	// and otherwise only those that the caller may read.
+	Session *SessionInfo `protobuf:"bytes,1,opt,name=session,proto3" json:"session,omitempty"`
+	// By hold id, at most 1,000. A response may contain fewer to stay within its size.
+	Holds []*SessionHold `protobuf:"bytes,2,rep,name=holds,proto3" json:"holds,omitempty"`
+	// By wait id, like holds.
+	Waits         []*SessionWait `protobuf:"bytes,3,rep,name=waits,proto3" json:"waits,omitempty"`
+	Revision      uint64         `protobuf:"varint,4,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *GetSessionResponse) Reset() {
+	*x = GetSessionResponse{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[19]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *GetSessionResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*GetSessionResponse) ProtoMessage() {}
+
+func (x *GetSessionResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[19]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use GetSessionResponse.ProtoReflect.Descriptor instead.
+func (*GetSessionResponse) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{19}
+}
+
+func (x *GetSessionResponse) GetSession() *SessionInfo {
+	if x != nil {
+		return x.Session
+	}
+	return nil
+}
+
+func (x *GetSessionResponse) GetHolds() []*SessionHold {
+	if x != nil {
+		return x.Holds
+	}
+	return nil
+}
+
+func (x *GetSessionResponse) GetWaits() []*SessionWait {
+	if x != nil {
+		return x.Waits
+	}
+	return nil
+}
+
+func (x *GetSessionResponse) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+// SessionHold is a hold of a session.
+type SessionHold struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Hold  *HolderInfo            `protobuf:"bytes,1,opt,name=hold,proto3" json:"hold,omitempty"`
+	// The first of its locks that the caller may read.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionHold) Reset() {
+	*x = SessionHold{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[20]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionHold) ProtoMessage() {}
+
+func (x *SessionHold) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[20]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionHold.ProtoReflect.Descriptor instead.
+func (*SessionHold) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{20}
+}
+
+func (x *SessionHold) GetHold() *HolderInfo {
+	if x != nil {
+		return x.Hold
+	}
+	return nil
+}
+
+func (x *SessionHold) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+// SessionWait is a request of a session that waits.
+type SessionWait struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// position is that in the queue of the lock called name.
+	Wait *WaiterInfo `protobuf:"bytes,1,opt,name=wait,proto3" json:"wait,omitempty"`
+	// The first of its locks that the caller may read.
+	Name          string `protobuf:"bytes,2,opt,name=name,proto3" json:"name,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SessionWait) Reset() {
+	*x = SessionWait{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[21]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SessionWait) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SessionWait) ProtoMessage() {}
+
+func (x *SessionWait) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[21]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SessionWait.ProtoReflect.Descriptor instead.
+func (*SessionWait) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *SessionWait) GetWait() *WaiterInfo {
+	if x != nil {
+		return x.Wait
+	}
+	return nil
+}
+
+func (x *SessionWait) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
 // StatusRequest asks for the status of the cluster.
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1041,7 +1537,7 @@ type StatusRequest struct {
 
 func (x *StatusRequest) Reset() {
 	*x = StatusRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1053,7 +1549,7 @@ func (x *StatusRequest) String() string {
 func (*StatusRequest) ProtoMessage() {}
 
 func (x *StatusRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1066,7 +1562,7 @@ func (x *StatusRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusRequest.ProtoReflect.Descriptor instead.
 func (*StatusRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *StatusRequest) GetStale() bool {
@@ -1101,7 +1597,7 @@ type NodeStatus struct {
 
 func (x *NodeStatus) Reset() {
 	*x = NodeStatus{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1113,7 +1609,7 @@ func (x *NodeStatus) String() string {
 func (*NodeStatus) ProtoMessage() {}
 
 func (x *NodeStatus) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1126,7 +1622,7 @@ func (x *NodeStatus) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeStatus.ProtoReflect.Descriptor instead.
 func (*NodeStatus) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *NodeStatus) GetId() string {
@@ -1257,7 +1753,7 @@ type StatusResponse struct {
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1269,7 +1765,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1282,7 +1778,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *StatusResponse) GetLeaderId() string {
@@ -1472,7 +1968,25 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\tdeadlocks\x18\x01 \x03(\v2\x17.quorumlock.v1.DeadlockR\tdeadlocks\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"=\n" +
 	"\bDeadlock\x121\n" +
-	"\x05cycle\x18\x01 \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\"j\n" +
+	"\x05cycle\x18\x01 \x03(\v2\x1b.quorumlock.v1.DeadlockStepR\x05cycle\"\xcd\x01\n" +
+	"\x14ListContendedRequest\x12\x16\n" +
+	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12?\n" +
+	"\x05order\x18\x02 \x01(\x0e2).quorumlock.v1.ListContendedRequest.OrderR\x05order\x12\x14\n" +
+	"\x05limit\x18\x03 \x01(\rR\x05limit\x12\x14\n" +
+	"\x05stale\x18\x04 \x01(\bR\x05stale\"*\n" +
+	"\x05Order\x12\x10\n" +
+	"\fQUEUE_LENGTH\x10\x00\x12\x0f\n" +
+	"\vOLDEST_WAIT\x10\x01:\x04\x88\xb5\x18\x04\"\x85\x01\n" +
+	"\x15ListContendedResponse\x122\n" +
+	"\x05locks\x18\x01 \x03(\v2\x1c.quorumlock.v1.ContendedLockR\x05locks\x12\x1c\n" +
+	"\tcontended\x18\x02 \x01(\x04R\tcontended\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\xcf\x01\n" +
+	"\rContendedLock\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12!\n" +
+	"\fqueue_length\x18\x02 \x01(\x04R\vqueueLength\x12!\n" +
+	"\fholder_count\x18\x03 \x01(\x04R\vholderCount\x121\n" +
+	"\x06holder\x18\x04 \x01(\v2\x19.quorumlock.v1.HolderInfoR\x06holder\x121\n" +
+	"\x06oldest\x18\x05 \x01(\v2\x19.quorumlock.v1.WaiterInfoR\x06oldest\"j\n" +
 	"\x10ListAuditRequest\x12\x1b\n" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
@@ -1505,7 +2019,22 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x14ListSessionsResponse\x126\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1a.quorumlock.v1.SessionInfoR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"+\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"N\n" +
+	"\x11GetSessionRequest\x12\x1d\n" +
+	"\n" +
+	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x14\n" +
+	"\x05stale\x18\x02 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xca\x01\n" +
+	"\x12GetSessionResponse\x124\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.SessionInfoR\asession\x120\n" +
+	"\x05holds\x18\x02 \x03(\v2\x1a.quorumlock.v1.SessionHoldR\x05holds\x120\n" +
+	"\x05waits\x18\x03 \x03(\v2\x1a.quorumlock.v1.SessionWaitR\x05waits\x12\x1a\n" +
+	"\brevision\x18\x04 \x01(\x04R\brevision\"P\n" +
+	"\vSessionHold\x12-\n" +
+	"\x04hold\x18\x01 \x01(\v2\x19.quorumlock.v1.HolderInfoR\x04hold\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"P\n" +
+	"\vSessionWait\x12-\n" +
+	"\x04wait\x18\x01 \x01(\v2\x19.quorumlock.v1.WaiterInfoR\x04wait\x12\x12\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"+\n" +
 	"\rStatusRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xa7\x03\n" +
 	"\n" +
@@ -1562,60 +2091,78 @@ func file_quorumlock_v1_read_proto_rawDescGZIP() []byte {
 	return file_quorumlock_v1_read_proto_rawDescData
 }
 
-var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_quorumlock_v1_read_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
 var file_quorumlock_v1_read_proto_goTypes = []any{
-	(*ListLocksRequest)(nil),      // 0: quorumlock.v1.ListLocksRequest
-	(*ListLocksResponse)(nil),     // 1: quorumlock.v1.ListLocksResponse
-	(*GetLockRequest)(nil),        // 2: quorumlock.v1.GetLockRequest
-	(*GetLockResponse)(nil),       // 3: quorumlock.v1.GetLockResponse
-	(*VerifyTokenRequest)(nil),    // 4: quorumlock.v1.VerifyTokenRequest
-	(*VerifyTokenResponse)(nil),   // 5: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksRequest)(nil),  // 6: quorumlock.v1.ListDeadlocksRequest
-	(*ListDeadlocksResponse)(nil), // 7: quorumlock.v1.ListDeadlocksResponse
-	(*Deadlock)(nil),              // 8: quorumlock.v1.Deadlock
-	(*ListAuditRequest)(nil),      // 9: quorumlock.v1.ListAuditRequest
-	(*ListAuditResponse)(nil),     // 10: quorumlock.v1.ListAuditResponse
-	(*WatchRequest)(nil),          // 11: quorumlock.v1.WatchRequest
-	(*WatchResponse)(nil),         // 12: quorumlock.v1.WatchResponse
-	(*ListSessionsRequest)(nil),   // 13: quorumlock.v1.ListSessionsRequest
-	(*ListSessionsResponse)(nil),  // 14: quorumlock.v1.ListSessionsResponse
-	(*StatusRequest)(nil),         // 15: quorumlock.v1.StatusRequest
-	(*NodeStatus)(nil),            // 16: quorumlock.v1.NodeStatus
-	(*StatusResponse)(nil),        // 17: quorumlock.v1.StatusResponse
-	(*LockInfo)(nil),              // 18: quorumlock.v1.LockInfo
-	(*HolderInfo)(nil),            // 19: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),            // 20: quorumlock.v1.WaiterInfo
-	(Order)(0),                    // 21: quorumlock.v1.Order
-	(*DelayInfo)(nil),             // 22: quorumlock.v1.DelayInfo
-	(*DeadlockStep)(nil),          // 23: quorumlock.v1.DeadlockStep
-	(*AuditRecord)(nil),           // 24: quorumlock.v1.AuditRecord
-	(*Event)(nil),                 // 25: quorumlock.v1.Event
-	(Status_Code)(0),              // 26: quorumlock.v1.Status.Code
-	(*SessionInfo)(nil),           // 27: quorumlock.v1.SessionInfo
-	(*Alarm)(nil),                 // 28: quorumlock.v1.Alarm
-	(*Settings)(nil),              // 29: quorumlock.v1.Settings
+	(ListContendedRequest_Order)(0), // 0: quorumlock.v1.ListContendedRequest.Order
+	(*ListLocksRequest)(nil),        // 1: quorumlock.v1.ListLocksRequest
+	(*ListLocksResponse)(nil),       // 2: quorumlock.v1.ListLocksResponse
+	(*GetLockRequest)(nil),          // 3: quorumlock.v1.GetLockRequest
+	(*GetLockResponse)(nil),         // 4: quorumlock.v1.GetLockResponse
+	(*VerifyTokenRequest)(nil),      // 5: quorumlock.v1.VerifyTokenRequest
+	(*VerifyTokenResponse)(nil),     // 6: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksRequest)(nil),    // 7: quorumlock.v1.ListDeadlocksRequest
+	(*ListDeadlocksResponse)(nil),   // 8: quorumlock.v1.ListDeadlocksResponse
+	(*Deadlock)(nil),                // 9: quorumlock.v1.Deadlock
+	(*ListContendedRequest)(nil),    // 10: quorumlock.v1.ListContendedRequest
+	(*ListContendedResponse)(nil),   // 11: quorumlock.v1.ListContendedResponse
+	(*ContendedLock)(nil),           // 12: quorumlock.v1.ContendedLock
+	(*ListAuditRequest)(nil),        // 13: quorumlock.v1.ListAuditRequest
+	(*ListAuditResponse)(nil),       // 14: quorumlock.v1.ListAuditResponse
+	(*WatchRequest)(nil),            // 15: quorumlock.v1.WatchRequest
+	(*WatchResponse)(nil),           // 16: quorumlock.v1.WatchResponse
+	(*ListSessionsRequest)(nil),     // 17: quorumlock.v1.ListSessionsRequest
+	(*ListSessionsResponse)(nil),    // 18: quorumlock.v1.ListSessionsResponse
+	(*GetSessionRequest)(nil),       // 19: quorumlock.v1.GetSessionRequest
+	(*GetSessionResponse)(nil),      // 20: quorumlock.v1.GetSessionResponse
+	(*SessionHold)(nil),             // 21: quorumlock.v1.SessionHold
+	(*SessionWait)(nil),             // 22: quorumlock.v1.SessionWait
+	(*StatusRequest)(nil),           // 23: quorumlock.v1.StatusRequest
+	(*NodeStatus)(nil),              // 24: quorumlock.v1.NodeStatus
+	(*StatusResponse)(nil),          // 25: quorumlock.v1.StatusResponse
+	(*LockInfo)(nil),                // 26: quorumlock.v1.LockInfo
+	(*HolderInfo)(nil),              // 27: quorumlock.v1.HolderInfo
+	(*WaiterInfo)(nil),              // 28: quorumlock.v1.WaiterInfo
+	(Order)(0),                      // 29: quorumlock.v1.Order
+	(*DelayInfo)(nil),               // 30: quorumlock.v1.DelayInfo
+	(*DeadlockStep)(nil),            // 31: quorumlock.v1.DeadlockStep
+	(*AuditRecord)(nil),             // 32: quorumlock.v1.AuditRecord
+	(*Event)(nil),                   // 33: quorumlock.v1.Event
+	(Status_Code)(0),                // 34: quorumlock.v1.Status.Code
+	(*SessionInfo)(nil),             // 35: quorumlock.v1.SessionInfo
+	(*Alarm)(nil),                   // 36: quorumlock.v1.Alarm
+	(*Settings)(nil),                // 37: quorumlock.v1.Settings
 }
 var file_quorumlock_v1_read_proto_depIdxs = []int32{
-	18, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
-	19, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	20, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
-	21, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
-	22, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
-	19, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
-	8,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
-	23, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
-	24, // 8: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
-	25, // 9: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
-	26, // 10: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
-	27, // 11: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	28, // 12: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
-	16, // 13: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	29, // 14: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	15, // [15:15] is the sub-list for method output_type
-	15, // [15:15] is the sub-list for method input_type
-	15, // [15:15] is the sub-list for extension type_name
-	15, // [15:15] is the sub-list for extension extendee
-	0,  // [0:15] is the sub-list for field type_name
+	26, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
+	27, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	28, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
+	29, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
+	30, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
+	27, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
+	9,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
+	31, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
+	0,  // 8: quorumlock.v1.ListContendedRequest.order:type_name -> quorumlock.v1.ListContendedRequest.Order
+	12, // 9: quorumlock.v1.ListContendedResponse.locks:type_name -> quorumlock.v1.ContendedLock
+	27, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
+	28, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
+	32, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
+	33, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
+	34, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
+	35, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
+	35, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
+	21, // 17: quorumlock.v1.GetSessionResponse.holds:type_name -> quorumlock.v1.SessionHold
+	22, // 18: quorumlock.v1.GetSessionResponse.waits:type_name -> quorumlock.v1.SessionWait
+	27, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
+	28, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
+	36, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
+	24, // 22: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
+	37, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_read_proto_init() }
@@ -1631,13 +2178,14 @@ func file_quorumlock_v1_read_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)),
-			NumEnums:      0,
-			NumMessages:   18,
+			NumEnums:      1,
+			NumMessages:   25,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
 		GoTypes:           file_quorumlock_v1_read_proto_goTypes,
 		DependencyIndexes: file_quorumlock_v1_read_proto_depIdxs,
+		EnumInfos:         file_quorumlock_v1_read_proto_enumTypes,
 		MessageInfos:      file_quorumlock_v1_read_proto_msgTypes,
 	}.Build()
 	File_quorumlock_v1_read_proto = out.File

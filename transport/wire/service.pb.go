@@ -2727,12 +2727,13 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"]\n" +
 	"\vErrorDetail\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
-	"\brestored\x18\x02 \x01(\bR\brestored2\xb6\x02\n" +
+	"\brestored\x18\x02 \x01(\bR\brestored2\x82\x03\n" +
 	"\x0eSessionService\x12?\n" +
 	"\x04Open\x12\x1a.quorumlock.v1.OpenRequest\x1a\x1b.quorumlock.v1.OpenResponse\x12N\n" +
 	"\tHeartbeat\x12\x1f.quorumlock.v1.HeartbeatRequest\x1a .quorumlock.v1.HeartbeatResponse\x12B\n" +
 	"\x05Close\x12\x1b.quorumlock.v1.CloseRequest\x1a\x1c.quorumlock.v1.CloseResponse\x12O\n" +
-	"\x04List\x12\".quorumlock.v1.ListSessionsRequest\x1a#.quorumlock.v1.ListSessionsResponse2\xd8\x06\n" +
+	"\x04List\x12\".quorumlock.v1.ListSessionsRequest\x1a#.quorumlock.v1.ListSessionsResponse\x12J\n" +
+	"\x03Get\x12 .quorumlock.v1.GetSessionRequest\x1a!.quorumlock.v1.GetSessionResponse2\xb4\a\n" +
 	"\vLockService\x12H\n" +
 	"\aAcquire\x12\x1d.quorumlock.v1.AcquireRequest\x1a\x1e.quorumlock.v1.AcquireResponse\x12H\n" +
 	"\aRelease\x12\x1d.quorumlock.v1.ReleaseRequest\x1a\x1e.quorumlock.v1.ReleaseResponse\x12K\n" +
@@ -2744,7 +2745,8 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x06Extend\x12\x1c.quorumlock.v1.ExtendRequest\x1a\x1d.quorumlock.v1.ExtendResponse\x12T\n" +
 	"\vVerifyToken\x12!.quorumlock.v1.VerifyTokenRequest\x1a\".quorumlock.v1.VerifyTokenResponse\x12D\n" +
 	"\x05Watch\x12\x1b.quorumlock.v1.WatchRequest\x1a\x1c.quorumlock.v1.WatchResponse0\x01\x12Z\n" +
-	"\rListDeadlocks\x12#.quorumlock.v1.ListDeadlocksRequest\x1a$.quorumlock.v1.ListDeadlocksResponse2\xfd\x01\n" +
+	"\rListDeadlocks\x12#.quorumlock.v1.ListDeadlocksRequest\x1a$.quorumlock.v1.ListDeadlocksResponse\x12Z\n" +
+	"\rListContended\x12#.quorumlock.v1.ListContendedRequest\x1a$.quorumlock.v1.ListContendedResponse2\xfd\x01\n" +
 	"\fLeaseService\x12M\n" +
 	"\aAcquire\x12\".quorumlock.v1.AcquireLeaseRequest\x1a\x1e.quorumlock.v1.AcquireResponse\x12O\n" +
 	"\x06Extend\x12!.quorumlock.v1.ExtendLeaseRequest\x1a\".quorumlock.v1.ExtendLeaseResponse\x12M\n" +
@@ -2843,40 +2845,44 @@ var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*Policy)(nil),                     // 49: quorumlock.v1.Policy
 	(*TokenRecord)(nil),                // 50: quorumlock.v1.TokenRecord
 	(*ListSessionsRequest)(nil),        // 51: quorumlock.v1.ListSessionsRequest
-	(*GetLockRequest)(nil),             // 52: quorumlock.v1.GetLockRequest
-	(*ListLocksRequest)(nil),           // 53: quorumlock.v1.ListLocksRequest
-	(*VerifyTokenRequest)(nil),         // 54: quorumlock.v1.VerifyTokenRequest
-	(*WatchRequest)(nil),               // 55: quorumlock.v1.WatchRequest
-	(*ListDeadlocksRequest)(nil),       // 56: quorumlock.v1.ListDeadlocksRequest
-	(*ForceRelease)(nil),               // 57: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                     // 58: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                  // 59: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                     // 60: quorumlock.v1.Resize
-	(*ForceClose)(nil),                 // 61: quorumlock.v1.ForceClose
-	(*ListAuditRequest)(nil),           // 62: quorumlock.v1.ListAuditRequest
-	(*StatusRequest)(nil),              // 63: quorumlock.v1.StatusRequest
-	(*WhoAmIRequest)(nil),              // 64: quorumlock.v1.WhoAmIRequest
-	(*GetPolicyRequest)(nil),           // 65: quorumlock.v1.GetPolicyRequest
-	(*SetPolicy)(nil),                  // 66: quorumlock.v1.SetPolicy
-	(*TestPolicyRequest)(nil),          // 67: quorumlock.v1.TestPolicyRequest
-	(*CreateTokenRequest)(nil),         // 68: quorumlock.v1.CreateTokenRequest
-	(*ListTokensRequest)(nil),          // 69: quorumlock.v1.ListTokensRequest
-	(*RevokeToken)(nil),                // 70: quorumlock.v1.RevokeToken
-	(*GetQuotaRequest)(nil),            // 71: quorumlock.v1.GetQuotaRequest
-	(*ListSessionsResponse)(nil),       // 72: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 73: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 74: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 75: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 76: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 77: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 78: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 79: quorumlock.v1.StatusResponse
-	(*WhoAmIResponse)(nil),             // 80: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),          // 81: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),         // 82: quorumlock.v1.TestPolicyResponse
-	(*CreateTokenResponse)(nil),        // 83: quorumlock.v1.CreateTokenResponse
-	(*ListTokensResponse)(nil),         // 84: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),           // 85: quorumlock.v1.GetQuotaResponse
+	(*GetSessionRequest)(nil),          // 52: quorumlock.v1.GetSessionRequest
+	(*GetLockRequest)(nil),             // 53: quorumlock.v1.GetLockRequest
+	(*ListLocksRequest)(nil),           // 54: quorumlock.v1.ListLocksRequest
+	(*VerifyTokenRequest)(nil),         // 55: quorumlock.v1.VerifyTokenRequest
+	(*WatchRequest)(nil),               // 56: quorumlock.v1.WatchRequest
+	(*ListDeadlocksRequest)(nil),       // 57: quorumlock.v1.ListDeadlocksRequest
+	(*ListContendedRequest)(nil),       // 58: quorumlock.v1.ListContendedRequest
+	(*ForceRelease)(nil),               // 59: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                     // 60: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                  // 61: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                     // 62: quorumlock.v1.Resize
+	(*ForceClose)(nil),                 // 63: quorumlock.v1.ForceClose
+	(*ListAuditRequest)(nil),           // 64: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 65: quorumlock.v1.StatusRequest
+	(*WhoAmIRequest)(nil),              // 66: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),           // 67: quorumlock.v1.GetPolicyRequest
+	(*SetPolicy)(nil),                  // 68: quorumlock.v1.SetPolicy
+	(*TestPolicyRequest)(nil),          // 69: quorumlock.v1.TestPolicyRequest
+	(*CreateTokenRequest)(nil),         // 70: quorumlock.v1.CreateTokenRequest
+	(*ListTokensRequest)(nil),          // 71: quorumlock.v1.ListTokensRequest
+	(*RevokeToken)(nil),                // 72: quorumlock.v1.RevokeToken
+	(*GetQuotaRequest)(nil),            // 73: quorumlock.v1.GetQuotaRequest
+	(*ListSessionsResponse)(nil),       // 74: quorumlock.v1.ListSessionsResponse
+	(*GetSessionResponse)(nil),         // 75: quorumlock.v1.GetSessionResponse
+	(*GetLockResponse)(nil),            // 76: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 77: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 78: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 79: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 80: quorumlock.v1.ListDeadlocksResponse
+	(*ListContendedResponse)(nil),      // 81: quorumlock.v1.ListContendedResponse
+	(*ListAuditResponse)(nil),          // 82: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 83: quorumlock.v1.StatusResponse
+	(*WhoAmIResponse)(nil),             // 84: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),          // 85: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),         // 86: quorumlock.v1.TestPolicyResponse
+	(*CreateTokenResponse)(nil),        // 87: quorumlock.v1.CreateTokenResponse
+	(*ListTokensResponse)(nil),         // 88: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),           // 89: quorumlock.v1.GetQuotaResponse
 }
 var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
@@ -2914,82 +2920,86 @@ var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	3,  // 32: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
 	5,  // 33: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
 	51, // 34: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
-	7,  // 35: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
-	24, // 36: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
-	26, // 37: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
-	52, // 38: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
-	53, // 39: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
-	9,  // 40: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
-	10, // 41: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
-	12, // 42: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
-	54, // 43: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
-	55, // 44: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
-	56, // 45: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
-	14, // 46: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
-	15, // 47: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
-	17, // 48: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
-	57, // 49: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
-	58, // 50: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
-	59, // 51: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
-	60, // 52: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
-	61, // 53: quorumlock.v1.OperatorService.ForceClose:input_type -> quorumlock.v1.ForceClose
-	62, // 54: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
-	19, // 55: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
-	22, // 56: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
-	63, // 57: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
-	28, // 58: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
-	30, // 59: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
-	32, // 60: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	34, // 61: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
-	64, // 62: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
-	65, // 63: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
-	66, // 64: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
-	67, // 65: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
-	68, // 66: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
-	69, // 67: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
-	70, // 68: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
-	71, // 69: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
-	2,  // 70: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 71: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 72: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	72, // 73: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 74: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 75: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 76: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	73, // 77: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	74, // 78: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 79: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 80: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 81: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	75, // 82: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	76, // 83: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	77, // 84: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 85: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 86: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 87: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 88: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 89: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 90: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 91: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	18, // 92: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
-	78, // 93: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 94: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 95: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	79, // 96: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 97: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 98: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 99: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	35, // 100: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
-	80, // 101: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
-	81, // 102: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
-	18, // 103: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
-	82, // 104: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
-	83, // 105: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
-	84, // 106: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
-	18, // 107: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
-	85, // 108: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
-	70, // [70:109] is the sub-list for method output_type
-	31, // [31:70] is the sub-list for method input_type
+	52, // 35: quorumlock.v1.SessionService.Get:input_type -> quorumlock.v1.GetSessionRequest
+	7,  // 36: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
+	24, // 37: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
+	26, // 38: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
+	53, // 39: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
+	54, // 40: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
+	9,  // 41: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
+	10, // 42: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
+	12, // 43: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
+	55, // 44: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
+	56, // 45: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
+	57, // 46: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
+	58, // 47: quorumlock.v1.LockService.ListContended:input_type -> quorumlock.v1.ListContendedRequest
+	14, // 48: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
+	15, // 49: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
+	17, // 50: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
+	59, // 51: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
+	60, // 52: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
+	61, // 53: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
+	62, // 54: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
+	63, // 55: quorumlock.v1.OperatorService.ForceClose:input_type -> quorumlock.v1.ForceClose
+	64, // 56: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	19, // 57: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
+	22, // 58: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
+	65, // 59: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	28, // 60: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
+	30, // 61: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
+	32, // 62: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
+	34, // 63: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
+	66, // 64: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
+	67, // 65: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
+	68, // 66: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
+	69, // 67: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
+	70, // 68: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
+	71, // 69: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
+	72, // 70: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
+	73, // 71: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
+	2,  // 72: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 73: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 74: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	74, // 75: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	75, // 76: quorumlock.v1.SessionService.Get:output_type -> quorumlock.v1.GetSessionResponse
+	8,  // 77: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 78: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 79: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	76, // 80: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	77, // 81: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 82: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 83: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 84: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	78, // 85: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	79, // 86: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	80, // 87: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	81, // 88: quorumlock.v1.LockService.ListContended:output_type -> quorumlock.v1.ListContendedResponse
+	8,  // 89: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 90: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 91: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 92: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 93: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 94: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 95: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	18, // 96: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
+	82, // 97: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 98: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 99: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	83, // 100: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 101: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 102: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 103: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 104: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	84, // 105: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
+	85, // 106: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
+	18, // 107: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
+	86, // 108: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
+	87, // 109: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
+	88, // 110: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
+	18, // 111: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
+	89, // 112: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
+	72, // [72:113] is the sub-list for method output_type
+	31, // [31:72] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name

@@ -25,10 +25,12 @@ var once = map[string]bool{
 var readOnly = map[string]bool{
 	wireconnect.SessionServiceHeartbeatProcedure:     true,
 	wireconnect.SessionServiceListProcedure:          true,
+	wireconnect.SessionServiceGetProcedure:           true,
 	wireconnect.LockServiceGetProcedure:              true,
 	wireconnect.LockServiceListProcedure:             true,
 	wireconnect.LockServiceVerifyTokenProcedure:      true,
 	wireconnect.LockServiceListDeadlocksProcedure:    true,
+	wireconnect.LockServiceListContendedProcedure:    true,
 	wireconnect.OperatorServiceListAuditProcedure:    true,
 	wireconnect.OperatorServiceSaveSnapshotProcedure: true,
 	wireconnect.ClusterServiceStatusProcedure:        true,

@@ -5,6 +5,8 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/fsm/rights"
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -18,13 +20,49 @@ type shown interface {
 // fillLock fills in the fields that depend on a clock.
 func (r *Reader) fillLock(lock shown) {
 	r.FillHolders(lock.GetHolders())
-	now := r.now().UnixMilli()
-	for _, w := range lock.GetQueue() {
-		w.WaitingMs = since(now, w.GetQueuedUnixMs())
-		w.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(w.GetSessionId()))
-	}
+	r.fillWaiters(lock.GetQueue())
 	for _, d := range lock.GetDelays() {
 		d.RemainingMs = milliseconds(r.source.DelayRemaining(d.GetHoldId()))
+	}
+}
+
+// fillContended fills in the fields of a contended lock that depend on a clock, and removes the names of other locks that
+// may not be read.
+func (r *Reader) fillContended(g *rights.Grants, lock *wire.ContendedLock) {
+	if lock.Holder != nil {
+		lock.Holder = r.shownHolder(g, lock.Holder)
+	}
+	lock.Oldest = r.shownWaiter(g, lock.Oldest)
+}
+
+// fillSession is fillContended for a session with its holds and waits.
+func (r *Reader) fillSession(g *rights.Grants, view *wire.GetSessionResponse) {
+	view.Session.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(view.GetSession().GetSessionId()))
+	for _, h := range view.GetHolds() {
+		h.Hold = r.shownHolder(g, h.GetHold())
+	}
+	for _, w := range view.GetWaits() {
+		w.Wait = r.shownWaiter(g, w.GetWait())
+	}
+}
+
+func (r *Reader) shownHolder(g *rights.Grants, holder *wire.HolderInfo) *wire.HolderInfo {
+	shown := access.Holders(g, []*wire.HolderInfo{holder})
+	r.FillHolders(shown)
+	return shown[0]
+}
+
+func (r *Reader) shownWaiter(g *rights.Grants, waiter *wire.WaiterInfo) *wire.WaiterInfo {
+	shown := access.Waiters(g, []*wire.WaiterInfo{waiter})
+	r.fillWaiters(shown)
+	return shown[0]
+}
+
+func (r *Reader) fillWaiters(waiters []*wire.WaiterInfo) {
+	now := r.now().UnixMilli()
+	for _, w := range waiters {
+		w.WaitingMs = since(now, w.GetQueuedUnixMs())
+		w.HeartbeatAgeMs = milliseconds(r.source.HeartbeatAge(w.GetSessionId()))
 	}
 }
 

@@ -2,6 +2,7 @@ package read
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -160,6 +161,41 @@ func (r *View) ListDeadlocks(req *wire.ListDeadlocksRequest) (*wire.ListDeadlock
 	}
 	return fit(r.limit, uint32(max(len(resp.GetDeadlocks()), 1)), func(size uint32) *wire.ListDeadlocksResponse {
 		resp.Deadlocks = resp.Deadlocks[:min(int(size), len(resp.Deadlocks))]
+		return resp
+	})
+}
+
+// ListContended returns the locks that are waited for in the applied state, as many as fit.
+func (r *View) ListContended(req *wire.ListContendedRequest) (*wire.ListContendedResponse, *wire.Result) {
+	if refused := outOfRange("limit", req.GetLimit(), maxPage); refused != nil {
+		return nil, refused
+	}
+	if _, known := wire.ListContendedRequest_Order_name[int32(req.GetOrder())]; !known {
+		return nil, failure(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("order is %d: give QUEUE_LENGTH or OLDEST_WAIT", req.GetOrder()))
+	}
+	g := r.caller.Grants()
+	resp := r.source.Fork().ListContended(req, g)
+	for _, lock := range resp.GetLocks() {
+		r.fillContended(g, lock)
+	}
+	return fit(r.limit, uint32(max(len(resp.GetLocks()), 1)), func(size uint32) *wire.ListContendedResponse {
+		resp.Locks = resp.Locks[:min(int(size), len(resp.Locks))]
+		return resp
+	})
+}
+
+// GetSession returns a session from the applied state, with as many of its holds and waits as fit. It returns NOT_FOUND
+// if there is no such session, or if the caller may not know of it.
+func (r *View) GetSession(req *wire.GetSessionRequest) (*wire.GetSessionResponse, *wire.Result) {
+	machine, g := r.source.Fork(), r.caller.Grants()
+	resp, found := machine.GetSession(req.GetSessionId(), maxPage, g, r.caller.Identity())
+	if !found {
+		return nil, failure(wire.Status_NOT_FOUND, fmt.Sprintf("there is no session %d that you may see: it was closed or expired, or you may read none of its locks", req.GetSessionId()))
+	}
+	r.fillSession(g, resp)
+	return fit(r.limit, maxPage, func(size uint32) *wire.GetSessionResponse {
+		resp.Holds = resp.Holds[:min(int(size), len(resp.Holds))]
+		resp.Waits = resp.Waits[:min(int(size), len(resp.Waits))]
 		return resp
 	})
 }

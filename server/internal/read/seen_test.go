@@ -136,7 +136,8 @@ func (w *world) check(who int) {
 	}
 	seen = append(seen, w.checkSessions(who, view), w.checkEvents(who, caller))
 	cycles, _ := view.ListDeadlocks(&wire.ListDeadlocksRequest{})
-	seen = append(seen, cycles)
+	seen = append(seen, cycles, w.checkContended(who, view))
+	seen = append(seen, w.checkEachSession(who, view)...)
 	for _, name := range w.names {
 		if w.mayRead(who, name) {
 			if one, refused := view.GetLock(&wire.GetLockRequest{Name: name}); refused == nil {
@@ -197,6 +198,54 @@ func (w *world) checkSessions(who int, view *View) proto.Message {
 		w.t.Errorf("%s sees the sessions %v", identities[who], page.GetSessions())
 	}
 	return page
+}
+
+// checkContended verifies that exactly the locks are counted that are waited for and may be read.
+func (w *world) checkContended(who int, view *View) proto.Message {
+	got, refused := view.ListContended(&wire.ListContendedRequest{})
+	if refused != nil {
+		w.t.Fatal(refused)
+	}
+	var names, want []string
+	for _, l := range got.GetLocks() {
+		names = append(names, l.GetName())
+	}
+	for _, name := range w.names {
+		if l, exists := w.source.machine.GetLock(&wire.GetLockRequest{Name: name}); exists && l.GetQueueLength() > 0 && w.mayRead(who, name) {
+			want = append(want, name)
+		}
+	}
+	slices.Sort(names)
+	slices.Sort(want)
+	if !slices.Equal(names, want) || got.GetContended() != uint64(len(want)) {
+		w.t.Errorf("%s sees %d contended locks, %q, want %q", identities[who], got.GetContended(), names, want)
+	}
+	return got
+}
+
+// checkEachSession verifies that a session is seen exactly if it is an own one, or all locks may be read, or one of those
+// that it holds or waits for. All other sessions are refused like one that does not exist.
+func (w *world) checkEachSession(who int, view *View) (seen []proto.Message) {
+	for i, id := range w.sessions {
+		known := slices.ContainsFunc(w.source.machine.LockNames(id), func(name string) bool { return w.mayRead(who, name) })
+		got, refused := view.GetSession(&wire.GetSessionRequest{SessionId: id})
+		if want := i == who || w.readsAll(who) || known; (refused == nil) != want {
+			w.t.Errorf("%s asks for the session of %s: %v, %v", identities[who], identities[i], got, refused)
+		}
+		if refused != nil {
+			_, unknown := view.GetSession(&wire.GetSessionRequest{SessionId: 1 << 40})
+			text := strings.ReplaceAll(unknown.GetMessage(), fmt.Sprint(uint64(1<<40)), fmt.Sprint(id))
+			if refused.GetStatus() != wire.Status_NOT_FOUND || refused.GetMessage() != text {
+				w.t.Errorf("%s asks for the session of %s: %v, and for an unknown one: %v", identities[who], identities[i], refused, unknown)
+			}
+			continue
+		}
+		if i != who && !w.readsAll(who) && (int(got.GetSession().GetHolds()) != len(got.GetHolds()) || int(got.GetSession().GetWaits()) != len(got.GetWaits())) {
+			w.t.Errorf("%s sees more of the session of %s than it may read: %v", identities[who], identities[i], got)
+		}
+		seen = append(seen, got)
+	}
+	return seen
 }
 
 // checkEvents verifies that an event is seen exactly if one of its locks may be read, or it is of an own session.

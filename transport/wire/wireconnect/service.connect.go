@@ -52,6 +52,8 @@ const (
 	SessionServiceCloseProcedure = "/quorumlock.v1.SessionService/Close"
 	// SessionServiceListProcedure is the fully-qualified name of the SessionService's List RPC.
 	SessionServiceListProcedure = "/quorumlock.v1.SessionService/List"
+	// SessionServiceGetProcedure is the fully-qualified name of the SessionService's Get RPC.
+	SessionServiceGetProcedure = "/quorumlock.v1.SessionService/Get"
 	// LockServiceAcquireProcedure is the fully-qualified name of the LockService's Acquire RPC.
 	LockServiceAcquireProcedure = "/quorumlock.v1.LockService/Acquire"
 	// LockServiceReleaseProcedure is the fully-qualified name of the LockService's Release RPC.
@@ -75,6 +77,9 @@ const (
 	// LockServiceListDeadlocksProcedure is the fully-qualified name of the LockService's ListDeadlocks
 	// RPC.
 	LockServiceListDeadlocksProcedure = "/quorumlock.v1.LockService/ListDeadlocks"
+	// LockServiceListContendedProcedure is the fully-qualified name of the LockService's ListContended
+	// RPC.
+	LockServiceListContendedProcedure = "/quorumlock.v1.LockService/ListContended"
 	// LeaseServiceAcquireProcedure is the fully-qualified name of the LeaseService's Acquire RPC.
 	LeaseServiceAcquireProcedure = "/quorumlock.v1.LeaseService/Acquire"
 	// LeaseServiceExtendProcedure is the fully-qualified name of the LeaseService's Extend RPC.
@@ -144,6 +149,7 @@ type SessionServiceClient interface {
 	Heartbeat(context.Context, *connect.Request[wire.HeartbeatRequest]) (*connect.Response[wire.HeartbeatResponse], error)
 	Close(context.Context, *connect.Request[wire.CloseRequest]) (*connect.Response[wire.CloseResponse], error)
 	List(context.Context, *connect.Request[wire.ListSessionsRequest]) (*connect.Response[wire.ListSessionsResponse], error)
+	Get(context.Context, *connect.Request[wire.GetSessionRequest]) (*connect.Response[wire.GetSessionResponse], error)
 }
 
 // NewSessionServiceClient constructs a client for the quorumlock.v1.SessionService service. By
@@ -181,6 +187,12 @@ func NewSessionServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(sessionServiceMethods.ByName("List")),
 			connect.WithClientOptions(opts...),
 		),
+		get: connect.NewClient[wire.GetSessionRequest, wire.GetSessionResponse](
+			httpClient,
+			baseURL+SessionServiceGetProcedure,
+			connect.WithSchema(sessionServiceMethods.ByName("Get")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -190,6 +202,7 @@ type sessionServiceClient struct {
 	heartbeat *connect.Client[wire.HeartbeatRequest, wire.HeartbeatResponse]
 	close     *connect.Client[wire.CloseRequest, wire.CloseResponse]
 	list      *connect.Client[wire.ListSessionsRequest, wire.ListSessionsResponse]
+	get       *connect.Client[wire.GetSessionRequest, wire.GetSessionResponse]
 }
 
 // Open calls quorumlock.v1.SessionService.Open.
@@ -212,12 +225,18 @@ func (c *sessionServiceClient) List(ctx context.Context, req *connect.Request[wi
 	return c.list.CallUnary(ctx, req)
 }
 
+// Get calls quorumlock.v1.SessionService.Get.
+func (c *sessionServiceClient) Get(ctx context.Context, req *connect.Request[wire.GetSessionRequest]) (*connect.Response[wire.GetSessionResponse], error) {
+	return c.get.CallUnary(ctx, req)
+}
+
 // SessionServiceHandler is an implementation of the quorumlock.v1.SessionService service.
 type SessionServiceHandler interface {
 	Open(context.Context, *connect.Request[wire.OpenRequest]) (*connect.Response[wire.OpenResponse], error)
 	Heartbeat(context.Context, *connect.Request[wire.HeartbeatRequest]) (*connect.Response[wire.HeartbeatResponse], error)
 	Close(context.Context, *connect.Request[wire.CloseRequest]) (*connect.Response[wire.CloseResponse], error)
 	List(context.Context, *connect.Request[wire.ListSessionsRequest]) (*connect.Response[wire.ListSessionsResponse], error)
+	Get(context.Context, *connect.Request[wire.GetSessionRequest]) (*connect.Response[wire.GetSessionResponse], error)
 }
 
 // NewSessionServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -251,6 +270,12 @@ func NewSessionServiceHandler(svc SessionServiceHandler, opts ...connect.Handler
 		connect.WithSchema(sessionServiceMethods.ByName("List")),
 		connect.WithHandlerOptions(opts...),
 	)
+	sessionServiceGetHandler := connect.NewUnaryHandler(
+		SessionServiceGetProcedure,
+		svc.Get,
+		connect.WithSchema(sessionServiceMethods.ByName("Get")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/quorumlock.v1.SessionService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case SessionServiceOpenProcedure:
@@ -261,6 +286,8 @@ func NewSessionServiceHandler(svc SessionServiceHandler, opts ...connect.Handler
 			sessionServiceCloseHandler.ServeHTTP(w, r)
 		case SessionServiceListProcedure:
 			sessionServiceListHandler.ServeHTTP(w, r)
+		case SessionServiceGetProcedure:
+			sessionServiceGetHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -286,6 +313,10 @@ func (UnimplementedSessionServiceHandler) List(context.Context, *connect.Request
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.SessionService.List is not implemented"))
 }
 
+func (UnimplementedSessionServiceHandler) Get(context.Context, *connect.Request[wire.GetSessionRequest]) (*connect.Response[wire.GetSessionResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.SessionService.Get is not implemented"))
+}
+
 // LockServiceClient is a client for the quorumlock.v1.LockService service.
 type LockServiceClient interface {
 	// Blocks until the outcome is final, at most for the request's wait.
@@ -302,6 +333,7 @@ type LockServiceClient interface {
 	// Ends only with a final status.
 	Watch(context.Context, *connect.Request[wire.WatchRequest]) (*connect.ServerStreamForClient[wire.WatchResponse], error)
 	ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error)
+	ListContended(context.Context, *connect.Request[wire.ListContendedRequest]) (*connect.Response[wire.ListContendedResponse], error)
 }
 
 // NewLockServiceClient constructs a client for the quorumlock.v1.LockService service. By default,
@@ -381,6 +413,12 @@ func NewLockServiceClient(httpClient connect.HTTPClient, baseURL string, opts ..
 			connect.WithSchema(lockServiceMethods.ByName("ListDeadlocks")),
 			connect.WithClientOptions(opts...),
 		),
+		listContended: connect.NewClient[wire.ListContendedRequest, wire.ListContendedResponse](
+			httpClient,
+			baseURL+LockServiceListContendedProcedure,
+			connect.WithSchema(lockServiceMethods.ByName("ListContended")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -397,6 +435,7 @@ type lockServiceClient struct {
 	verifyToken   *connect.Client[wire.VerifyTokenRequest, wire.VerifyTokenResponse]
 	watch         *connect.Client[wire.WatchRequest, wire.WatchResponse]
 	listDeadlocks *connect.Client[wire.ListDeadlocksRequest, wire.ListDeadlocksResponse]
+	listContended *connect.Client[wire.ListContendedRequest, wire.ListContendedResponse]
 }
 
 // Acquire calls quorumlock.v1.LockService.Acquire.
@@ -454,6 +493,11 @@ func (c *lockServiceClient) ListDeadlocks(ctx context.Context, req *connect.Requ
 	return c.listDeadlocks.CallUnary(ctx, req)
 }
 
+// ListContended calls quorumlock.v1.LockService.ListContended.
+func (c *lockServiceClient) ListContended(ctx context.Context, req *connect.Request[wire.ListContendedRequest]) (*connect.Response[wire.ListContendedResponse], error) {
+	return c.listContended.CallUnary(ctx, req)
+}
+
 // LockServiceHandler is an implementation of the quorumlock.v1.LockService service.
 type LockServiceHandler interface {
 	// Blocks until the outcome is final, at most for the request's wait.
@@ -470,6 +514,7 @@ type LockServiceHandler interface {
 	// Ends only with a final status.
 	Watch(context.Context, *connect.Request[wire.WatchRequest], *connect.ServerStream[wire.WatchResponse]) error
 	ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error)
+	ListContended(context.Context, *connect.Request[wire.ListContendedRequest]) (*connect.Response[wire.ListContendedResponse], error)
 }
 
 // NewLockServiceHandler builds an HTTP handler from the service implementation. It returns the path
@@ -545,6 +590,12 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 		connect.WithSchema(lockServiceMethods.ByName("ListDeadlocks")),
 		connect.WithHandlerOptions(opts...),
 	)
+	lockServiceListContendedHandler := connect.NewUnaryHandler(
+		LockServiceListContendedProcedure,
+		svc.ListContended,
+		connect.WithSchema(lockServiceMethods.ByName("ListContended")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/quorumlock.v1.LockService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case LockServiceAcquireProcedure:
@@ -569,6 +620,8 @@ func NewLockServiceHandler(svc LockServiceHandler, opts ...connect.HandlerOption
 			lockServiceWatchHandler.ServeHTTP(w, r)
 		case LockServiceListDeadlocksProcedure:
 			lockServiceListDeadlocksHandler.ServeHTTP(w, r)
+		case LockServiceListContendedProcedure:
+			lockServiceListContendedHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -620,6 +673,10 @@ func (UnimplementedLockServiceHandler) Watch(context.Context, *connect.Request[w
 
 func (UnimplementedLockServiceHandler) ListDeadlocks(context.Context, *connect.Request[wire.ListDeadlocksRequest]) (*connect.Response[wire.ListDeadlocksResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.ListDeadlocks is not implemented"))
+}
+
+func (UnimplementedLockServiceHandler) ListContended(context.Context, *connect.Request[wire.ListContendedRequest]) (*connect.Response[wire.ListContendedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.LockService.ListContended is not implemented"))
 }
 
 // LeaseServiceClient is a client for the quorumlock.v1.LeaseService service.
