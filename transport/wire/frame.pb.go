@@ -764,6 +764,7 @@ type Request struct {
 	//	*Request_SetPolicy
 	//	*Request_CreateToken
 	//	*Request_RevokeToken
+	//	*Request_ListSamples
 	Body          isRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1219,6 +1220,15 @@ func (x *Request) GetRevokeToken() *RevokeToken {
 	return nil
 }
 
+func (x *Request) GetListSamples() *ListSamplesRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ListSamples); ok {
+			return x.ListSamples
+		}
+	}
+	return nil
+}
+
 type isRequest_Body interface {
 	isRequest_Body()
 }
@@ -1394,6 +1404,11 @@ type Request_RevokeToken struct {
 	RevokeToken *RevokeToken `protobuf:"bytes,76,opt,name=revoke_token,json=revokeToken,proto3,oneof"`
 }
 
+type Request_ListSamples struct {
+	// Answered by any node.
+	ListSamples *ListSamplesRequest `protobuf:"bytes,77,opt,name=list_samples,json=listSamples,proto3,oneof"`
+}
+
 func (*Request_OpenSession) isRequest_Body() {}
 
 func (*Request_Attach) isRequest_Body() {}
@@ -1477,6 +1492,8 @@ func (*Request_SetPolicy) isRequest_Body() {}
 func (*Request_CreateToken) isRequest_Body() {}
 
 func (*Request_RevokeToken) isRequest_Body() {}
+
+func (*Request_ListSamples) isRequest_Body() {}
 
 // EndWatch ends a watch of this connection.
 type EndWatch struct {
@@ -1636,6 +1653,7 @@ type Response struct {
 	//	*Response_Restore
 	//	*Response_AcknowledgeAlarms
 	//	*Response_CreateToken
+	//	*Response_ListSamples
 	Body          isResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1850,6 +1868,15 @@ func (x *Response) GetCreateToken() *CreateTokenResponse {
 	return nil
 }
 
+func (x *Response) GetListSamples() *ListSamplesResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_ListSamples); ok {
+			return x.ListSamples
+		}
+	}
+	return nil
+}
+
 type isResponse_Body interface {
 	isResponse_Body()
 }
@@ -1918,6 +1945,10 @@ type Response_CreateToken struct {
 	CreateToken *CreateTokenResponse `protobuf:"bytes,75,opt,name=create_token,json=createToken,proto3,oneof"`
 }
 
+type Response_ListSamples struct {
+	ListSamples *ListSamplesResponse `protobuf:"bytes,77,opt,name=list_samples,json=listSamples,proto3,oneof"`
+}
+
 func (*Response_ListLocks) isResponse_Body() {}
 
 func (*Response_GetLock) isResponse_Body() {}
@@ -1949,6 +1980,8 @@ func (*Response_Restore) isResponse_Body() {}
 func (*Response_AcknowledgeAlarms) isResponse_Body() {}
 
 func (*Response_CreateToken) isResponse_Body() {}
+
+func (*Response_ListSamples) isResponse_Body() {}
 
 // Push is a message that a node sends without a request.
 type Push struct {
@@ -2441,7 +2474,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xfb\x15\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xc3\x16\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2500,14 +2533,16 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\n" +
 	"set_policy\x18J \x01(\v2\x18.quorumlock.v1.SetPolicyH\x00R\tsetPolicy\x12F\n" +
 	"\fcreate_token\x18K \x01(\v2!.quorumlock.v1.CreateTokenRequestH\x00R\vcreateToken\x12?\n" +
-	"\frevoke_token\x18L \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeTokenB\x06\n" +
+	"\frevoke_token\x18L \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeToken\x12F\n" +
+	"\flist_samples\x18M \x01(\v2!.quorumlock.v1.ListSamplesRequestH\x00R\vlistSamplesB\x06\n" +
 	"\x04body\"/\n" +
 	"\bEndWatch\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"-\n" +
 	"\rAttachRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret:\x04\x88\xb5\x18\x03\"\x11\n" +
-	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\xee\t\n" +
+	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\xb7\n" +
+	"\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
@@ -2533,7 +2568,8 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\tget_quota\x18= \x01(\v2\x1f.quorumlock.v1.GetQuotaResponseH\x00R\bgetQuota\x12:\n" +
 	"\arestore\x18G \x01(\v2\x1e.quorumlock.v1.RestoreResponseH\x00R\arestore\x12Y\n" +
 	"\x12acknowledge_alarms\x18H \x01(\v2(.quorumlock.v1.AcknowledgeAlarmsResponseH\x00R\x11acknowledgeAlarms\x12G\n" +
-	"\fcreate_token\x18K \x01(\v2\".quorumlock.v1.CreateTokenResponseH\x00R\vcreateTokenB\x06\n" +
+	"\fcreate_token\x18K \x01(\v2\".quorumlock.v1.CreateTokenResponseH\x00R\vcreateToken\x12G\n" +
+	"\flist_samples\x18M \x01(\v2\".quorumlock.v1.ListSamplesResponseH\x00R\vlistSamplesB\x06\n" +
 	"\x04body\"\xef\x02\n" +
 	"\x04Push\x12\x1d\n" +
 	"\n" +
@@ -2673,24 +2709,26 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*SetPolicy)(nil),                 // 57: quorumlock.v1.SetPolicy
 	(*CreateTokenRequest)(nil),        // 58: quorumlock.v1.CreateTokenRequest
 	(*RevokeToken)(nil),               // 59: quorumlock.v1.RevokeToken
-	(*Result)(nil),                    // 60: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 61: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 62: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 63: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 64: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 65: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 66: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 67: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 68: quorumlock.v1.ListAuditResponse
-	(*WhoAmIResponse)(nil),            // 69: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),         // 70: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),        // 71: quorumlock.v1.TestPolicyResponse
-	(*ListTokensResponse)(nil),        // 72: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),          // 73: quorumlock.v1.GetQuotaResponse
-	(*RestoreResponse)(nil),           // 74: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 75: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*CreateTokenResponse)(nil),       // 76: quorumlock.v1.CreateTokenResponse
-	(*Revocation)(nil),                // 77: quorumlock.v1.Revocation
+	(*ListSamplesRequest)(nil),        // 60: quorumlock.v1.ListSamplesRequest
+	(*Result)(nil),                    // 61: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 62: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 63: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 64: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 65: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 66: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 67: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 68: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 69: quorumlock.v1.ListAuditResponse
+	(*WhoAmIResponse)(nil),            // 70: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),         // 71: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),        // 72: quorumlock.v1.TestPolicyResponse
+	(*ListTokensResponse)(nil),        // 73: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),          // 74: quorumlock.v1.GetQuotaResponse
+	(*RestoreResponse)(nil),           // 75: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 76: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*CreateTokenResponse)(nil),       // 77: quorumlock.v1.CreateTokenResponse
+	(*ListSamplesResponse)(nil),       // 78: quorumlock.v1.ListSamplesResponse
+	(*Revocation)(nil),                // 79: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
@@ -2744,40 +2782,42 @@ var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	57, // 48: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
 	58, // 49: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
 	59, // 50: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	60, // 51: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 52: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	61, // 53: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	62, // 54: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	63, // 55: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	64, // 56: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	65, // 57: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	66, // 58: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	67, // 59: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	68, // 60: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	69, // 61: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
-	70, // 62: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
-	71, // 63: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
-	72, // 64: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
-	73, // 65: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
-	74, // 66: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	75, // 67: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	76, // 68: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
-	60, // 69: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 70: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 71: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 72: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 73: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 74: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 75: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	77, // 76: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	65, // 77: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 78: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 79: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	80, // [80:80] is the sub-list for method output_type
-	80, // [80:80] is the sub-list for method input_type
-	80, // [80:80] is the sub-list for extension type_name
-	80, // [80:80] is the sub-list for extension extendee
-	0,  // [0:80] is the sub-list for field type_name
+	60, // 51: quorumlock.v1.Request.list_samples:type_name -> quorumlock.v1.ListSamplesRequest
+	61, // 52: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 53: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	62, // 54: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	63, // 55: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	64, // 56: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	65, // 57: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	66, // 58: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	67, // 59: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	68, // 60: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	69, // 61: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	70, // 62: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
+	71, // 63: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
+	72, // 64: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
+	73, // 65: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
+	74, // 66: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
+	75, // 67: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	76, // 68: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	77, // 69: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
+	78, // 70: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
+	61, // 71: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 72: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 73: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 74: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 75: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 76: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 77: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	79, // 78: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	66, // 79: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 80: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 81: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	82, // [82:82] is the sub-list for method output_type
+	82, // [82:82] is the sub-list for method input_type
+	82, // [82:82] is the sub-list for extension type_name
+	82, // [82:82] is the sub-list for extension extendee
+	0,  // [0:82] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -2844,6 +2884,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_SetPolicy)(nil),
 		(*Request_CreateToken)(nil),
 		(*Request_RevokeToken)(nil),
+		(*Request_ListSamples)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
@@ -2862,6 +2903,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Response_Restore)(nil),
 		(*Response_AcknowledgeAlarms)(nil),
 		(*Response_CreateToken)(nil),
+		(*Response_ListSamples)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[11].OneofWrappers = []any{
 		(*Push_Outcome)(nil),

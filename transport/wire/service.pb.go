@@ -2758,13 +2758,14 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"ForceClose\x12\x19.quorumlock.v1.ForceClose\x1a\x1f.quorumlock.v1.OperatorResponse\x12N\n" +
 	"\tListAudit\x12\x1f.quorumlock.v1.ListAuditRequest\x1a .quorumlock.v1.ListAuditResponse\x12Y\n" +
 	"\fSaveSnapshot\x12\".quorumlock.v1.SaveSnapshotRequest\x1a#.quorumlock.v1.SaveSnapshotResponse0\x01\x12H\n" +
-	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xd3\x03\n" +
+	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xa9\x04\n" +
 	"\x0eClusterService\x12E\n" +
 	"\x06Status\x12\x1c.quorumlock.v1.StatusRequest\x1a\x1d.quorumlock.v1.StatusResponse\x12N\n" +
 	"\tAddMember\x12\x1f.quorumlock.v1.AddMemberRequest\x1a .quorumlock.v1.AddMemberResponse\x12W\n" +
 	"\fRemoveMember\x12\".quorumlock.v1.RemoveMemberRequest\x1a#.quorumlock.v1.RemoveMemberResponse\x12i\n" +
 	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponse\x12f\n" +
-	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse2\x83\x05\n" +
+	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse\x12T\n" +
+	"\vListSamples\x12!.quorumlock.v1.ListSamplesRequest\x1a\".quorumlock.v1.ListSamplesResponse2\x83\x05\n" +
 	"\rAccessService\x12E\n" +
 	"\x06WhoAmI\x12\x1c.quorumlock.v1.WhoAmIRequest\x1a\x1d.quorumlock.v1.WhoAmIResponse\x12N\n" +
 	"\tGetPolicy\x12\x1f.quorumlock.v1.GetPolicyRequest\x1a .quorumlock.v1.GetPolicyResponse\x12F\n" +
@@ -2855,28 +2856,30 @@ var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*ForceClose)(nil),                 // 61: quorumlock.v1.ForceClose
 	(*ListAuditRequest)(nil),           // 62: quorumlock.v1.ListAuditRequest
 	(*StatusRequest)(nil),              // 63: quorumlock.v1.StatusRequest
-	(*WhoAmIRequest)(nil),              // 64: quorumlock.v1.WhoAmIRequest
-	(*GetPolicyRequest)(nil),           // 65: quorumlock.v1.GetPolicyRequest
-	(*SetPolicy)(nil),                  // 66: quorumlock.v1.SetPolicy
-	(*TestPolicyRequest)(nil),          // 67: quorumlock.v1.TestPolicyRequest
-	(*CreateTokenRequest)(nil),         // 68: quorumlock.v1.CreateTokenRequest
-	(*ListTokensRequest)(nil),          // 69: quorumlock.v1.ListTokensRequest
-	(*RevokeToken)(nil),                // 70: quorumlock.v1.RevokeToken
-	(*GetQuotaRequest)(nil),            // 71: quorumlock.v1.GetQuotaRequest
-	(*ListSessionsResponse)(nil),       // 72: quorumlock.v1.ListSessionsResponse
-	(*GetLockResponse)(nil),            // 73: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 74: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 75: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 76: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 77: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),          // 78: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 79: quorumlock.v1.StatusResponse
-	(*WhoAmIResponse)(nil),             // 80: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),          // 81: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),         // 82: quorumlock.v1.TestPolicyResponse
-	(*CreateTokenResponse)(nil),        // 83: quorumlock.v1.CreateTokenResponse
-	(*ListTokensResponse)(nil),         // 84: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),           // 85: quorumlock.v1.GetQuotaResponse
+	(*ListSamplesRequest)(nil),         // 64: quorumlock.v1.ListSamplesRequest
+	(*WhoAmIRequest)(nil),              // 65: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),           // 66: quorumlock.v1.GetPolicyRequest
+	(*SetPolicy)(nil),                  // 67: quorumlock.v1.SetPolicy
+	(*TestPolicyRequest)(nil),          // 68: quorumlock.v1.TestPolicyRequest
+	(*CreateTokenRequest)(nil),         // 69: quorumlock.v1.CreateTokenRequest
+	(*ListTokensRequest)(nil),          // 70: quorumlock.v1.ListTokensRequest
+	(*RevokeToken)(nil),                // 71: quorumlock.v1.RevokeToken
+	(*GetQuotaRequest)(nil),            // 72: quorumlock.v1.GetQuotaRequest
+	(*ListSessionsResponse)(nil),       // 73: quorumlock.v1.ListSessionsResponse
+	(*GetLockResponse)(nil),            // 74: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 75: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 76: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 77: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 78: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),          // 79: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 80: quorumlock.v1.StatusResponse
+	(*ListSamplesResponse)(nil),        // 81: quorumlock.v1.ListSamplesResponse
+	(*WhoAmIResponse)(nil),             // 82: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),          // 83: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),         // 84: quorumlock.v1.TestPolicyResponse
+	(*CreateTokenResponse)(nil),        // 85: quorumlock.v1.CreateTokenResponse
+	(*ListTokensResponse)(nil),         // 86: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),           // 87: quorumlock.v1.GetQuotaResponse
 }
 var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
@@ -2941,55 +2944,57 @@ var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	30, // 59: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
 	32, // 60: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
 	34, // 61: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
-	64, // 62: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
-	65, // 63: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
-	66, // 64: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
-	67, // 65: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
-	68, // 66: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
-	69, // 67: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
-	70, // 68: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
-	71, // 69: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
-	2,  // 70: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 71: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 72: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	72, // 73: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	8,  // 74: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 75: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 76: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	73, // 77: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	74, // 78: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 79: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 80: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 81: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	75, // 82: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	76, // 83: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	77, // 84: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	8,  // 85: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 86: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 87: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 88: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 89: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 90: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 91: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	18, // 92: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
-	78, // 93: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 94: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 95: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	79, // 96: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 97: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 98: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 99: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	35, // 100: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
-	80, // 101: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
-	81, // 102: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
-	18, // 103: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
-	82, // 104: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
-	83, // 105: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
-	84, // 106: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
-	18, // 107: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
-	85, // 108: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
-	70, // [70:109] is the sub-list for method output_type
-	31, // [31:70] is the sub-list for method input_type
+	64, // 62: quorumlock.v1.ClusterService.ListSamples:input_type -> quorumlock.v1.ListSamplesRequest
+	65, // 63: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
+	66, // 64: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
+	67, // 65: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
+	68, // 66: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
+	69, // 67: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
+	70, // 68: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
+	71, // 69: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
+	72, // 70: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
+	2,  // 71: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 72: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 73: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	73, // 74: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	8,  // 75: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 76: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 77: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	74, // 78: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	75, // 79: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 80: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 81: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 82: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	76, // 83: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	77, // 84: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	78, // 85: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	8,  // 86: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 87: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 88: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 89: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 90: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 91: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 92: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	18, // 93: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
+	79, // 94: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 95: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 96: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	80, // 97: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 98: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 99: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 100: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 101: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	81, // 102: quorumlock.v1.ClusterService.ListSamples:output_type -> quorumlock.v1.ListSamplesResponse
+	82, // 103: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
+	83, // 104: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
+	18, // 105: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
+	84, // 106: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
+	85, // 107: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
+	86, // 108: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
+	18, // 109: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
+	87, // 110: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
+	71, // [71:111] is the sub-list for method output_type
+	31, // [31:71] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name
