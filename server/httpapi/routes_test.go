@@ -80,6 +80,7 @@ var probes = map[string]probe{
 	"OperatorService/Restore":      {body: `"reason":"r"`, repeats: onceOnly, first: "Restore", method: true},
 
 	"ClusterService/Status":             {repeats: changesNothing, first: "Status", method: true},
+	"ClusterService/ListSamples":        {repeats: changesNothing, anywhere: true},
 	"ClusterService/AddMember":          {body: `"id":"n9"`, repeats: onceOnly, first: "AddMember", method: true},
 	"ClusterService/RemoveMember":       {body: `"id":"n9"`, repeats: onceOnly, first: "RemoveMember", method: true},
 	"ClusterService/TransferLeadership": {body: `"id":"n9"`, repeats: onceOnly, first: "TransferLeadership", method: true},

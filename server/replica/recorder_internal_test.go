@@ -35,7 +35,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
-	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, func(string, []*wire.AuditRecord) {}}
+	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, func(string, []*wire.AuditRecord) {}, r.sampler.Applied}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -99,7 +99,7 @@ func TestAuditRecordsAreHandedOver(t *testing.T) {
 			audited = append(audited, r.GetId())
 		}
 	}
-	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(uint64) {}, func() bool { return false }, audit}
+	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(uint64) {}, func() bool { return false }, audit, r.sampler.Applied}
 	data, err := proto.Marshal(&wire.Entry{Commands: []*wire.Command{opening("a"), adding(), adding()}})
 	if err != nil {
 		t.Fatal(err)
