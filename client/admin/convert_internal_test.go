@@ -123,6 +123,8 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	check(convert[Token](token), token)
 	quota := filled(&wire.QuotaStatus{})
 	check(convert[QuotaStatus](quota), quota)
+	measured := filled(&wire.ListSamplesResponse{})
+	check(convert[Samples](measured), measured)
 }
 
 // TestPolicyIsEncoded checks that a policy that was converted is encoded as it was.

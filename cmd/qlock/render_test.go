@@ -81,8 +81,8 @@ func key() *wire.GetLockResponse {
 func clusterStatus() *wire.StatusResponse {
 	return &wire.StatusResponse{LeaderId: "n2", Term: 7, ClusterId: "c-1", Level: 1, Revision: 1 << 60, CommitIndex: 99, AppliedIndex: 99,
 		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, HasPolicy: true, NodeId: "n1", Nodes: []*wire.NodeStatus{
-			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
-			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
+			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 421},
+			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 38_999, CommitUs: 1_236},
 			{Id: "node-three", PeerAddr: "10.0.0.3:7401", Voter: true},
 			{Id: "n4", PeerAddr: "10.0.0.4:7401", Reachable: true, AppliedIndex: 12},
 		}}

@@ -2,6 +2,7 @@ package samples
 
 import (
 	"context"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,9 +16,9 @@ import (
 
 // running runs a sampler of a node with these totals until the test ends. The clock of the bubble is then between two
 // samples.
-func running(t *testing.T, totals *fsm.Totals) *Sampler {
+func running(t *testing.T, totals *atomic.Pointer[fsm.Totals]) *Sampler {
 	t.Helper()
-	s := New(func() fsm.Totals { return *totals })
+	s := New(func() fsm.Totals { return *totals.Load() })
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan struct{})
 	go func() {
@@ -33,10 +34,19 @@ func running(t *testing.T, totals *fsm.Totals) *Sampler {
 	return s
 }
 
+// idle is running for a node without anything.
+func idle(t *testing.T) *Sampler {
+	t.Helper()
+	var none atomic.Pointer[fsm.Totals]
+	none.Store(&fsm.Totals{})
+	return running(t, &none)
+}
+
 // TestSamples verifies what a sample contains: the totals of its moment, and what happened since the sample before.
 func TestSamples(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		totals := fsm.Totals{Sessions: 1, Locks: 2, Holds: 3, Waiters: 4}
+		var totals atomic.Pointer[fsm.Totals]
+		totals.Store(&fsm.Totals{Sessions: 1, Locks: 2, Holds: 3, Waiters: 4})
 		began := time.Now()
 		s := running(t, &totals)
 		if got := s.List(); len(got) != 0 {
@@ -51,7 +61,7 @@ func TestSamples(t *testing.T) {
 			s.Commits.Observe(10 * ms * time.Millisecond)
 		}
 		time.Sleep(Interval)
-		totals = fsm.Totals{Sessions: 5}
+		totals.Store(&fsm.Totals{Sessions: 5})
 		time.Sleep(Interval)
 		want := []*wire.Sample{{
 			UnixMs: began.Add(Interval).UnixMilli(), Sessions: 1, Locks: 2, Holds: 3, Waiters: 4, Grants: 3, Expirations: 3,
@@ -69,9 +79,8 @@ func TestSamples(t *testing.T) {
 // TestTenMinutesAreKept verifies that the oldest sample goes when there are 120.
 func TestTenMinutesAreKept(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		totals := fsm.Totals{}
 		began := time.Now()
-		s := running(t, &totals)
+		s := idle(t)
 		early := s.List()
 		for passed := 1; passed <= 250; passed++ {
 			time.Sleep(Interval)
@@ -97,8 +106,7 @@ func TestTenMinutesAreKept(t *testing.T) {
 // TestLastMinute verifies that the medians of the last minute include the present interval and the twelve before it.
 func TestLastMinute(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
-		totals := fsm.Totals{}
-		s := running(t, &totals)
+		s := idle(t)
 		want := func(when string, disk, commit uint32) {
 			t.Helper()
 			if gotDisk, gotCommit := s.DiskSyncUs(), s.CommitUs(); gotDisk != disk || gotCommit != commit {
