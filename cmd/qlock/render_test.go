@@ -374,6 +374,24 @@ func TestSpans(t *testing.T) {
 	}
 }
 
+func TestLatencies(t *testing.T) {
+	for us, want := range map[uint32]string{1: "0.00ms", 9_994: "9.99ms", 10_000: "10ms", 999_999: "999ms", 1_000_000: "1.0s", 1<<32 - 1: "1h11m"} {
+		if got := micros(us); got != want {
+			t.Errorf("%d µs: %q, want %q", us, got, want)
+		}
+	}
+	for want, nodes := range map[string][]*wire.NodeStatus{
+		"": {{Id: "n1"}},
+		"last minute: disk n2 0.50ms (medians)\n": {{Id: "n1"}, {Id: "n2", DiskSyncUs: 500}},
+		"last minute: commit 2.00ms (medians)\n":  {{Id: "n1", CommitUs: 2_000}},
+	} {
+		var out bytes.Buffer
+		if writeLatencies(&out, nodes); out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
+		}
+	}
+}
+
 func TestTableIsAsNarrowAsItsCells(t *testing.T) {
 	var b bytes.Buffer
 	tb := newTable("A", "B")
