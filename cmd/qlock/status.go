@@ -20,7 +20,9 @@ func statusVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:  "status",
 		Usage: "show the cluster: its leader, its nodes, and how many locks are held",
-		Description: "Exit codes: 0 well; 79 the cluster serves, and would not if one more voter failed, or grants\n" +
+		Description: "The line \"last minute\" has medians: how long each node's disk took to sync the log, and the\n" +
+			"leader to commit an entry.\n\n" +
+			"Exit codes: 0 well; 79 the cluster serves, and would not if one more voter failed, or grants\n" +
 			"are suspended; 69 no serving leader.",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {

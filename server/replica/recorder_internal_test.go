@@ -65,7 +65,7 @@ func TestWhatIsRecorded(t *testing.T) {
 	}
 	c.catchUp.End()
 	if apply(&wire.Entry{Commands: []*wire.Command{opening("d")}}); counted != 1 {
-		t.Errorf("of five entries, %d were counted, want the one after the node had caught up", counted)
+		t.Errorf("of four entries, %d were counted, want the one after the node had caught up", counted)
 	}
 	if response := c.Apply(&raft.Log{Index: index, Data: []byte("\xff")}); !errors.Is(response.(error), fsm.ErrMalformed) {
 		t.Errorf("an entry that is none, and nobody waits: %v", response)
