@@ -58,7 +58,7 @@ func set(to reflect.Value, field protoreflect.FieldDescriptor, v protoreflect.Va
 	}
 	switch to.Type() {
 	case reflect.TypeFor[time.Duration]():
-		to.SetInt(int64(milliseconds(field, v)) * int64(time.Millisecond))
+		to.SetInt(amount(field, v) * int64(unit(field.Name())))
 		return
 	case reflect.TypeFor[time.Time]():
 		to.Set(reflect.ValueOf(time.UnixMilli(v.Int())))
@@ -78,7 +78,15 @@ func set(to reflect.Value, field protoreflect.FieldDescriptor, v protoreflect.Va
 	}
 }
 
-func milliseconds(field protoreflect.FieldDescriptor, v protoreflect.Value) int64 {
+// unit returns the unit of a field with a duration, which its name ends with.
+func unit(name protoreflect.Name) time.Duration {
+	if strings.HasSuffix(string(name), "_us") {
+		return time.Microsecond
+	}
+	return time.Millisecond
+}
+
+func amount(field protoreflect.FieldDescriptor, v protoreflect.Value) int64 {
 	if field.Kind() == protoreflect.Int64Kind {
 		return v.Int()
 	}

@@ -83,7 +83,7 @@ func same(t *testing.T, got reflect.Value, m protoreflect.Message) {
 		case v.Kind() == reflect.Slice && field.IsList() && field.Kind() == protoreflect.MessageKind:
 			same(t, v.Index(0), m.Get(field).List().Get(0).Message())
 		case v.Type() == reflect.TypeFor[time.Duration]():
-			if v.Int() != int64(milliseconds(field, m.Get(field)))*int64(time.Millisecond) {
+			if v.Int() != amount(field, m.Get(field))*int64(unit(field.Name())) {
 				t.Errorf("%v.%s is %v", got.Type(), name, v)
 			}
 		case v.Type() == reflect.TypeFor[time.Time]():
@@ -126,6 +126,8 @@ func TestEveryFieldIsConverted(t *testing.T) {
 	check(convert[SessionClaims](claims), claims)
 	quota := filled(&wire.QuotaStatus{})
 	check(convert[QuotaStatus](quota), quota)
+	measured := filled(&wire.ListSamplesResponse{})
+	check(convert[Samples](measured), measured)
 }
 
 // TestPolicyIsEncoded checks that a policy that was converted is encoded as it was.

@@ -53,6 +53,12 @@ type Node struct {
 	Alarms []Alarm
 	// CertificateExpires is when the first of the node's certificates expires; zero if it has none, or was not reached.
 	CertificateExpires time.Time
+	// DiskSync is the median duration of the node's writes to its log in the last minute, each with its sync; 0 if
+	// unknown.
+	DiskSync time.Duration `field:"disk_sync_us"`
+	// Commit is the leader's median time from proposing an entry to its having been applied, in the last minute; 0
+	// if unknown, and for nodes that do not lead.
+	Commit time.Duration `field:"commit_us"`
 }
 
 // Alarm is a problem that one node has detected.

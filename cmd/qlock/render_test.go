@@ -81,8 +81,8 @@ func key() *wire.GetLockResponse {
 func clusterStatus() *wire.StatusResponse {
 	return &wire.StatusResponse{LeaderId: "n2", Term: 7, ClusterId: "c-1", Level: 1, Revision: 1 << 60, CommitIndex: 99, AppliedIndex: 99,
 		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, HasPolicy: true, NodeId: "n1", Nodes: []*wire.NodeStatus{
-			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
-			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3"},
+			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 421},
+			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 38_999, CommitUs: 1_236},
 			{Id: "node-three", PeerAddr: "10.0.0.3:7401", Voter: true},
 			{Id: "n4", PeerAddr: "10.0.0.4:7401", Reachable: true, AppliedIndex: 12},
 		}}
@@ -375,6 +375,24 @@ func TestSpans(t *testing.T) {
 	} {
 		if got := span(d); got != want {
 			t.Errorf("%v: %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestLatencies(t *testing.T) {
+	for us, want := range map[uint32]string{1: "0.00ms", 9_994: "9.99ms", 10_000: "10ms", 999_999: "999ms", 1_000_000: "1.0s", 1<<32 - 1: "1h11m"} {
+		if got := micros(us); got != want {
+			t.Errorf("%d µs: %q, want %q", us, got, want)
+		}
+	}
+	for want, nodes := range map[string][]*wire.NodeStatus{
+		"": {{Id: "n1"}},
+		"last minute: disk n2 0.50ms (medians)\n": {{Id: "n1"}, {Id: "n2", DiskSyncUs: 500}},
+		"last minute: commit 2.00ms (medians)\n":  {{Id: "n1", CommitUs: 2_000}},
+	} {
+		var out bytes.Buffer
+		if writeLatencies(&out, nodes); out.String() != want {
+			t.Errorf("%q, want %q", out.String(), want)
 		}
 	}
 }

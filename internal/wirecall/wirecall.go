@@ -97,6 +97,12 @@ func (c Calls) Status(ctx context.Context, req *wire.StatusRequest) (*wire.Statu
 	return resp.GetStatus(), err
 }
 
+// ListSamples returns what the answering node has measured, which is any node.
+func (c Calls) ListSamples(ctx context.Context, req *wire.ListSamplesRequest) (*wire.ListSamplesResponse, error) {
+	resp, err := Do(ctx, c.client, Stale, &wire.Request{Body: &wire.Request_ListSamples{ListSamples: req}})
+	return resp.GetListSamples(), err
+}
+
 // ListDeadlocks lists the cycles of owners that wait for each other. Such cycles exist because allow_deadlock
 // admitted them or because resizing a semaphore closed them.
 func (c Calls) ListDeadlocks(ctx context.Context, req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {

@@ -5,6 +5,7 @@ import (
 
 	"connectrpc.com/connect"
 
+	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -85,6 +86,18 @@ func (s clusterService) AcknowledgeAlarms(ctx context.Context, req *connect.Requ
 	resp, err := s.replica.AcknowledgeAlarms(ctx, req.Msg)
 	if err != nil {
 		return nil, s.refusalOf(err)
+	}
+	return connect.NewResponse(resp), nil
+}
+
+// ListSamples returns what this node has measured. Every node answers it itself.
+func (s clusterService) ListSamples(ctx context.Context, _ *connect.Request[wire.ListSamplesRequest]) (*connect.Response[wire.ListSamplesResponse], error) {
+	if err := s.turn(ctx, s.queues.Reads, smallAnswer); err != nil {
+		return nil, err
+	}
+	resp, res := s.reader.As(access.Of(ctx)).ListSamples()
+	if res != nil {
+		return nil, s.refusal(res, true)
 	}
 	return connect.NewResponse(resp), nil
 }

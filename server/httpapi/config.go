@@ -77,6 +77,8 @@ type Replica interface {
 	HoldRemaining(hold uint64) (time.Duration, bool)
 	// DelayRemaining returns the remaining lock-delay of an ended hold; leader only.
 	DelayRemaining(hold uint64) (time.Duration, bool)
+	// Samples returns what this node has measured. The samples must not be changed.
+	Samples() *wire.ListSamplesResponse
 	// Watch sends the events as visible returns them, at the pace of send, until a final message or the end of ctx.
 	Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error
 	// SaveSnapshot writes the whole state; leader only.

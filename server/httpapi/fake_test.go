@@ -337,6 +337,10 @@ func (f *fake) Remaining(uint64) (time.Duration, bool) { return 14 * time.Second
 func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Second, f.leads() }
 func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
 
+func (f *fake) Samples() *wire.ListSamplesResponse {
+	return &wire.ListSamplesResponse{NodeId: f.id, IntervalMs: 5_000, Samples: []*wire.Sample{{UnixMs: 1_000, Grants: 3, Expirations: 2}}}
+}
+
 func (f *fake) Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error {
 	// The revision is in the future, or only later than what this node has applied.
 	if present := f.cluster.history.Last(); req.GetLineage() == lineage && req.GetAfterRevision() > present {

@@ -39,8 +39,8 @@ type probe struct {
 	good map[wire.Status_Code]bool
 	// numbered is set if the request has a sequence number.
 	numbered bool
-	// method is set if a method of the replica handles it and returns an error.
-	method bool
+	// method is set if a method of the replica handles it and returns an error, which it cannot if infallible is set.
+	method, infallible bool
 	// anywhere is set if any node answers it.
 	anywhere bool
 }
@@ -82,6 +82,7 @@ var probes = map[string]probe{
 	"OperatorService/Restore":      {body: `"reason":"r"`, repeats: onceOnly, first: "Restore", method: true},
 
 	"ClusterService/Status":             {repeats: changesNothing, first: "Status", method: true},
+	"ClusterService/ListSamples":        {repeats: changesNothing, first: "Samples", method: true, infallible: true, anywhere: true},
 	"ClusterService/AddMember":          {body: `"id":"n9"`, repeats: onceOnly, first: "AddMember", method: true},
 	"ClusterService/RemoveMember":       {body: `"id":"n9"`, repeats: onceOnly, first: "RemoveMember", method: true},
 	"ClusterService/TransferLeadership": {body: `"id":"n9"`, repeats: onceOnly, first: "TransferLeadership", method: true},

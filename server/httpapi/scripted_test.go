@@ -153,6 +153,14 @@ func (n *scripted) Status(ctx context.Context, req *wire.StatusRequest) (*wire.S
 	return resp, s.err
 }
 
+func (n *scripted) Samples() *wire.ListSamplesResponse {
+	s := n.serve(&step{kind: "Samples"})
+	if resp, ok := s.response.(*wire.ListSamplesResponse); ok {
+		return resp
+	}
+	return &wire.ListSamplesResponse{}
+}
+
 func (n *scripted) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
 	return n.serve(&step{kind: "AddMember", ctx: ctx, request: req}).err
 }

@@ -26,6 +26,8 @@ type recorder struct {
 	awaited func() bool
 	// audit gets the audit records.
 	audit func(cluster string, records []*wire.AuditRecord)
+	// counted gets the events of the entries that are applied after the node has caught up.
+	counted func([]*wire.Event)
 }
 
 func (c recorder) Apply(entry *raft.Log) any {
@@ -36,6 +38,9 @@ func (c recorder) Apply(entry *raft.Log) any {
 		revision, lineage, term := c.position()
 		c.eventLog.Record(applied.Events, revision, lineage)
 		c.recordAudit(applied.Events)
+		if c.catchUp.Done() {
+			c.counted(applied.Events)
+		}
 		c.applied(term)
 	}
 	if ok && applied.HashPoint {

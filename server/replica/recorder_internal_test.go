@@ -30,12 +30,12 @@ func startWatch(t *testing.T, l *eventlog.Log, req *wire.WatchRequest) *eventlog
 // TestWhatIsRecorded applies entries and restores snapshots, valid ones and others.
 func TestWhatIsRecorded(t *testing.T) {
 	r := governing(t)
-	terms := 0
+	terms, counted := 0, 0
 	applied := func(uint64) { terms++ }
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
-	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, func(string, []*wire.AuditRecord) {}}
+	c := recorder{r.machine, r.eventLog, mark, catchup.New(), applied, func() bool { return awaited }, func(string, []*wire.AuditRecord) {}, func(events []*wire.Event) { counted += len(events) }}
 	index := r.machine.AppliedIndex()
 	apply := func(e *wire.Entry) any {
 		index++
@@ -62,6 +62,10 @@ func TestWhatIsRecorded(t *testing.T) {
 	awaited = false
 	if response := apply(&wire.Entry{Commands: []*wire.Command{opening("c")}}); response != nil || marked == index {
 		t.Errorf("nobody waits for %v", response)
+	}
+	c.catchUp.End()
+	if apply(&wire.Entry{Commands: []*wire.Command{opening("d")}}); counted != 1 {
+		t.Errorf("of four entries, %d were counted, want the one after the node had caught up", counted)
 	}
 	if response := c.Apply(&raft.Log{Index: index, Data: []byte("\xff")}); !errors.Is(response.(error), fsm.ErrMalformed) {
 		t.Errorf("an entry that is none, and nobody waits: %v", response)
@@ -99,7 +103,7 @@ func TestAuditRecordsAreHandedOver(t *testing.T) {
 			audited = append(audited, r.GetId())
 		}
 	}
-	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(uint64) {}, func() bool { return false }, audit}
+	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(uint64) {}, func() bool { return false }, audit, r.sampler.Applied}
 	data, err := proto.Marshal(&wire.Entry{Commands: []*wire.Command{opening("a"), adding(), adding()}})
 	if err != nil {
 		t.Fatal(err)

@@ -28,6 +28,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/server/internal/peers"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
+	"github.com/quorumlock/quorumlock/server/internal/samples"
 	"github.com/quorumlock/quorumlock/server/internal/watch"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -56,6 +57,7 @@ type Replica struct {
 	handover *handover.Handover
 	members  *membership.Members
 	alarms   *alarm.Alarms
+	sampler  *samples.Sampler
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
 	// raft completes all futures before it is shut down.
@@ -114,6 +116,8 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
 	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
+	r.sampler = samples.New(r.totals)
+	r.metrics.Committed = r.sampler.Commits.Observe
 	r.Processor = r.newProcessor()
 	r.watcher = &watch.Watcher{EventLog: r.eventLog, CatchUp: r.catchUp, Prove: r.Prove, Stops: r.ctx.Done(), Ends: r.metrics.WatchEnds}
 	r.rounds = catchup.NewRounds(r.leaderApplied, catchUpPause)
@@ -129,6 +133,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.running.Go(r.Deadlines.Run)
 	r.running.Go(func() { r.leaders.Run(r.ctx) })
 	r.running.Go(func() { r.rounds.Run(r.ctx) })
+	r.running.Go(func() { r.sampler.Run(r.ctx) })
 	if err := r.start(ctx); err != nil {
 		r.abandon()
 		return nil, err
@@ -160,7 +165,7 @@ func (r *Replica) openDisk() (err error) {
 	r.stores, err = storage.Open(storage.Options{
 		NodeID: r.cfg.ID, DataDir: r.cfg.DataDir, Backend: r.cfg.Stores, SegmentBytes: r.cfg.SegmentBytes,
 		NoOverlap: r.cfg.NoOverlap, DiskTimeout: r.cfg.DiskTimeout, Logger: r.log,
-		Leads: r.cluster.LeadsOthers, Deletable: r.keepsCommitted, Failed: r.diskFailed,
+		Leads: r.cluster.LeadsOthers, Deletable: r.keepsCommitted, Synced: r.sampler.DiskSyncs.Observe, Failed: r.diskFailed,
 	})
 	if err != nil {
 		r.metrics.Close()
@@ -356,7 +361,7 @@ func (r *Replica) newRaft(conf *raft.Config, trans raft.Transport) (node *raft.R
 			err = *cause
 		}
 	}()
-	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.peers.Applied, r.Proposer.Awaited, r.cfg.Audit}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
+	return raft.NewRaft(conf, recorder{r.machine, r.eventLog, r.checker.Mark, r.catchUp, r.peers.Applied, r.Proposer.Awaited, r.cfg.Audit, r.sampler.Applied}, r.stores.Log, r.stores.Votes, r.stores.Snapshots, trans)
 }
 
 // awaited reports whether this node leads and the other one is a member.

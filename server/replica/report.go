@@ -206,6 +206,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 
 		CertificateExpiresUnixMs: r.certificateExpiry(),
 	}
+	state.DiskSyncUs, state.CommitUs = r.latencies()
 	if known, _ := r.directory.Recorded(from.GetId()); known != "" && state.Caller == wire.Standing_REMOVED {
 		state.Caller = wire.Standing_REPLACED // it was not only removed: another node has its place
 	}

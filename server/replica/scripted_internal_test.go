@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/catchup"
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/internal/metrics"
+	"github.com/quorumlock/quorumlock/server/internal/samples"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -72,6 +73,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()
 	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
+	r.sampler = samples.New(r.totals)
 	r.Processor = r.newProcessor()
 	n.Replica = r
 	if err := errors.Join(r.openDisk(), r.openNetwork()); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/samples"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -87,6 +88,7 @@ func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 	if n.Id == r.cfg.ID {
 		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, r.machine.AppliedIndex(), r.cfg.Version, r.Alarms()
 		n.CertificateExpiresUnixMs = r.certificateExpiry()
+		n.DiskSyncUs, n.CommitUs = r.latencies()
 		if n.HttpAddr == "" { // the state that has it may not be applied yet
 			n.ClientAddr, n.HttpAddr = r.cfg.Advertise.Client, r.cfg.Advertise.HTTP
 		}
@@ -95,6 +97,7 @@ func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 	if a := r.prober.One(ctx, Peer{ID: n.Id, Addr: n.PeerAddr}); a.State != nil {
 		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.State.AppliedIndex, a.State.Version, a.State.Alarms
 		n.CertificateExpiresUnixMs = a.State.CertificateExpiresUnixMs
+		n.DiskSyncUs, n.CommitUs = a.State.DiskSyncUs, a.State.CommitUs
 	}
 }
 
@@ -104,4 +107,23 @@ func (r *Replica) certificateExpiry() int64 {
 		return at.UnixMilli()
 	}
 	return 0
+}
+
+// latencies returns the medians of the last minute, in microseconds: of the syncs of this node's log, and of its commits
+// while it leads.
+func (r *Replica) latencies() (diskSync, commit uint32) {
+	if r.Serving() {
+		commit = r.sampler.CommitUs()
+	}
+	return r.sampler.DiskSyncUs(), commit
+}
+
+// Samples returns what this node has measured in the last ten minutes. The samples must not be changed.
+func (r *Replica) Samples() *wire.ListSamplesResponse {
+	return &wire.ListSamplesResponse{NodeId: r.cfg.ID, IntervalMs: uint32(samples.Interval.Milliseconds()), Samples: r.sampler.List()}
+}
+
+func (r *Replica) totals() (t fsm.Totals) {
+	r.machine.View(func(m *fsm.Machine) { t = m.Totals() })
+	return t
 }

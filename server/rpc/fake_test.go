@@ -389,6 +389,10 @@ func (f *fake) Remaining(uint64) (time.Duration, bool)    { return 9 * time.Seco
 func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Second, f.leads() }
 func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
 
+func (f *fake) Samples() *wire.ListSamplesResponse {
+	return &wire.ListSamplesResponse{NodeId: self, IntervalMs: 5_000, Samples: []*wire.Sample{{UnixMs: 1_000, Grants: 3, Expirations: 2}}}
+}
+
 func (f *fake) Status(ctx context.Context, _ *wire.StatusRequest) (*wire.StatusResponse, error) {
 	return &wire.StatusResponse{LeaderId: f.Leader().GetId(), NodeId: self}, f.administer(ctx)
 }

@@ -390,6 +390,9 @@ func TestStaleReads(t *testing.T) {
 			}
 		}
 	}
+	if !stale(&wire.Request{Body: &wire.Request_ListSamples{ListSamples: &wire.ListSamplesRequest{}}}) {
+		t.Error("samples, which each node has of itself, need the leader")
+	}
 }
 
 func TestRefusalHasNoBody(t *testing.T) {

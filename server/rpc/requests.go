@@ -30,7 +30,7 @@ func (c *conn) dispatch(req *wire.Request) {
 	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
 		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit,
 		*wire.Request_WhoAmI, *wire.Request_GetPolicy, *wire.Request_TestPolicy, *wire.Request_ListTokens,
-		*wire.Request_GetQuota, *wire.Request_ListContended, *wire.Request_GetSession:
+		*wire.Request_GetQuota, *wire.Request_ListContended, *wire.Request_GetSession, *wire.Request_ListSamples:
 		c.read(req)
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
 		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
@@ -203,7 +203,8 @@ func stale(req *wire.Request) bool {
 	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale() ||
 		req.GetVerifyToken().GetStale() || req.GetListDeadlocks().GetStale() || req.GetListAudit().GetStale() ||
 		req.GetWhoAmI().GetStale() || req.GetGetPolicy().GetStale() || req.GetTestPolicy().GetStale() || req.GetListTokens().GetStale() ||
-		req.GetGetQuota().GetStale() || req.GetListContended().GetStale() || req.GetGetSession().GetStale()
+		req.GetGetQuota().GetStale() || req.GetListContended().GetStale() || req.GetGetSession().GetStale() ||
+		req.GetListSamples() != nil // each node answers for itself
 }
 
 func (c *conn) gather(req *wire.Request) {
@@ -250,6 +251,9 @@ func (c *conn) page(req *wire.Request) *wire.Response {
 	case *wire.Request_GetQuota:
 		quotas, refused := reader.GetQuota(body.GetQuota)
 		resp.Result, resp.Body = refused, &wire.Response_GetQuota{GetQuota: quotas}
+	case *wire.Request_ListSamples:
+		samples, refused := reader.ListSamples()
+		resp.Result, resp.Body = refused, &wire.Response_ListSamples{ListSamples: samples}
 	}
 	return completed(resp)
 }

@@ -150,6 +150,10 @@ func TestNotLeaderCarriesTheHint(t *testing.T) {
 		}
 	}
 	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_ListLocks{ListLocks: &wire.ListLocksRequest{Stale: true}}})
+	measured := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_ListSamples{ListSamples: &wire.ListSamplesRequest{}}}).GetListSamples()
+	if measured.GetNodeId() != self || measured.GetIntervalMs() != 5_000 || len(measured.GetSamples()) != 1 || measured.GetSamples()[0].GetExpirations() != 2 {
+		t.Errorf("samples of a follower: %v", measured)
+	}
 
 	p.replica.moveLeader(&wire.LeaderHint{Id: self, ClientAddr: "here:7400", Term: 3})
 	if push := c.push(); push.GetLeader().GetTerm() != 3 {

@@ -50,6 +50,8 @@ type Options struct {
 	Leads func() bool
 	// Deletable returns an error if these entries must not be deleted.
 	Deletable func(lowest, highest uint64) error
+	// Synced is called with the duration of each write to the log that succeeded. It must not block.
+	Synced func(time.Duration)
 	// Failed is called once, with the first failed write, or when damage is read.
 	Failed func(error)
 	Logger hclog.Logger
@@ -61,6 +63,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Deletable == nil {
 		o.Deletable = func(uint64, uint64) error { return nil }
+	}
+	if o.Synced == nil {
+		o.Synced = func(time.Duration) {}
 	}
 	if o.Logger == nil {
 		o.Logger = hclog.NewNullLogger()
@@ -204,7 +209,7 @@ func decodeLogEnd(b []byte) (id segment.ID, end segment.Position, err error) {
 // assemble puts watchdog, cache and overlap in front of the stores. closer closes them.
 func assemble(o Options, backend Backend, closer func(sound bool) error) (*Stores, error) {
 	g := newWatchdog(backend.Log, backend.Stable, o.DiskTimeout, o.Failed)
-	g.deletable = o.Deletable
+	g.deletable, g.synced = o.Deletable, o.Synced
 	cache := newCache(g)
 	s := &Stores{Log: cache, Votes: g, Values: values{g}, Snapshots: backend.Snapshots, watchdog: g, closer: closer}
 	if err := s.checkBeginning(); err != nil {

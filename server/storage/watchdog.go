@@ -32,6 +32,8 @@ type watchdog struct {
 	bytes atomic.Int64
 	// deletable returns an error if these entries must not be deleted.
 	deletable func(lowest, highest uint64) error
+	// synced gets the duration of each write to the log that succeeded.
+	synced func(time.Duration)
 
 	// late is the number of time steps of the current write that have passed. slowAt is when a write last
 	// took so long that a leader asks for a successor. slow is signalled then, and after each further step.
@@ -44,7 +46,7 @@ var errBroken = fmt.Errorf("%w before", ErrStore)
 
 func newWatchdog(logs raft.LogStore, stable raft.StableStore, timeout time.Duration, failed func(error)) *watchdog {
 	return &watchdog{logs: logs, stable: stable, timeout: timeout, failed: failed, turn: make(chan struct{}, 1), slow: make(chan struct{}, 1),
-		deletable: func(uint64, uint64) error { return nil }}
+		deletable: func(uint64, uint64) error { return nil }, synced: func(time.Duration) {}}
 }
 
 // fail reports the first failure.
@@ -147,7 +149,14 @@ func (g *watchdog) StoreLogs(entries []*raft.Log) error {
 		size += int64(len(e.Data))
 	}
 	g.bytes.Add(size)
-	return g.write("append to the log", func() error { return g.logs.StoreLogs(entries) })
+	return g.write("append to the log", func() error {
+		began := time.Now()
+		err := g.logs.StoreLogs(entries)
+		if err == nil {
+			g.synced(time.Since(began))
+		}
+		return err
+	})
 }
 
 // DeleteRange implements raft.LogStore.

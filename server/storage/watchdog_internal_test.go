@@ -143,6 +143,51 @@ func TestTurnsAreSlowAndWhatIsBesideIsNot(t *testing.T) {
 	})
 }
 
+// lateLog is a log that takes its time.
+type lateLog struct {
+	*raft.InmemStore
+	takes time.Duration
+	fails bool
+}
+
+func (l lateLog) StoreLogs(entries []*raft.Log) error {
+	time.Sleep(l.takes)
+	if l.fails {
+		return errDisk
+	}
+	return l.InmemStore.StoreLogs(entries)
+}
+
+// TestWritesToTheLogAreTimed verifies that Options.Synced gets the duration of each write to the log, without the time
+// that it waits for its turn, and neither that of other writes nor of those that fail.
+func TestWritesToTheLogAreTimed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var took []time.Duration
+		log := lateLog{InmemStore: raft.NewInmemStore(), takes: 3 * time.Millisecond}
+		s, err := assemble(Options{
+			NoOverlap: true, DiskTimeout: time.Minute, Failed: func(error) {}, Synced: func(d time.Duration) { took = append(took, d) },
+		}.withDefaults(), Backend{Log: log, Stable: log, Snapshots: raft.NewInmemSnapshotStore()}, func(bool) error { return nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+		wrote := make(chan error, 2)
+		go func() { wrote <- s.Log.StoreLog(&raft.Log{Index: 1}) }()
+		synctest.Wait() // until it is written
+		go func() { wrote <- s.Log.StoreLogs([]*raft.Log{{Index: 2}, {Index: 3}}) }()
+		if err := errors.Join(<-wrote, <-wrote, s.Votes.SetUint64([]byte(currentTerm), 7), s.SetIndependently([]byte("k"), nil), s.Log.DeleteRange(1, 1)); err != nil {
+			t.Fatal(err)
+		}
+		if !slices.Equal(took, []time.Duration{3 * time.Millisecond, 3 * time.Millisecond}) {
+			t.Errorf("the writes took %v", took)
+		}
+		g := newWatchdog(lateLog{InmemStore: log.InmemStore, fails: true}, log, time.Minute, func(error) {})
+		g.synced = s.watchdog.synced
+		if err := g.StoreLog(&raft.Log{Index: 4}); !errors.Is(err, errDisk) || len(took) != 2 {
+			t.Errorf("a write that failed: %v, %v", err, took)
+		}
+	})
+}
+
 // TestFailedWrites verifies that a failed write comes with advice only if there is a remedy.
 func TestFailedWrites(t *testing.T) {
 	for err, room := range map[error]bool{syscall.ENOSPC: true, syscall.EDQUOT: true, syscall.EIO: false} {

@@ -46,7 +46,7 @@ var Allowed = map[string][]string{
 
 	// The answers contain only what the caller may read.
 	"ListLocksRequest": everybody, "ListDeadlocksRequest": everybody, "WatchRequest": everybody, "ListSessionsRequest": everybody,
-	"StatusRequest": everybody, "ListContendedRequest": everybody, "GetSessionRequest": everybody,
+	"StatusRequest": everybody, "ListContendedRequest": everybody, "GetSessionRequest": everybody, "ListSamplesRequest": everybody,
 
 	"GetLockRequest": readers, "VerifyTokenRequest": readers,
 

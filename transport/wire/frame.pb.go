@@ -766,6 +766,7 @@ type Request struct {
 	//	*Request_SetPolicy
 	//	*Request_CreateToken
 	//	*Request_RevokeToken
+	//	*Request_ListSamples
 	Body          isRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1239,6 +1240,15 @@ func (x *Request) GetRevokeToken() *RevokeToken {
 	return nil
 }
 
+func (x *Request) GetListSamples() *ListSamplesRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_ListSamples); ok {
+			return x.ListSamples
+		}
+	}
+	return nil
+}
+
 type isRequest_Body interface {
 	isRequest_Body()
 }
@@ -1422,6 +1432,11 @@ type Request_RevokeToken struct {
 	RevokeToken *RevokeToken `protobuf:"bytes,76,opt,name=revoke_token,json=revokeToken,proto3,oneof"`
 }
 
+type Request_ListSamples struct {
+	// Answered by any node.
+	ListSamples *ListSamplesRequest `protobuf:"bytes,77,opt,name=list_samples,json=listSamples,proto3,oneof"`
+}
+
 func (*Request_OpenSession) isRequest_Body() {}
 
 func (*Request_Attach) isRequest_Body() {}
@@ -1509,6 +1524,8 @@ func (*Request_SetPolicy) isRequest_Body() {}
 func (*Request_CreateToken) isRequest_Body() {}
 
 func (*Request_RevokeToken) isRequest_Body() {}
+
+func (*Request_ListSamples) isRequest_Body() {}
 
 // EndWatch ends a watch of this connection.
 type EndWatch struct {
@@ -1670,6 +1687,7 @@ type Response struct {
 	//	*Response_Restore
 	//	*Response_AcknowledgeAlarms
 	//	*Response_CreateToken
+	//	*Response_ListSamples
 	Body          isResponse_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1902,6 +1920,15 @@ func (x *Response) GetCreateToken() *CreateTokenResponse {
 	return nil
 }
 
+func (x *Response) GetListSamples() *ListSamplesResponse {
+	if x != nil {
+		if x, ok := x.Body.(*Response_ListSamples); ok {
+			return x.ListSamples
+		}
+	}
+	return nil
+}
+
 type isResponse_Body interface {
 	isResponse_Body()
 }
@@ -1978,6 +2005,10 @@ type Response_CreateToken struct {
 	CreateToken *CreateTokenResponse `protobuf:"bytes,75,opt,name=create_token,json=createToken,proto3,oneof"`
 }
 
+type Response_ListSamples struct {
+	ListSamples *ListSamplesResponse `protobuf:"bytes,77,opt,name=list_samples,json=listSamples,proto3,oneof"`
+}
+
 func (*Response_ListLocks) isResponse_Body() {}
 
 func (*Response_GetLock) isResponse_Body() {}
@@ -2013,6 +2044,8 @@ func (*Response_Restore) isResponse_Body() {}
 func (*Response_AcknowledgeAlarms) isResponse_Body() {}
 
 func (*Response_CreateToken) isResponse_Body() {}
+
+func (*Response_ListSamples) isResponse_Body() {}
 
 // Push is a message that a node sends without a request.
 type Push struct {
@@ -2505,7 +2538,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\x8e\x17\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xd6\x17\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2567,14 +2600,15 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\n" +
 	"set_policy\x18J \x01(\v2\x18.quorumlock.v1.SetPolicyH\x00R\tsetPolicy\x12F\n" +
 	"\fcreate_token\x18K \x01(\v2!.quorumlock.v1.CreateTokenRequestH\x00R\vcreateToken\x12?\n" +
-	"\frevoke_token\x18L \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeTokenB\x06\n" +
+	"\frevoke_token\x18L \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeToken\x12F\n" +
+	"\flist_samples\x18M \x01(\v2!.quorumlock.v1.ListSamplesRequestH\x00R\vlistSamplesB\x06\n" +
 	"\x04body\"/\n" +
 	"\bEndWatch\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"-\n" +
 	"\rAttachRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret:\x04\x88\xb5\x18\x03\"\x11\n" +
-	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\x83\v\n" +
+	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\xcc\v\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
@@ -2603,7 +2637,8 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"getSession\x12:\n" +
 	"\arestore\x18G \x01(\v2\x1e.quorumlock.v1.RestoreResponseH\x00R\arestore\x12Y\n" +
 	"\x12acknowledge_alarms\x18H \x01(\v2(.quorumlock.v1.AcknowledgeAlarmsResponseH\x00R\x11acknowledgeAlarms\x12G\n" +
-	"\fcreate_token\x18K \x01(\v2\".quorumlock.v1.CreateTokenResponseH\x00R\vcreateTokenB\x06\n" +
+	"\fcreate_token\x18K \x01(\v2\".quorumlock.v1.CreateTokenResponseH\x00R\vcreateToken\x12G\n" +
+	"\flist_samples\x18M \x01(\v2\".quorumlock.v1.ListSamplesResponseH\x00R\vlistSamplesB\x06\n" +
 	"\x04body\"\xef\x02\n" +
 	"\x04Push\x12\x1d\n" +
 	"\n" +
@@ -2745,26 +2780,28 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*SetPolicy)(nil),                 // 59: quorumlock.v1.SetPolicy
 	(*CreateTokenRequest)(nil),        // 60: quorumlock.v1.CreateTokenRequest
 	(*RevokeToken)(nil),               // 61: quorumlock.v1.RevokeToken
-	(*Result)(nil),                    // 62: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 63: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 64: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 65: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 66: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 67: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 68: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 69: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 70: quorumlock.v1.ListAuditResponse
-	(*WhoAmIResponse)(nil),            // 71: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),         // 72: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),        // 73: quorumlock.v1.TestPolicyResponse
-	(*ListTokensResponse)(nil),        // 74: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),          // 75: quorumlock.v1.GetQuotaResponse
-	(*ListContendedResponse)(nil),     // 76: quorumlock.v1.ListContendedResponse
-	(*GetSessionResponse)(nil),        // 77: quorumlock.v1.GetSessionResponse
-	(*RestoreResponse)(nil),           // 78: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 79: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*CreateTokenResponse)(nil),       // 80: quorumlock.v1.CreateTokenResponse
-	(*Revocation)(nil),                // 81: quorumlock.v1.Revocation
+	(*ListSamplesRequest)(nil),        // 62: quorumlock.v1.ListSamplesRequest
+	(*Result)(nil),                    // 63: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 64: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 65: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 66: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 67: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 68: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 69: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 70: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 71: quorumlock.v1.ListAuditResponse
+	(*WhoAmIResponse)(nil),            // 72: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),         // 73: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),        // 74: quorumlock.v1.TestPolicyResponse
+	(*ListTokensResponse)(nil),        // 75: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),          // 76: quorumlock.v1.GetQuotaResponse
+	(*ListContendedResponse)(nil),     // 77: quorumlock.v1.ListContendedResponse
+	(*GetSessionResponse)(nil),        // 78: quorumlock.v1.GetSessionResponse
+	(*RestoreResponse)(nil),           // 79: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 80: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*CreateTokenResponse)(nil),       // 81: quorumlock.v1.CreateTokenResponse
+	(*ListSamplesResponse)(nil),       // 82: quorumlock.v1.ListSamplesResponse
+	(*Revocation)(nil),                // 83: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
@@ -2820,42 +2857,44 @@ var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	59, // 50: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
 	60, // 51: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
 	61, // 52: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	62, // 53: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 54: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	63, // 55: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	64, // 56: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	65, // 57: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	66, // 58: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	67, // 59: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	68, // 60: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	69, // 61: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	70, // 62: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	71, // 63: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
-	72, // 64: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
-	73, // 65: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
-	74, // 66: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
-	75, // 67: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
-	76, // 68: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
-	77, // 69: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
-	78, // 70: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	79, // 71: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	80, // 72: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
-	62, // 73: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 74: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 75: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 76: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 77: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 78: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 79: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	81, // 80: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	67, // 81: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 82: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 83: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	84, // [84:84] is the sub-list for method output_type
-	84, // [84:84] is the sub-list for method input_type
-	84, // [84:84] is the sub-list for extension type_name
-	84, // [84:84] is the sub-list for extension extendee
-	0,  // [0:84] is the sub-list for field type_name
+	62, // 53: quorumlock.v1.Request.list_samples:type_name -> quorumlock.v1.ListSamplesRequest
+	63, // 54: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 55: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	64, // 56: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	65, // 57: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	66, // 58: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	67, // 59: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	68, // 60: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	69, // 61: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	70, // 62: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	71, // 63: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	72, // 64: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
+	73, // 65: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
+	74, // 66: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
+	75, // 67: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
+	76, // 68: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
+	77, // 69: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
+	78, // 70: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
+	79, // 71: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	80, // 72: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	81, // 73: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
+	82, // 74: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
+	63, // 75: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 76: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 77: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 78: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 79: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 80: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 81: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	83, // 82: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	68, // 83: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 84: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 85: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	86, // [86:86] is the sub-list for method output_type
+	86, // [86:86] is the sub-list for method input_type
+	86, // [86:86] is the sub-list for extension type_name
+	86, // [86:86] is the sub-list for extension extendee
+	0,  // [0:86] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -2924,6 +2963,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_SetPolicy)(nil),
 		(*Request_CreateToken)(nil),
 		(*Request_RevokeToken)(nil),
+		(*Request_ListSamples)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
@@ -2944,6 +2984,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Response_Restore)(nil),
 		(*Response_AcknowledgeAlarms)(nil),
 		(*Response_CreateToken)(nil),
+		(*Response_ListSamples)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[11].OneofWrappers = []any{
 		(*Push_Outcome)(nil),

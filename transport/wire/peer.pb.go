@@ -2365,8 +2365,11 @@ type NodeState struct {
 	Alarms []*Alarm `protobuf:"bytes,13,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	// When the first of the node's certificates expires; 0 if it has none.
 	CertificateExpiresUnixMs int64 `protobuf:"varint,14,opt,name=certificate_expires_unix_ms,json=certificateExpiresUnixMs,proto3" json:"certificate_expires_unix_ms,omitempty"`
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// As in NodeStatus.
+	DiskSyncUs    uint32 `protobuf:"varint,15,opt,name=disk_sync_us,json=diskSyncUs,proto3" json:"disk_sync_us,omitempty"`
+	CommitUs      uint32 `protobuf:"varint,16,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
@@ -2493,6 +2496,20 @@ func (x *NodeState) GetAlarms() []*Alarm {
 func (x *NodeState) GetCertificateExpiresUnixMs() int64 {
 	if x != nil {
 		return x.CertificateExpiresUnixMs
+	}
+	return 0
+}
+
+func (x *NodeState) GetDiskSyncUs() uint32 {
+	if x != nil {
+		return x.DiskSyncUs
+	}
+	return 0
+}
+
+func (x *NodeState) GetCommitUs() uint32 {
+	if x != nil {
+		return x.CommitUs
 	}
 	return 0
 }
@@ -2669,7 +2686,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xff\x03\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xbe\x04\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2687,7 +2704,10 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost\x12\x1b\n" +
 	"\tdisk_slow\x18\f \x01(\bR\bdiskSlow\x12,\n" +
 	"\x06alarms\x18\r \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\x12=\n" +
-	"\x1bcertificate_expires_unix_ms\x18\x0e \x01(\x03R\x18certificateExpiresUnixMs*L\n" +
+	"\x1bcertificate_expires_unix_ms\x18\x0e \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
+	"\fdisk_sync_us\x18\x0f \x01(\rR\n" +
+	"diskSyncUs\x12\x1b\n" +
+	"\tcommit_us\x18\x10 \x01(\rR\bcommitUs*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +

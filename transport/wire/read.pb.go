@@ -1591,8 +1591,14 @@ type NodeStatus struct {
 	Alarms []*Alarm `protobuf:"bytes,12,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	// When the first of the node's certificates expires. 0 if it has none, or was not reached.
 	CertificateExpiresUnixMs int64 `protobuf:"varint,13,opt,name=certificate_expires_unix_ms,json=certificateExpiresUnixMs,proto3" json:"certificate_expires_unix_ms,omitempty"`
-	unknownFields            protoimpl.UnknownFields
-	sizeCache                protoimpl.SizeCache
+	// The median duration of the node's writes to its log, each with its sync, in the last minute, in microseconds;
+	// 0 if unknown.
+	DiskSyncUs uint32 `protobuf:"varint,14,opt,name=disk_sync_us,json=diskSyncUs,proto3" json:"disk_sync_us,omitempty"`
+	// The leader's median time from proposing an entry to its having been applied, in the last minute, in
+	// microseconds; 0 if unknown, and for nodes that do not lead.
+	CommitUs      uint32 `protobuf:"varint,15,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeStatus) Reset() {
@@ -1712,6 +1718,20 @@ func (x *NodeStatus) GetAlarms() []*Alarm {
 func (x *NodeStatus) GetCertificateExpiresUnixMs() int64 {
 	if x != nil {
 		return x.CertificateExpiresUnixMs
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetDiskSyncUs() uint32 {
+	if x != nil {
+		return x.DiskSyncUs
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetCommitUs() uint32 {
+	if x != nil {
+		return x.CommitUs
 	}
 	return 0
 }
@@ -1921,6 +1941,234 @@ func (x *StatusResponse) GetHasPolicy() bool {
 	return false
 }
 
+// ListSamplesRequest asks for what the answering node has measured in the last ten minutes. Every node answers for
+// itself, also without a leader.
+type ListSamplesRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSamplesRequest) Reset() {
+	*x = ListSamplesRequest{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSamplesRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSamplesRequest) ProtoMessage() {}
+
+func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSamplesRequest.ProtoReflect.Descriptor instead.
+func (*ListSamplesRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+}
+
+type ListSamplesResponse struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The answering node.
+	NodeId string `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// The time between two samples.
+	IntervalMs uint32 `protobuf:"varint,2,opt,name=interval_ms,json=intervalMs,proto3" json:"interval_ms,omitempty"`
+	// The oldest first. None are older than the node's start.
+	Samples       []*Sample `protobuf:"bytes,3,rep,name=samples,proto3" json:"samples,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *ListSamplesResponse) Reset() {
+	*x = ListSamplesResponse{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *ListSamplesResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*ListSamplesResponse) ProtoMessage() {}
+
+func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use ListSamplesResponse.ProtoReflect.Descriptor instead.
+func (*ListSamplesResponse) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *ListSamplesResponse) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *ListSamplesResponse) GetIntervalMs() uint32 {
+	if x != nil {
+		return x.IntervalMs
+	}
+	return 0
+}
+
+func (x *ListSamplesResponse) GetSamples() []*Sample {
+	if x != nil {
+		return x.Samples
+	}
+	return nil
+}
+
+// Sample is what a node has measured at one time, and since the sample before it.
+type Sample struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// By the node's own clock.
+	UnixMs int64 `protobuf:"varint,1,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	// The totals of the state that the node has applied.
+	Locks    uint64 `protobuf:"varint,2,opt,name=locks,proto3" json:"locks,omitempty"`
+	Sessions uint64 `protobuf:"varint,3,opt,name=sessions,proto3" json:"sessions,omitempty"`
+	Holds    uint64 `protobuf:"varint,4,opt,name=holds,proto3" json:"holds,omitempty"`
+	Waiters  uint64 `protobuf:"varint,5,opt,name=waiters,proto3" json:"waiters,omitempty"`
+	// Grants since the sample before. After its start, a node counts what it applies once it has caught up.
+	Grants uint64 `protobuf:"varint,6,opt,name=grants,proto3" json:"grants,omitempty"`
+	// Sessions and holds that expired since the sample before, counted as grants are. Always 0 for a caller that may
+	// not read all locks.
+	Expirations uint64 `protobuf:"varint,7,opt,name=expirations,proto3" json:"expirations,omitempty"`
+	// The median duration of the writes to the log, each with its sync, since the sample before, in microseconds; 0
+	// if there was none. The error of a median is at most 7 %.
+	DiskSyncUs uint32 `protobuf:"varint,8,opt,name=disk_sync_us,json=diskSyncUs,proto3" json:"disk_sync_us,omitempty"`
+	// The longest of these writes.
+	DiskSyncMaxUs uint32 `protobuf:"varint,9,opt,name=disk_sync_max_us,json=diskSyncMaxUs,proto3" json:"disk_sync_max_us,omitempty"`
+	// The median time from proposing an entry to its having been applied, at the leader, since the sample before, in
+	// microseconds; 0 if there was none, and at other nodes.
+	CommitUs      uint32 `protobuf:"varint,10,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Sample) Reset() {
+	*x = Sample{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Sample) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Sample) ProtoMessage() {}
+
+func (x *Sample) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Sample.ProtoReflect.Descriptor instead.
+func (*Sample) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
+}
+
+func (x *Sample) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *Sample) GetLocks() uint64 {
+	if x != nil {
+		return x.Locks
+	}
+	return 0
+}
+
+func (x *Sample) GetSessions() uint64 {
+	if x != nil {
+		return x.Sessions
+	}
+	return 0
+}
+
+func (x *Sample) GetHolds() uint64 {
+	if x != nil {
+		return x.Holds
+	}
+	return 0
+}
+
+func (x *Sample) GetWaiters() uint64 {
+	if x != nil {
+		return x.Waiters
+	}
+	return 0
+}
+
+func (x *Sample) GetGrants() uint64 {
+	if x != nil {
+		return x.Grants
+	}
+	return 0
+}
+
+func (x *Sample) GetExpirations() uint64 {
+	if x != nil {
+		return x.Expirations
+	}
+	return 0
+}
+
+func (x *Sample) GetDiskSyncUs() uint32 {
+	if x != nil {
+		return x.DiskSyncUs
+	}
+	return 0
+}
+
+func (x *Sample) GetDiskSyncMaxUs() uint32 {
+	if x != nil {
+		return x.DiskSyncMaxUs
+	}
+	return 0
+}
+
+func (x *Sample) GetCommitUs() uint32 {
+	if x != nil {
+		return x.CommitUs
+	}
+	return 0
+}
+
 var File_quorumlock_v1_read_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_read_proto_rawDesc = "" +
@@ -2036,7 +2284,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x04wait\x18\x01 \x01(\v2\x19.quorumlock.v1.WaiterInfoR\x04wait\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"+\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xa7\x03\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xe6\x03\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -2053,7 +2301,10 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	" \x01(\x04R\fappliedIndex\x12\x18\n" +
 	"\aversion\x18\v \x01(\tR\aversion\x12,\n" +
 	"\x06alarms\x18\f \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\x12=\n" +
-	"\x1bcertificate_expires_unix_ms\x18\r \x01(\x03R\x18certificateExpiresUnixMs\"\x81\x05\n" +
+	"\x1bcertificate_expires_unix_ms\x18\r \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
+	"\fdisk_sync_us\x18\x0e \x01(\rR\n" +
+	"diskSyncUs\x12\x1b\n" +
+	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\"\x81\x05\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -2077,7 +2328,26 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\fagreed_index\x18\x12 \x01(\x04R\vagreedIndex\x12'\n" +
 	"\x0fdiffering_index\x18\x13 \x01(\x04R\x0edifferingIndex\x12\x1d\n" +
 	"\n" +
-	"has_policy\x18\x14 \x01(\bR\thasPolicyB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"has_policy\x18\x14 \x01(\bR\thasPolicy\"\x1a\n" +
+	"\x12ListSamplesRequest:\x04\x88\xb5\x18\x02\"\x80\x01\n" +
+	"\x13ListSamplesResponse\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n" +
+	"\vinterval_ms\x18\x02 \x01(\rR\n" +
+	"intervalMs\x12/\n" +
+	"\asamples\x18\x03 \x03(\v2\x15.quorumlock.v1.SampleR\asamples\"\xa5\x02\n" +
+	"\x06Sample\x12\x17\n" +
+	"\aunix_ms\x18\x01 \x01(\x03R\x06unixMs\x12\x14\n" +
+	"\x05locks\x18\x02 \x01(\x04R\x05locks\x12\x1a\n" +
+	"\bsessions\x18\x03 \x01(\x04R\bsessions\x12\x14\n" +
+	"\x05holds\x18\x04 \x01(\x04R\x05holds\x12\x18\n" +
+	"\awaiters\x18\x05 \x01(\x04R\awaiters\x12\x16\n" +
+	"\x06grants\x18\x06 \x01(\x04R\x06grants\x12 \n" +
+	"\vexpirations\x18\a \x01(\x04R\vexpirations\x12 \n" +
+	"\fdisk_sync_us\x18\b \x01(\rR\n" +
+	"diskSyncUs\x12'\n" +
+	"\x10disk_sync_max_us\x18\t \x01(\rR\rdiskSyncMaxUs\x12\x1b\n" +
+	"\tcommit_us\x18\n" +
+	" \x01(\rR\bcommitUsB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_read_proto_rawDescOnce sync.Once
@@ -2092,7 +2362,7 @@ func file_quorumlock_v1_read_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_read_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 25)
+var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_quorumlock_v1_read_proto_goTypes = []any{
 	(ListContendedRequest_Order)(0), // 0: quorumlock.v1.ListContendedRequest.Order
 	(*ListLocksRequest)(nil),        // 1: quorumlock.v1.ListLocksRequest
@@ -2120,49 +2390,53 @@ var file_quorumlock_v1_read_proto_goTypes = []any{
 	(*StatusRequest)(nil),           // 23: quorumlock.v1.StatusRequest
 	(*NodeStatus)(nil),              // 24: quorumlock.v1.NodeStatus
 	(*StatusResponse)(nil),          // 25: quorumlock.v1.StatusResponse
-	(*LockInfo)(nil),                // 26: quorumlock.v1.LockInfo
-	(*HolderInfo)(nil),              // 27: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),              // 28: quorumlock.v1.WaiterInfo
-	(Order)(0),                      // 29: quorumlock.v1.Order
-	(*DelayInfo)(nil),               // 30: quorumlock.v1.DelayInfo
-	(*DeadlockStep)(nil),            // 31: quorumlock.v1.DeadlockStep
-	(*AuditRecord)(nil),             // 32: quorumlock.v1.AuditRecord
-	(*Event)(nil),                   // 33: quorumlock.v1.Event
-	(Status_Code)(0),                // 34: quorumlock.v1.Status.Code
-	(*SessionInfo)(nil),             // 35: quorumlock.v1.SessionInfo
-	(*Alarm)(nil),                   // 36: quorumlock.v1.Alarm
-	(*Settings)(nil),                // 37: quorumlock.v1.Settings
+	(*ListSamplesRequest)(nil),      // 26: quorumlock.v1.ListSamplesRequest
+	(*ListSamplesResponse)(nil),     // 27: quorumlock.v1.ListSamplesResponse
+	(*Sample)(nil),                  // 28: quorumlock.v1.Sample
+	(*LockInfo)(nil),                // 29: quorumlock.v1.LockInfo
+	(*HolderInfo)(nil),              // 30: quorumlock.v1.HolderInfo
+	(*WaiterInfo)(nil),              // 31: quorumlock.v1.WaiterInfo
+	(Order)(0),                      // 32: quorumlock.v1.Order
+	(*DelayInfo)(nil),               // 33: quorumlock.v1.DelayInfo
+	(*DeadlockStep)(nil),            // 34: quorumlock.v1.DeadlockStep
+	(*AuditRecord)(nil),             // 35: quorumlock.v1.AuditRecord
+	(*Event)(nil),                   // 36: quorumlock.v1.Event
+	(Status_Code)(0),                // 37: quorumlock.v1.Status.Code
+	(*SessionInfo)(nil),             // 38: quorumlock.v1.SessionInfo
+	(*Alarm)(nil),                   // 39: quorumlock.v1.Alarm
+	(*Settings)(nil),                // 40: quorumlock.v1.Settings
 }
 var file_quorumlock_v1_read_proto_depIdxs = []int32{
-	26, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
-	27, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	28, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
-	29, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
-	30, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
-	27, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
+	29, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
+	30, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	31, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
+	32, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
+	33, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
+	30, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
 	9,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
-	31, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
+	34, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 8: quorumlock.v1.ListContendedRequest.order:type_name -> quorumlock.v1.ListContendedRequest.Order
 	12, // 9: quorumlock.v1.ListContendedResponse.locks:type_name -> quorumlock.v1.ContendedLock
-	27, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
-	28, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
-	32, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
-	33, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
-	34, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
-	35, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	35, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
+	30, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
+	31, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
+	35, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
+	36, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
+	37, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
+	38, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
+	38, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
 	21, // 17: quorumlock.v1.GetSessionResponse.holds:type_name -> quorumlock.v1.SessionHold
 	22, // 18: quorumlock.v1.GetSessionResponse.waits:type_name -> quorumlock.v1.SessionWait
-	27, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
-	28, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
-	36, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
+	30, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
+	31, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
+	39, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
 	24, // 22: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	37, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	24, // [24:24] is the sub-list for method output_type
-	24, // [24:24] is the sub-list for method input_type
-	24, // [24:24] is the sub-list for extension type_name
-	24, // [24:24] is the sub-list for extension extendee
-	0,  // [0:24] is the sub-list for field type_name
+	40, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	28, // 24: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
+	25, // [25:25] is the sub-list for method output_type
+	25, // [25:25] is the sub-list for method input_type
+	25, // [25:25] is the sub-list for extension type_name
+	25, // [25:25] is the sub-list for extension extendee
+	0,  // [0:25] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_read_proto_init() }
@@ -2179,7 +2453,7 @@ func file_quorumlock_v1_read_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   25,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

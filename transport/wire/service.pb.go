@@ -2760,13 +2760,14 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"ForceClose\x12\x19.quorumlock.v1.ForceClose\x1a\x1f.quorumlock.v1.OperatorResponse\x12N\n" +
 	"\tListAudit\x12\x1f.quorumlock.v1.ListAuditRequest\x1a .quorumlock.v1.ListAuditResponse\x12Y\n" +
 	"\fSaveSnapshot\x12\".quorumlock.v1.SaveSnapshotRequest\x1a#.quorumlock.v1.SaveSnapshotResponse0\x01\x12H\n" +
-	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xd3\x03\n" +
+	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xa9\x04\n" +
 	"\x0eClusterService\x12E\n" +
 	"\x06Status\x12\x1c.quorumlock.v1.StatusRequest\x1a\x1d.quorumlock.v1.StatusResponse\x12N\n" +
 	"\tAddMember\x12\x1f.quorumlock.v1.AddMemberRequest\x1a .quorumlock.v1.AddMemberResponse\x12W\n" +
 	"\fRemoveMember\x12\".quorumlock.v1.RemoveMemberRequest\x1a#.quorumlock.v1.RemoveMemberResponse\x12i\n" +
 	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponse\x12f\n" +
-	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse2\x83\x05\n" +
+	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse\x12T\n" +
+	"\vListSamples\x12!.quorumlock.v1.ListSamplesRequest\x1a\".quorumlock.v1.ListSamplesResponse2\x83\x05\n" +
 	"\rAccessService\x12E\n" +
 	"\x06WhoAmI\x12\x1c.quorumlock.v1.WhoAmIRequest\x1a\x1d.quorumlock.v1.WhoAmIResponse\x12N\n" +
 	"\tGetPolicy\x12\x1f.quorumlock.v1.GetPolicyRequest\x1a .quorumlock.v1.GetPolicyResponse\x12F\n" +
@@ -2859,30 +2860,32 @@ var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*ForceClose)(nil),                 // 63: quorumlock.v1.ForceClose
 	(*ListAuditRequest)(nil),           // 64: quorumlock.v1.ListAuditRequest
 	(*StatusRequest)(nil),              // 65: quorumlock.v1.StatusRequest
-	(*WhoAmIRequest)(nil),              // 66: quorumlock.v1.WhoAmIRequest
-	(*GetPolicyRequest)(nil),           // 67: quorumlock.v1.GetPolicyRequest
-	(*SetPolicy)(nil),                  // 68: quorumlock.v1.SetPolicy
-	(*TestPolicyRequest)(nil),          // 69: quorumlock.v1.TestPolicyRequest
-	(*CreateTokenRequest)(nil),         // 70: quorumlock.v1.CreateTokenRequest
-	(*ListTokensRequest)(nil),          // 71: quorumlock.v1.ListTokensRequest
-	(*RevokeToken)(nil),                // 72: quorumlock.v1.RevokeToken
-	(*GetQuotaRequest)(nil),            // 73: quorumlock.v1.GetQuotaRequest
-	(*ListSessionsResponse)(nil),       // 74: quorumlock.v1.ListSessionsResponse
-	(*GetSessionResponse)(nil),         // 75: quorumlock.v1.GetSessionResponse
-	(*GetLockResponse)(nil),            // 76: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 77: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 78: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 79: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 80: quorumlock.v1.ListDeadlocksResponse
-	(*ListContendedResponse)(nil),      // 81: quorumlock.v1.ListContendedResponse
-	(*ListAuditResponse)(nil),          // 82: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 83: quorumlock.v1.StatusResponse
-	(*WhoAmIResponse)(nil),             // 84: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),          // 85: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),         // 86: quorumlock.v1.TestPolicyResponse
-	(*CreateTokenResponse)(nil),        // 87: quorumlock.v1.CreateTokenResponse
-	(*ListTokensResponse)(nil),         // 88: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),           // 89: quorumlock.v1.GetQuotaResponse
+	(*ListSamplesRequest)(nil),         // 66: quorumlock.v1.ListSamplesRequest
+	(*WhoAmIRequest)(nil),              // 67: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),           // 68: quorumlock.v1.GetPolicyRequest
+	(*SetPolicy)(nil),                  // 69: quorumlock.v1.SetPolicy
+	(*TestPolicyRequest)(nil),          // 70: quorumlock.v1.TestPolicyRequest
+	(*CreateTokenRequest)(nil),         // 71: quorumlock.v1.CreateTokenRequest
+	(*ListTokensRequest)(nil),          // 72: quorumlock.v1.ListTokensRequest
+	(*RevokeToken)(nil),                // 73: quorumlock.v1.RevokeToken
+	(*GetQuotaRequest)(nil),            // 74: quorumlock.v1.GetQuotaRequest
+	(*ListSessionsResponse)(nil),       // 75: quorumlock.v1.ListSessionsResponse
+	(*GetSessionResponse)(nil),         // 76: quorumlock.v1.GetSessionResponse
+	(*GetLockResponse)(nil),            // 77: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 78: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 79: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 80: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 81: quorumlock.v1.ListDeadlocksResponse
+	(*ListContendedResponse)(nil),      // 82: quorumlock.v1.ListContendedResponse
+	(*ListAuditResponse)(nil),          // 83: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 84: quorumlock.v1.StatusResponse
+	(*ListSamplesResponse)(nil),        // 85: quorumlock.v1.ListSamplesResponse
+	(*WhoAmIResponse)(nil),             // 86: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),          // 87: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),         // 88: quorumlock.v1.TestPolicyResponse
+	(*CreateTokenResponse)(nil),        // 89: quorumlock.v1.CreateTokenResponse
+	(*ListTokensResponse)(nil),         // 90: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),           // 91: quorumlock.v1.GetQuotaResponse
 }
 var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
@@ -2949,57 +2952,59 @@ var file_quorumlock_v1_service_proto_depIdxs = []int32{
 	30, // 61: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
 	32, // 62: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
 	34, // 63: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
-	66, // 64: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
-	67, // 65: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
-	68, // 66: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
-	69, // 67: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
-	70, // 68: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
-	71, // 69: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
-	72, // 70: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
-	73, // 71: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
-	2,  // 72: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 73: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 74: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	74, // 75: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	75, // 76: quorumlock.v1.SessionService.Get:output_type -> quorumlock.v1.GetSessionResponse
-	8,  // 77: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 78: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 79: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	76, // 80: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	77, // 81: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 82: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 83: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 84: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	78, // 85: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	79, // 86: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	80, // 87: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	81, // 88: quorumlock.v1.LockService.ListContended:output_type -> quorumlock.v1.ListContendedResponse
-	8,  // 89: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 90: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 91: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 92: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 93: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 94: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 95: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	18, // 96: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
-	82, // 97: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 98: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 99: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	83, // 100: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 101: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 102: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 103: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	35, // 104: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
-	84, // 105: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
-	85, // 106: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
-	18, // 107: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
-	86, // 108: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
-	87, // 109: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
-	88, // 110: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
-	18, // 111: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
-	89, // 112: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
-	72, // [72:113] is the sub-list for method output_type
-	31, // [31:72] is the sub-list for method input_type
+	66, // 64: quorumlock.v1.ClusterService.ListSamples:input_type -> quorumlock.v1.ListSamplesRequest
+	67, // 65: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
+	68, // 66: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
+	69, // 67: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
+	70, // 68: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
+	71, // 69: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
+	72, // 70: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
+	73, // 71: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
+	74, // 72: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
+	2,  // 73: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 74: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 75: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	75, // 76: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	76, // 77: quorumlock.v1.SessionService.Get:output_type -> quorumlock.v1.GetSessionResponse
+	8,  // 78: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 79: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 80: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	77, // 81: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	78, // 82: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 83: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 84: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 85: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	79, // 86: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	80, // 87: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	81, // 88: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	82, // 89: quorumlock.v1.LockService.ListContended:output_type -> quorumlock.v1.ListContendedResponse
+	8,  // 90: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 91: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 92: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 93: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 94: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 95: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 96: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	18, // 97: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
+	83, // 98: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 99: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 100: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	84, // 101: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 102: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 103: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 104: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 105: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	85, // 106: quorumlock.v1.ClusterService.ListSamples:output_type -> quorumlock.v1.ListSamplesResponse
+	86, // 107: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
+	87, // 108: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
+	18, // 109: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
+	88, // 110: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
+	89, // 111: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
+	90, // 112: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
+	18, // 113: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
+	91, // 114: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
+	73, // [73:115] is the sub-list for method output_type
+	31, // [31:73] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name

@@ -34,6 +34,7 @@ var readOnly = map[string]bool{
 	wireconnect.OperatorServiceListAuditProcedure:    true,
 	wireconnect.OperatorServiceSaveSnapshotProcedure: true,
 	wireconnect.ClusterServiceStatusProcedure:        true,
+	wireconnect.ClusterServiceListSamplesProcedure:   true,
 	wireconnect.AccessServiceWhoAmIProcedure:         true,
 	wireconnect.AccessServiceGetPolicyProcedure:      true,
 	wireconnect.AccessServiceTestPolicyProcedure:     true,

@@ -119,6 +119,16 @@ func Deadlocks(g *rights.Grants, all []*wire.Deadlock) (shown []*wire.Deadlock) 
 	return shown
 }
 
+// Samples returns the samples without what expired, for a caller that may not read all locks.
+func Samples(all []*wire.Sample) []*wire.Sample {
+	shown := make([]*wire.Sample, len(all))
+	for i, s := range all {
+		shown[i] = proto.CloneOf(s)
+		shown[i].Expirations = 0
+	}
+	return shown
+}
+
 // Event returns an event as the caller may see it, or nil. Events of sessions are for the sessions' own identities and
 // for callers that may read all locks, audit records for callers with AUDIT.
 func (c *Caller) Event(e *wire.Event) *wire.Event {

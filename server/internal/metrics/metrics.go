@@ -32,6 +32,8 @@ type Metrics struct {
 	LeaderLosses  prometheus.Counter
 	LeaderHints   *prometheus.CounterVec
 	SlowDisks     prometheus.Counter
+	// Committed gets the time from proposing each entry to its having been applied. New sets one that does nothing.
+	Committed func(time.Duration)
 
 	// Counters that are incremented for every command, cached to avoid a lookup by label values. Only the
 	// completer uses them.
@@ -54,7 +56,7 @@ type grantKind struct {
 
 // New creates the metrics of a node. With a nil registry, they are never registered.
 func New(registry prometheus.Registerer) *Metrics {
-	m := &Metrics{registry: registry, answers: map[answerKind]prometheus.Counter{}, granted: map[grantKind]prometheus.Counter{}}
+	m := &Metrics{registry: registry, answers: map[answerKind]prometheus.Counter{}, granted: map[grantKind]prometheus.Counter{}, Committed: func(time.Duration) {}}
 	m.commands = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_commands_total", Help: "Commands answered by this node as leader."}, []string{"op", "status"})
 	m.entries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_entries_total", Help: "Log entries proposed by this node, by how they ended."}, []string{"outcome"})
 	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_entry_commands", Help: "Commands in one log entry.", Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
@@ -105,7 +107,9 @@ func (m *Metrics) Close() {
 func (m *Metrics) Applied(b *groupcommit.Batch, applied *fsm.Applied) {
 	m.entries.WithLabelValues("applied").Inc()
 	m.batch.Observe(float64(len(b.Items)))
-	m.commit.Observe(time.Since(b.Began).Seconds())
+	took := time.Since(b.Began)
+	m.commit.Observe(took.Seconds())
+	m.Committed(took)
 	for _, e := range applied.Events {
 		m.happened(e)
 	}

@@ -3,9 +3,14 @@ package metrics
 import (
 	"errors"
 	"testing"
+	"time"
 
+	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/scrape"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -93,4 +98,21 @@ func TestCommandsAreCounted(t *testing.T) {
 	if len(m.answers) != 3 || len(m.granted) != 1 {
 		t.Errorf("%d counters of commands and %d of grants are found by their kind", len(m.answers), len(m.granted))
 	}
+}
+
+// TestCommitsAreReported verifies that the time of each entry is observed and passed on.
+func TestCommitsAreReported(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		m := New(nil)
+		m.Applied(&groupcommit.Batch{Began: time.Now()}, &fsm.Applied{}) // nobody wants to know
+		var took []time.Duration
+		m.Committed = func(d time.Duration) { took = append(took, d) }
+		b := &groupcommit.Batch{Began: time.Now()}
+		time.Sleep(7 * time.Millisecond)
+		m.Applied(b, &fsm.Applied{})
+		m.Failed(b, raft.ErrLeadershipLost)
+		if len(took) != 1 || took[0] != 7*time.Millisecond {
+			t.Errorf("the entries took %v", took)
+		}
+	})
 }

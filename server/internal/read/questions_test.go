@@ -142,3 +142,20 @@ func TestDeadlocksFit(t *testing.T) {
 		t.Errorf("%d cycles, %v", n, refused)
 	}
 }
+
+// TestNewestSamplesFit verifies that the oldest samples are omitted if not all fit.
+func TestNewestSamplesFit(t *testing.T) {
+	s := newSource(t)
+	s.samples = &wire.ListSamplesResponse{}
+	for i := range int64(120) {
+		s.samples.Samples = append(s.samples.Samples, &wire.Sample{UnixMs: i, Locks: 1 << 40})
+	}
+	got, refused := reader(s, 200).ListSamples()
+	if n := len(got.GetSamples()); refused != nil || n < 10 || n == 120 || proto.Size(got) > 200 || got.GetSamples()[n-1].GetUnixMs() != 119 {
+		t.Errorf("%d samples, %v, %v", n, got, refused)
+	}
+	s.samples.Samples = nil
+	if got, refused := reader(s, 200).ListSamples(); refused != nil || len(got.GetSamples()) != 0 {
+		t.Errorf("without samples: %v, %v", got, refused)
+	}
+}

@@ -30,6 +30,8 @@ type Source interface {
 	// DelayRemaining returns the remaining lock-delay of an ended hold; false if it has none, and on a node
 	// that does not lead.
 	DelayRemaining(hold uint64) (time.Duration, bool)
+	// Samples returns what the node has measured. The samples must not be changed.
+	Samples() *wire.ListSamplesResponse
 }
 
 // Reader answers reads from a Source. It is safe for concurrent use.
@@ -196,6 +198,19 @@ func (r *View) GetSession(req *wire.GetSessionRequest) (*wire.GetSessionResponse
 	return fit(r.limit, maxPage, func(size uint32) *wire.GetSessionResponse {
 		resp.Holds = resp.Holds[:min(int(size), len(resp.Holds))]
 		resp.Waits = resp.Waits[:min(int(size), len(resp.Waits))]
+		return resp
+	})
+}
+
+// ListSamples returns what this node has measured, and of that the newest that fits. A caller that may not read all locks
+// does not learn what expires, which the status of the cluster does not tell it either.
+func (r *View) ListSamples() (*wire.ListSamplesResponse, *wire.Result) {
+	resp, all := r.source.Samples(), r.caller.Grants().OnAllLocks(wire.Verb_READ)
+	return fit(r.limit, uint32(max(len(resp.GetSamples()), 1)), func(size uint32) *wire.ListSamplesResponse {
+		resp.Samples = resp.Samples[max(0, len(resp.Samples)-int(size)):]
+		if !all {
+			resp.Samples = access.Samples(resp.Samples)
+		}
 		return resp
 	})
 }

@@ -25,6 +25,7 @@ type source struct {
 	sessions map[uint64]time.Duration
 	holds    map[uint64]time.Duration
 	delays   map[uint64]time.Duration
+	samples  *wire.ListSamplesResponse
 }
 
 func (s *source) Fork() *fsm.Machine { return s.machine.Fork() }
@@ -40,6 +41,8 @@ func (s *source) Prove(done func(*wire.Result)) {
 		done(s.proof)
 	}
 }
+
+func (s *source) Samples() *wire.ListSamplesResponse { return s.samples }
 
 func (s *source) HeartbeatAge(session uint64) (time.Duration, bool) {
 	age, known := s.ages[session]

@@ -121,6 +121,9 @@ const (
 	// ClusterServiceAcknowledgeAlarmsProcedure is the fully-qualified name of the ClusterService's
 	// AcknowledgeAlarms RPC.
 	ClusterServiceAcknowledgeAlarmsProcedure = "/quorumlock.v1.ClusterService/AcknowledgeAlarms"
+	// ClusterServiceListSamplesProcedure is the fully-qualified name of the ClusterService's
+	// ListSamples RPC.
+	ClusterServiceListSamplesProcedure = "/quorumlock.v1.ClusterService/ListSamples"
 	// AccessServiceWhoAmIProcedure is the fully-qualified name of the AccessService's WhoAmI RPC.
 	AccessServiceWhoAmIProcedure = "/quorumlock.v1.AccessService/WhoAmI"
 	// AccessServiceGetPolicyProcedure is the fully-qualified name of the AccessService's GetPolicy RPC.
@@ -1067,6 +1070,8 @@ type ClusterServiceClient interface {
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
 	// Clears the alarms of all nodes.
 	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
+	// Returns what the answering node has measured in the last ten minutes. Every node answers it itself.
+	ListSamples(context.Context, *connect.Request[wire.ListSamplesRequest]) (*connect.Response[wire.ListSamplesResponse], error)
 }
 
 // NewClusterServiceClient constructs a client for the quorumlock.v1.ClusterService service. By
@@ -1110,6 +1115,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("AcknowledgeAlarms")),
 			connect.WithClientOptions(opts...),
 		),
+		listSamples: connect.NewClient[wire.ListSamplesRequest, wire.ListSamplesResponse](
+			httpClient,
+			baseURL+ClusterServiceListSamplesProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("ListSamples")),
+			connect.WithClientOptions(opts...),
+		),
 	}
 }
 
@@ -1120,6 +1131,7 @@ type clusterServiceClient struct {
 	removeMember       *connect.Client[wire.RemoveMemberRequest, wire.RemoveMemberResponse]
 	transferLeadership *connect.Client[wire.TransferLeadershipRequest, wire.TransferLeadershipResponse]
 	acknowledgeAlarms  *connect.Client[wire.AcknowledgeAlarmsRequest, wire.AcknowledgeAlarmsResponse]
+	listSamples        *connect.Client[wire.ListSamplesRequest, wire.ListSamplesResponse]
 }
 
 // Status calls quorumlock.v1.ClusterService.Status.
@@ -1147,6 +1159,11 @@ func (c *clusterServiceClient) AcknowledgeAlarms(ctx context.Context, req *conne
 	return c.acknowledgeAlarms.CallUnary(ctx, req)
 }
 
+// ListSamples calls quorumlock.v1.ClusterService.ListSamples.
+func (c *clusterServiceClient) ListSamples(ctx context.Context, req *connect.Request[wire.ListSamplesRequest]) (*connect.Response[wire.ListSamplesResponse], error) {
+	return c.listSamples.CallUnary(ctx, req)
+}
+
 // ClusterServiceHandler is an implementation of the quorumlock.v1.ClusterService service.
 type ClusterServiceHandler interface {
 	Status(context.Context, *connect.Request[wire.StatusRequest]) (*connect.Response[wire.StatusResponse], error)
@@ -1155,6 +1172,8 @@ type ClusterServiceHandler interface {
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
 	// Clears the alarms of all nodes.
 	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
+	// Returns what the answering node has measured in the last ten minutes. Every node answers it itself.
+	ListSamples(context.Context, *connect.Request[wire.ListSamplesRequest]) (*connect.Response[wire.ListSamplesResponse], error)
 }
 
 // NewClusterServiceHandler builds an HTTP handler from the service implementation. It returns the
@@ -1194,6 +1213,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("AcknowledgeAlarms")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceListSamplesHandler := connect.NewUnaryHandler(
+		ClusterServiceListSamplesProcedure,
+		svc.ListSamples,
+		connect.WithSchema(clusterServiceMethods.ByName("ListSamples")),
+		connect.WithHandlerOptions(opts...),
+	)
 	return "/quorumlock.v1.ClusterService/", http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch r.URL.Path {
 		case ClusterServiceStatusProcedure:
@@ -1206,6 +1231,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceTransferLeadershipHandler.ServeHTTP(w, r)
 		case ClusterServiceAcknowledgeAlarmsProcedure:
 			clusterServiceAcknowledgeAlarmsHandler.ServeHTTP(w, r)
+		case ClusterServiceListSamplesProcedure:
+			clusterServiceListSamplesHandler.ServeHTTP(w, r)
 		default:
 			http.NotFound(w, r)
 		}
@@ -1233,6 +1260,10 @@ func (UnimplementedClusterServiceHandler) TransferLeadership(context.Context, *c
 
 func (UnimplementedClusterServiceHandler) AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.ClusterService.AcknowledgeAlarms is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) ListSamples(context.Context, *connect.Request[wire.ListSamplesRequest]) (*connect.Response[wire.ListSamplesResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.ClusterService.ListSamples is not implemented"))
 }
 
 // AccessServiceClient is a client for the quorumlock.v1.AccessService service.
