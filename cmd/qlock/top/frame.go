@@ -141,15 +141,14 @@ func (m *Model) titleLine() []part {
 			l = append(l, part{name, ""})
 		}
 	}
-	title := "  " + m.shown().title()
-	if m.help {
-		title = "  help"
-	}
-	l = append(l, part{title, ""})
 	if r := &m.shown().state().read; m.outdated(r) && !r.answered.IsZero() {
 		l = append(l, part{"  as of " + clock(r.answered), warning})
 	}
-	return l
+	title := m.shown().title()
+	if m.help {
+		title = "help"
+	}
+	return append(l, part{"  " + title, ""})
 }
 
 var tabNames = []string{"Locks", "Sessions", "Events"}

@@ -5,7 +5,7 @@ var helpText = text(
 	"↑ ↓ j k          move                     g G Home End   first, last",
 	"PgUp PgDn        move by a page           Enter → l      open",
 	"Esc ← h          back                     1 2 3 Tab      locks, sessions, events",
-	"/                only a prefix: of a lock's name; of a session's identity or host",
+	"/                only a prefix: of a lock, or of a session's identity, host or name",
 	"s                change the order         p Space        pause the events",
 	"r                read again now           q Ctrl-C       quit",
 	"",

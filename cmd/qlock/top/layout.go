@@ -1,6 +1,7 @@
 package top
 
 import (
+	"slices"
 	"strings"
 
 	"github.com/charmbracelet/x/ansi"
@@ -28,7 +29,7 @@ func layout(sections []section, width int) []laid {
 		if len(lines) > 0 && !s.tight {
 			lines = append(lines, laid{})
 		}
-		widths := fit(columns(s), width)
+		widths := fit(columns(s), rigid(s), width)
 		if len(s.heads) > 0 {
 			lines = append(lines, laid{text: align(s.heads, widths), style: bold})
 		}
@@ -63,17 +64,28 @@ func columns(s section) []int {
 	return widths
 }
 
+// rigid reports which columns have only numbers. A number that is shortened would be a different number.
+func rigid(s section) []bool {
+	numbers := make([]bool, len(s.heads))
+	for i := range numbers {
+		numbers[i] = !slices.ContainsFunc(s.rows, func(r row) bool {
+			return len(r.cells) > 1 && strings.Trim(r.cells[i], "-,0123456789") != ""
+		})
+	}
+	return numbers
+}
+
 // fit reduces the widest columns until all fit into the width.
-func fit(widths []int, width int) []int {
+func fit(widths []int, rigid []bool, width int) []int {
 	for width > 0 {
-		total, widest := gap*(len(widths)-1), 0
+		total, widest := gap*(len(widths)-1), -1
 		for i, w := range widths {
 			total += w
-			if w > widths[widest] {
+			if (i >= len(rigid) || !rigid[i]) && (widest < 0 || w > widths[widest]) {
 				widest = i
 			}
 		}
-		if total <= width || widths[widest] <= minColumn {
+		if total <= width || widest < 0 || widths[widest] <= minColumn {
 			break
 		}
 		widths[widest]--

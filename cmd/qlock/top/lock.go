@@ -88,8 +88,12 @@ func (p *lockPage) sentences(grown time.Duration) []string {
 	if len(queue) == 0 {
 		return []string{why, "Nobody waits."}
 	}
-	first := "The first waits for " + words.Millis(queue[0].GetWaitingMs()+millis(grown))
-	return []string{why, fmt.Sprintf("%s, gives up %s; %s.", first, words.WaitLeft(olderWaiter(queue[0], grown)), counted(p.lock.GetQueueLength(), "waiter"))}
+	first := olderWaiter(queue[0], grown)
+	until := "without a bound"
+	if !first.GetWaitForever() {
+		until = "and gives up " + words.WaitLeft(first)
+	}
+	return []string{why, fmt.Sprintf("%s; the first waits for %s, %s.", counted(p.lock.GetQueueLength(), "waiter"), words.Millis(first.GetWaitingMs()), until)}
 }
 
 // holders lists the holds, with what the holders say about themselves, and the lock-delays.

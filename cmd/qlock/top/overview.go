@@ -86,7 +86,7 @@ func (m *Model) overviewLines() frame {
 		{{sentence, level}},
 		nodes(s),
 		{{strings.Join([]string{counted(s.GetLocks(), "lock"), counted(s.GetSessions(), "session"), counted(s.GetHolds(), "hold"), counted(s.GetWaiters(), "waiter")}, "   "), ""}},
-		{{"grants " + o.samples.sparkline(m.width-30) + "  " + o.samples.rate(), ""}},
+		{{"grants " + o.samples.sparkline(m.width-20) + "  " + o.samples.rate(), ""}},
 	}
 	if o.read.stale(now) {
 		f[0] = append(f[0], part{"  as of " + clock(o.read.answered), warning})
