@@ -16,8 +16,9 @@ const (
 	// refresh is the time between two frames, and the least time between two reads of the same thing.
 	refresh = 250 * time.Millisecond
 	// readRest is how many times as long as the last read takes the pause before the next one is, so that a screen
-	// does not burden a cluster that answers slowly.
-	readRest = 10
+	// does not burden a cluster that answers slowly, up to longestRest.
+	readRest    = 10
+	longestRest = 5 * time.Second
 	// retryInterval is the time between a read that has failed and the next.
 	retryInterval = time.Second
 	// silence is how long an answer may take before what is shown counts as stale.
@@ -42,9 +43,9 @@ func (r *read) ready(now time.Time) bool {
 	if r.running {
 		return false
 	}
-	pause := max(refresh, readRest*r.took)
+	pause := max(refresh, min(readRest*r.took, longestRest))
 	if r.err != nil {
-		pause = max(pause, retryInterval)
+		pause = retryInterval
 	}
 	since := now.Sub(r.started)
 	return r.started.IsZero() || r.due && since >= pause || since >= max(r.every, pause) || r.err != nil && since >= pause
