@@ -192,8 +192,9 @@ func (s *screen) happen(events ...*wire.Event) { s.m.feed.add(events) }
 
 var errBroken = errors.New("broken\x1b[2J")
 
-// hostile would clear the screen, reverse what follows and start a line.
-const hostile = "orders/\x1b[2J\u202egnp\nFORGED\u200b é 鍵"
+// hostile would clear the screen, reverse what follows and start a line. It has a backslash, which must not make it
+// look like an escaped name.
+const hostile = "orders/\\ \x1b[2J\u202egnp\nFORGED\u200b é 鍵"
 
 func web() *wire.ClientInfo {
 	return &wire.ClientInfo{Name: "refund", HostName: "web1", Pid: 4242, Address: "10.0.0.7:51234",

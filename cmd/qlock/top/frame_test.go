@@ -142,6 +142,17 @@ func TestFramesFit(t *testing.T) {
 	}
 }
 
+// TestLinesAreEscaped checks that a line is escaped once more as a whole.
+func TestLinesAreEscaped(t *testing.T) {
+	f := frame{{{"a\x1b[2J", ""}, {"b\u202e", bold}}}
+	if got := f.plain(); got != "a\\x1b[2Jb\\u202e\n" {
+		t.Errorf("plain: %q", got)
+	}
+	if got := f.styled(); got != "a\\x1b[2J\x1b[1mb\\u202e\x1b[0m" {
+		t.Errorf("styled: %q", got)
+	}
+}
+
 // TestSelectionIsVisible moves through a long queue, and checks that the selected line is in every frame.
 func TestSelectionIsVisible(t *testing.T) {
 	s := newScreen(t, example(), 80, 24)

@@ -204,7 +204,7 @@ func TestDrillingIn(t *testing.T) {
 	s.press("enter", "enter")
 	s.shows("session 9", "It has 2 holds and 1 wait.")
 	s.press("end", "enter")
-	s.shows(`lock orders/\x1b[2J`)
+	s.shows(`lock orders/\\ \x1b[2J`)
 	s.press("esc", "esc", "esc", "esc")
 	s.shows("the longest queue first")
 }
