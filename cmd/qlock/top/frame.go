@@ -5,8 +5,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/charmbracelet/x/ansi"
-
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -65,8 +63,8 @@ func (f frame) cut(width int) frame {
 		left := width
 		for j, p := range l {
 			if width > 0 {
-				l[j].text = ansi.Truncate(p.text, max(0, left), "…")
-				left -= ansi.StringWidth(l[j].text)
+				l[j].text = shorten(p.text, max(0, left))
+				left -= textWidth(l[j].text)
 			}
 		}
 		f[i] = l
@@ -124,7 +122,7 @@ func paint(lines []laid, key string, width int) frame {
 	for i, l := range lines {
 		f[i] = []part{{l.text, l.style}}
 		if key != "" && l.key == key {
-			f[i] = []part{{l.text + strings.Repeat(" ", max(0, width-ansi.StringWidth(l.text))), reversed}}
+			f[i] = []part{{l.text + strings.Repeat(" ", max(0, width-textWidth(l.text))), reversed}}
 		}
 	}
 	return f

@@ -3,6 +3,7 @@ package top
 import (
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/charmbracelet/x/ansi"
 )
@@ -52,7 +53,7 @@ func columns(s section) []int {
 			if i == len(widths) {
 				widths = append(widths, 0)
 			}
-			widths[i] = max(widths[i], ansi.StringWidth(cell))
+			widths[i] = max(widths[i], textWidth(cell))
 		}
 	}
 	measure(s.heads)
@@ -97,10 +98,10 @@ func fit(widths []int, rigid []bool, width int) []int {
 func align(cells []string, widths []int) string {
 	var b strings.Builder
 	for i, cell := range cells {
-		cell = ansi.Truncate(cell, widths[i], "…")
+		cell = shorten(cell, widths[i])
 		b.WriteString(cell)
 		if i < len(cells)-1 {
-			b.WriteString(strings.Repeat(" ", max(0, widths[i]-ansi.StringWidth(cell))+gap))
+			b.WriteString(strings.Repeat(" ", max(0, widths[i]-textWidth(cell))+gap))
 		}
 	}
 	return b.String()
@@ -134,4 +135,22 @@ func (v *view) window(lines []laid, height int, heads bool) []laid {
 	}
 	v.skip = max(at-height+1, min(v.skip, at, len(lines)-height))
 	return append(pinned, lines[v.skip:v.skip+height]...)
+}
+
+// textWidth is the number of columns that a text takes. Most texts are ASCII, for which that is quick.
+func textWidth(text string) int {
+	for i := range len(text) {
+		if text[i] >= utf8.RuneSelf {
+			return ansi.StringWidth(text)
+		}
+	}
+	return len(text)
+}
+
+// shorten replaces what does not fit into a width by an ellipsis.
+func shorten(text string, width int) string {
+	if textWidth(text) <= width {
+		return text
+	}
+	return ansi.Truncate(text, width, "…")
 }
