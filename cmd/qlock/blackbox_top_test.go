@@ -11,6 +11,8 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/test/ports"
 )
 
 // tmux is a real terminal: a tmux server of its own, with one window.
@@ -139,7 +141,7 @@ func TestBinaryTop(t *testing.T) {
 	screen := term.sees("All is well: the only voter is up.", "orders/42", "2 waiters")
 	goldenScreen(t, "top-locks.screen", screen)
 	term.press("Enter")
-	screen = term.sees("Held by anonymous", "2 waiters; the first waits for", "refund", "night")
+	screen = term.sees("Held by anonymous", "2 waiters; the first waits for", "QUEUE")
 	goldenScreen(t, "top-lock.screen", screen)
 
 	want(t, release(), 0, "")
@@ -207,4 +209,46 @@ func TestBinaryTopOnce(t *testing.T) {
 	want(t, qlock(t, ep, "top", "--once", "-o", "json"), 64, "qlock locks or qlock watch with -o json")
 	want(t, qlock(t, ep, "top", "orders/"), 64, "takes no arguments")
 	want(t, qlock(t, "127.0.0.1:1", "top", "--once", "--timeout", "200ms"), 69, "127.0.0.1:1")
+}
+
+// trio starts three nodes, by their names.
+func trio(t *testing.T) map[string]*node {
+	t.Helper()
+	addrs, nodes := ports.For(t, 9), map[string]*node{}
+	cluster := "n1=" + addrs[0] + ",n2=" + addrs[1] + ",n3=" + addrs[2]
+	for i, id := range []string{"n1", "n2", "n3"} {
+		n := startNode(t, addrs[3+i], "--id", id, "--data-dir", t.TempDir(), "--cluster", cluster, "--peer-addr", addrs[i], "--http-addr", addrs[6+i])
+		t.Cleanup(n.stop)
+		nodes[id] = n
+	}
+	return nodes
+}
+
+// TestBinaryTopSurvivesTheLeader kills the leader of three nodes under the screen: a line reports the next one, and the
+// page follows the events as before.
+func TestBinaryTopSurvivesTheLeader(t *testing.T) {
+	nodes := trio(t)
+	endpoints := nodes["n1"].addr + "," + nodes["n2"].addr + "," + nodes["n3"].addr
+	serving(t, endpoints)
+	release := holding(t, endpoints, "orders/42", "--ttl", "30s")
+	waiter := begin(t, endpoints, "", nil, "run", "orders/42", "--ttl", "30s", "--", "true")
+	waiters(t, endpoints, "orders/42", 1)
+
+	term := newTmux(t, nil, binary(t, "qlock")+" top --endpoints "+endpoints)
+	screen := term.sees("All is well: 3 of 3 voters are up.", "orders/42")
+	leader := regexp.MustCompile(`, leader (n\d), term`).FindStringSubmatch(screen)
+	if leader == nil {
+		t.Fatalf("no leader on the screen:\n%s", screen)
+	}
+	nodes[leader[1]].stop()
+	term.sees("leads now, after "+leader[1], "AT RISK: 2 of 3 voters are up", leader[1]+" voter UNREACHABLE", "orders/42")
+	want(t, release(), 0, "")
+	if got := waiter.end(); got.code != 0 {
+		t.Errorf("the waiter: %+v", got)
+	}
+	term.sees("Nobody waits for a lock.")
+	term.press("3")
+	term.sees("released", "granted")
+	term.press("q")
+	term.sees("code=0")
 }
