@@ -3,7 +3,6 @@ package main
 import (
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/urfave/cli/v2"
@@ -43,15 +42,6 @@ func (k claim) names() []string {
 
 // what names the locks for people.
 func (k claim) what() string { return nameList(k.names()) }
-
-// nameList joins names for people.
-func nameList(names []string) string {
-	shown := make([]string, len(names))
-	for i, name := range names {
-		shown[i] = printable(name)
-	}
-	return strings.Join(shown, ", ")
-}
 
 // waitFlags set how long to wait. Every verb that acquires has them.
 func waitFlags() []cli.Flag {

@@ -3,14 +3,14 @@
 // Its main verb is run: it acquires a lock, runs a command while the lock is held, and exits with the
 // command's exit code. elect is run for leader elections. Scripts that cannot be wrapped use
 // acquire, extend and release. The other verbs inspect (locks, show, why, watch, verify, sessions,
-// contended, deadlocks, status, audit), intervene where an operator has to decide (revoke, force-release, skip-delay,
+// contended, deadlocks, status, top, audit), intervene where an operator has to decide (revoke, force-release, skip-delay,
 // resize), say who may do what (whoami, quota, policy, token), or manage the cluster itself (cluster, snapshot, tls, bench).
 //
 // # Layout
 //
 // There is one file per verb. main.go and app.go assemble the verbs; argv.go allows flags anywhere before
 // "--"; service.go lists what the verbs need of the SDK; exit.go maps errors to exit codes; output.go,
-// table.go and words.go format output for people and programs; texts.go refuses texts that no cluster
+// table.go and package words format output for people and programs; texts.go refuses texts that no cluster
 // accepts.
 //
 // claim.go parses what to hold, run.go what to run, and onlost.go how to end it. task.go is one run from
@@ -20,7 +20,8 @@
 // of snapshots, and policy_*.go those of the policy, whose YAML form is in policy_file.go. auth.go finds the
 // token of the command line. operator.go finds the hold that an operator names. bench.go is the verb that measures;
 // bench_nodes.go reads what that cost the nodes, and bench_progress.go and bench_output.go print the
-// results; the load itself is package bench.
+// results; the load itself is package bench. top.go is the verb of the screen, which is package top, and top_source.go
+// what the screen reads.
 //
 // # Guarantees of run
 //

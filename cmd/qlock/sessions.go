@@ -70,19 +70,3 @@ func sign(s *wire.SessionInfo) string {
 	}
 	return ago(s.HeartbeatAgeMs)
 }
-
-// ttl formats a TTL as it was set, without false precision.
-func ttl(ms uint32) string {
-	if ms%1000 == 0 && ms < 60_000 {
-		return fmt.Sprintf("%ds", ms/1000)
-	}
-	return millis(uint64(ms))
-}
-
-// dash returns "-" for an empty text.
-func dash(text string) string {
-	if text == "" {
-		return "-"
-	}
-	return text
-}

@@ -53,17 +53,6 @@ func writeLock(w io.Writer, lock *wire.GetLockResponse) {
 	writeQueue(w, lock)
 }
 
-// kindOf describes what is special about a lock, as text that follows its name.
-func kindOf(lock *wire.GetLockResponse) string {
-	switch {
-	case lock.GetLimit() > 0:
-		return fmt.Sprintf(", semaphore, %d of %s used", lock.GetPermitsUsed(), count(lock.GetLimit(), "permit"))
-	case lock.GetOrder() == wire.Order_UNFAIR:
-		return ", unfair: who is next is drawn"
-	}
-	return ""
-}
-
 // writeHolders writes the holders of the lock, and what a lock-delay keeps closed.
 func writeHolders(w io.Writer, lock *wire.GetLockResponse) {
 	if len(lock.GetHolders())+len(lock.GetDelays()) == 0 {
@@ -156,29 +145,4 @@ func writeQueue(w io.Writer, lock *wire.GetLockResponse) {
 	if more := lock.GetQueueLength() - uint64(len(lock.GetQueue())); lock.GetQueueLength() > uint64(len(lock.GetQueue())) {
 		fmt.Fprintf(w, "and %d more\n", more)
 	}
-}
-
-// wants describes how a waiter requests the lock.
-func wants(q *wire.WaiterInfo) string {
-	how := "exclusively"
-	switch {
-	case q.GetUpgrade():
-		how = "exclusively, holding it shared"
-	case q.GetMode() == wire.Mode_SHARED:
-		how = "shared"
-	case q.GetMode() == wire.Mode_PERMITS:
-		how = "for " + count(q.GetPermits(), "permit")
-	}
-	if n := len(q.GetLocks()); n > 1 {
-		how += fmt.Sprintf(", with %s", count(uint64(n-1), "other lock"))
-	}
-	return how
-}
-
-// patience formats how much longer a waiter waits.
-func waitLeft(q *wire.WaiterInfo) string {
-	if q.GetWaitForever() {
-		return "never"
-	}
-	return "in " + millis(uint64(max(0, int64(q.GetWaitMs())-int64(q.GetWaitingMs()))))
 }

@@ -209,15 +209,3 @@ func writeNodes(w io.Writer, nodes []*wire.NodeStatus) {
 	}
 	t.write(w)
 }
-
-// role returns the role of a node in the cluster.
-func role(n *wire.NodeStatus) string {
-	switch {
-	case n.GetLeader():
-		return "leader"
-	case n.GetVoter():
-		return "voter"
-	default:
-		return "non-voter"
-	}
-}

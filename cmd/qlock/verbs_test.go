@@ -75,7 +75,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 	policy := policyFile(t, examplePolicy())
 	why := []string{"--reason", "r"}
 	lines := map[string][]string{
-		"locks": nil, "show a": nil, "why a": nil, "watch a": nil, "verify a 7": nil, "sessions": nil, "contended": nil, "session show 7": nil, "deadlocks": nil, "status": nil, "audit": nil,
+		"locks": nil, "show a": nil, "why a": nil, "watch a": nil, "verify a 7": nil, "sessions": nil, "contended": nil, "session show 7": nil, "deadlocks": nil, "status": nil, "top --once": nil, "audit": nil,
 		"elect a --leader": nil, "elect a --observe": nil, "elect a -- true": nil, "run a -- true": nil, "once a --keep 1h -- true": nil, "session close 7": why, "acquire a": nil,
 		"extend --lease " + word: nil, "release --lease " + word: nil,
 		"force-release a --token 7": why, "revoke a --token 7": why, "skip-delay a": why, "resize a 7": why,

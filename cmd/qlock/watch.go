@@ -16,7 +16,6 @@ import (
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/internal/wirecall"
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // watchVerb prints events as they happen.
@@ -183,35 +182,4 @@ func (n *sessionNames) of(ctx context.Context, id uint64) string {
 		n.again = time.Now().Add(max(namesInterval, namesRest*time.Since(began)))
 	}
 	return cmp.Or(n.known[id], n.ended[id], fmt.Sprintf("session %d", id))
-}
-
-// eventLine describes an event for people.
-func eventLine(e *wire.Event, owner string) string {
-	lock := printable(e.GetLock())
-	if len(e.GetLocks()) > 1 {
-		lock = nameList(e.GetLocks())
-	}
-	parts := []string{fmt.Sprintf("%d  %-16s", e.GetRevision(), strings.ToLower(e.GetType().String()))}
-	add := func(set bool, format string, args ...any) {
-		if set {
-			parts = append(parts, fmt.Sprintf(format, args...))
-		}
-	}
-	add(lock != "", "%s", lock)
-	add(e.GetUpgrade(), "upgrade")
-	add(e.GetMode() == wire.Mode_SHARED, "shared")
-	add(e.GetByValue(), "by value")
-	add(e.GetPermits() > 0, "%s", count(e.GetPermits(), "permit"))
-	add(e.GetStatus() != 0, "%s", strings.ToLower(e.GetStatus().String()))
-	add(e.GetToken() != 0, "token %d", e.GetToken())
-	add(e.GetHoldId() != 0, "hold %d", e.GetHoldId())
-	add(e.GetSessionId() != 0, "%s", owner)
-	identity := printable(e.GetIdentity())
-	add(identity != "" && !strings.HasPrefix(owner, identity+" ("), "of %s", identity)
-	add(e.GetMaxHoldMs() > 0, "for %s", ttl(e.GetMaxHoldMs()))
-	add(e.GetLockDelayMs() > 0, "for %s", ttl(e.GetLockDelayMs()))
-	add(e.GetTtlMs() > 0, "ttl %s", ttl(e.GetTtlMs()))
-	add(e.GetLimit() > 0, "limit %d", e.GetLimit())
-	add(e.GetReason() != "", "%s", printable(e.GetReason()))
-	return strings.Join(parts, "  ")
 }
