@@ -16,15 +16,23 @@ const buildTimeout = 5 * time.Minute
 // Programs is the directory of the binaries under test.
 type Programs string
 
+// product is the module of the programs.
+const product = "github.com/quorumlock/quorumlock"
+
 // Build compiles qlockd and qlock into dir, without the race detector: the tests run the cluster at its real
-// speed. flags are additional compiler flags.
+// speed. It does so in their own module, with the versions of libraries that users get, even for the tests of another
+// module. flags are additional compiler flags.
 func Build(dir string, flags ...string) (Programs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
-	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
-	args = append(args, "github.com/quorumlock/quorumlock/cmd/qlockd", "github.com/quorumlock/quorumlock/cmd/qlock")
-	out, err := exec.CommandContext(ctx, "go", args...).CombinedOutput()
+	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", product).Output()
 	if err != nil {
+		return "", fmt.Errorf("look for the module %s: %w", product, err)
+	}
+	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
+	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/qlockd", "./cmd/qlock")...)
+	cmd.Dir = strings.TrimSpace(string(root))
+	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
 	}
 	return Programs(dir), nil

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/test/process"
-	"github.com/quorumlock/quorumlock/test/redis/system"
 )
 
 // full is set in "make check".
@@ -34,7 +33,7 @@ func run(m *testing.M) int {
 	var err error
 	if built, err = os.MkdirTemp("", "quorumlock-redis-"); err == nil {
 		defer os.RemoveAll(built)
-		nodePrograms, err = system.Build(built)
+		nodePrograms, err = process.Build(built)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

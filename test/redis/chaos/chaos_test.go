@@ -12,7 +12,6 @@ import (
 	"github.com/quorumlock/quorumlock/test/judge"
 	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/test/redis/chaos"
-	"github.com/quorumlock/quorumlock/test/redis/system"
 	"github.com/quorumlock/quorumlock/test/workload"
 )
 
@@ -30,7 +29,7 @@ func run(m *testing.M) int {
 	dir, err := os.MkdirTemp("", "quorumlock-chaos-")
 	if err == nil {
 		defer os.RemoveAll(dir)
-		programs, err = system.Build(dir)
+		programs, err = process.Build(dir)
 	}
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

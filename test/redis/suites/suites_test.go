@@ -20,6 +20,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/process"
 	"github.com/quorumlock/quorumlock/test/redis/system"
 )
 
@@ -71,7 +72,7 @@ var suites = []suite{{
 // databases as redsync starts servers. A default TTL lets redsync's tests occupy keys without a TTL.
 func TestSuites(t *testing.T) {
 	onlyInCheck(t)
-	programs, err := system.Build(t.TempDir())
+	programs, err := process.Build(t.TempDir())
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,42 +1,15 @@
 package system
 
 import (
-	"context"
 	"fmt"
 	"maps"
-	"os/exec"
-	"path/filepath"
 	"slices"
-	"strings"
 	"testing"
-	"time"
 
 	"github.com/quorumlock/quorumlock/client/admin"
 	"github.com/quorumlock/quorumlock/test/ports"
 	"github.com/quorumlock/quorumlock/test/process"
 )
-
-// product is the module of the programs.
-const product = "github.com/quorumlock/quorumlock"
-
-// buildTimeout allows for an empty build cache.
-const buildTimeout = 5 * time.Minute
-
-// Build compiles qlockd and qlock into dir: in their own module, with the versions of libraries that users get.
-func Build(dir string) (process.Programs, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
-	defer cancel()
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", product).Output()
-	if err != nil {
-		return "", fmt.Errorf("look for the module %s: %w", product, err)
-	}
-	cmd := exec.CommandContext(ctx, "go", "build", "-o", dir+string(filepath.Separator), "./cmd/qlockd", "./cmd/qlock")
-	cmd.Dir = strings.TrimSpace(string(root))
-	if out, err := cmd.CombinedOutput(); err != nil {
-		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
-	}
-	return process.Programs(dir), nil
-}
 
 // nodes is the number of nodes of a cluster.
 const nodes = 3
