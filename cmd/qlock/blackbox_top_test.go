@@ -127,8 +127,8 @@ func goldenScreen(t *testing.T, name, screen string) {
 	}
 }
 
-// TestBinaryTop drives the screen in a real terminal against a real node: the locks, a lock whose holder changes while
-// it is watched, the events, another size, and a node that hangs and comes back.
+// TestBinaryTop drives the screen in a real terminal against a real node: the locks, a lock and its holder, who changes
+// while it is watched, the events, another size, and a node that hangs and comes back.
 func TestBinaryTop(t *testing.T) {
 	n := own(t)
 	release := holding(t, n.addr, "orders/42", "--session-name", "refund")
@@ -143,6 +143,10 @@ func TestBinaryTop(t *testing.T) {
 	term.press("Enter")
 	screen = term.sees("Held by anonymous", "2 waiters; the first waits for", "QUEUE")
 	goldenScreen(t, "top-lock.screen", screen)
+	term.press("Enter")
+	term.sees("It has 1 hold and 0 waits.", "HOLDS", "orders/42")
+	term.press("Escape")
+	term.sees("2 waiters;")
 
 	want(t, release(), 0, "")
 	term.sees("Held by anonymous", "1 waiter; the first waits for", "released", "granted")
