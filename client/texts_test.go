@@ -41,6 +41,9 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 		"Calls.ListLocks": func(text string) error {
 			return errorOf(wirecall.Of(c).ListLocks(ctx, &wire.ListLocksRequest{Prefix: text}))
 		},
+		"Calls.ListContended": func(text string) error {
+			return errorOf(wirecall.Of(c).ListContended(ctx, &wire.ListContendedRequest{Prefix: text}))
+		},
 		"Calls.GetLock": func(text string) error { return errorOf(wirecall.Of(c).GetLock(ctx, &wire.GetLockRequest{Name: text})) },
 		"Calls.ListSessions": func(text string) error {
 			return errorOf(wirecall.Of(c).ListSessions(ctx, &wire.ListSessionsRequest{PageToken: text}))
