@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -137,6 +138,18 @@ func writeLatencies(w io.Writer, nodes []*wire.NodeStatus) {
 	}
 	if len(known) > 0 {
 		fmt.Fprintf(w, "last minute: %s (medians)\n", strings.Join(known, "; "))
+	}
+}
+
+// micros formats a latency: 0.42ms, 87ms, 1.2s.
+func micros(us uint32) string {
+	switch d := time.Duration(us) * time.Microsecond; {
+	case d < 10*time.Millisecond:
+		return strconv.FormatFloat(float64(us)/1000, 'f', 2, 64) + "ms"
+	case d < time.Second:
+		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
+	default:
+		return span(d)
 	}
 }
 

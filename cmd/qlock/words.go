@@ -39,18 +39,6 @@ func units(d, large time.Duration, l string, small time.Duration, s string) stri
 // millis is span for a number of milliseconds.
 func millis(ms uint64) string { return span(time.Duration(min(ms, 1<<50)) * time.Millisecond) }
 
-// micros formats a latency: 0.42ms, 87ms, 1.2s.
-func micros(us uint32) string {
-	switch d := time.Duration(us) * time.Microsecond; {
-	case d < 10*time.Millisecond:
-		return strconv.FormatFloat(float64(us)/1000, 'f', 2, 64) + "ms"
-	case d < time.Second:
-		return strconv.FormatInt(d.Milliseconds(), 10) + "ms"
-	default:
-		return span(d)
-	}
-}
-
 // ago formats the age of a heartbeat, which only the leader knows.
 func ago(ms *uint64) string {
 	if ms == nil {
