@@ -109,6 +109,7 @@ var varying = []struct {
 	{regexp.MustCompile(`127\.0\.0\.1:\d+`), "ADDRESS"},
 	{regexp.MustCompile(`\b[\d.]+s\b( ago)?`), "AGE"},
 	{regexp.MustCompile(`grants .*`), "grants"},
+	{regexp.MustCompile(` +disk [\d.]+m?s  commit [\d.]+m?s`), ""},
 	{regexp.MustCompile(`\d+ (sessions?)`), "N $1"},
 	{regexp.MustCompile(`\d+  (granted|released|queued|session_\w+) .*`), "N  $1"},
 	{regexp.MustCompile(`  +`), "  "},

@@ -21,6 +21,7 @@ import (
 type fakeService struct {
 	t          *testing.T
 	listLocks  func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error)
+	samples    func(*wire.ListSamplesRequest) (*wire.ListSamplesResponse, error)
 	getLock    func(*wire.GetLockRequest) (*wire.GetLockResponse, error)
 	sessions   func(*wire.ListSessionsRequest) (*wire.ListSessionsResponse, error)
 	statusFunc func(*wire.StatusRequest) (*wire.StatusResponse, error)
@@ -72,6 +73,10 @@ func answer[Q, A any](ctx context.Context, f *fakeService, call func(Q) (A, erro
 
 func (f *fakeService) ListLocks(ctx context.Context, req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
 	return answer(ctx, f, f.listLocks, req)
+}
+
+func (f *fakeService) ListSamples(ctx context.Context, req *wire.ListSamplesRequest) (*wire.ListSamplesResponse, error) {
+	return answer(ctx, f, f.samples, req)
 }
 
 func (f *fakeService) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {

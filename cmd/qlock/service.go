@@ -28,6 +28,7 @@ type service interface {
 	VerifyToken(ctx context.Context, name string, token uint64) (bool, error)
 	ListDeadlocks(context.Context, *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
 	ListContended(context.Context, *wire.ListContendedRequest) (*wire.ListContendedResponse, error)
+	ListSamples(context.Context, *wire.ListSamplesRequest) (*wire.ListSamplesResponse, error)
 	GetSession(context.Context, *wire.GetSessionRequest) (*wire.GetSessionResponse, error)
 	ListAudit(context.Context, *wire.ListAuditRequest) (*wire.ListAuditResponse, error)
 	WhoAmI(context.Context, *wire.WhoAmIRequest) (*wire.WhoAmIResponse, error)

@@ -37,7 +37,7 @@ func topVerb(std console, dial dialer) *cli.Command {
 				return err
 			}
 			return withService(c, dial, func(svc service) error {
-				source := newTopSource(svc)
+				source := topSource{svc}
 				if c.Bool("once") {
 					return topOnce(c, svc, source, std)
 				}

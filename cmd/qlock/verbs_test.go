@@ -40,6 +40,7 @@ func failing(t *testing.T, err error) *fakeService {
 		deadlocks:  func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) { return nil, err },
 		contended:  func(*wire.ListContendedRequest) (*wire.ListContendedResponse, error) { return nil, err },
 		session:    func(*wire.GetSessionRequest) (*wire.GetSessionResponse, error) { return nil, err },
+		samples:    func(*wire.ListSamplesRequest) (*wire.ListSamplesResponse, error) { return nil, err },
 		audit:      func(*wire.ListAuditRequest) (*wire.ListAuditResponse, error) { return nil, err },
 		watch:      func(client.WatchOptions) watcher { return deadWatcher{err} },
 		force:      func(*wire.ForceRelease) (*wire.OperatorResponse, error) { return nil, err },

@@ -27,10 +27,10 @@ func (c *conn) dispatch(req *wire.Request) {
 		c.watch(req, body.Watch)
 	case *wire.Request_EndWatch:
 		c.endWatch(req, body.EndWatch)
-	case *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
+	case *wire.Request_ListSamples, *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
 		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit,
 		*wire.Request_WhoAmI, *wire.Request_GetPolicy, *wire.Request_TestPolicy, *wire.Request_ListTokens,
-		*wire.Request_GetQuota, *wire.Request_ListContended, *wire.Request_GetSession, *wire.Request_ListSamples:
+		*wire.Request_GetQuota, *wire.Request_ListContended, *wire.Request_GetSession:
 		c.read(req)
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
 		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
@@ -200,11 +200,11 @@ func (c *conn) read(req *wire.Request) {
 }
 
 func stale(req *wire.Request) bool {
-	return req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale() ||
+	return req.GetListSamples() != nil || // each node answers for itself
+		req.GetListLocks().GetStale() || req.GetGetLock().GetStale() || req.GetListSessions().GetStale() ||
 		req.GetVerifyToken().GetStale() || req.GetListDeadlocks().GetStale() || req.GetListAudit().GetStale() ||
 		req.GetWhoAmI().GetStale() || req.GetGetPolicy().GetStale() || req.GetTestPolicy().GetStale() || req.GetListTokens().GetStale() ||
-		req.GetGetQuota().GetStale() || req.GetListContended().GetStale() || req.GetGetSession().GetStale() ||
-		req.GetListSamples() != nil // each node answers for itself
+		req.GetGetQuota().GetStale() || req.GetListContended().GetStale() || req.GetGetSession().GetStale()
 }
 
 func (c *conn) gather(req *wire.Request) {

@@ -227,6 +227,7 @@ func node(id string, leader bool) *wire.NodeStatus {
 func example() *fakeSource {
 	status := &wire.StatusResponse{ClusterId: "c4216be53d138da1", LeaderId: "n2", NodeId: "n2", Term: 7, Locks: 1_204, Sessions: 88, Holds: 1_190, Waiters: 40,
 		Nodes: []*wire.NodeStatus{node("n1", false), node("n2", true), node("n3", false)}}
+	status.Nodes[1].DiskSyncUs, status.Nodes[1].CommitUs = 421, 1_236
 	grants := make([]uint64, 120)
 	for i := range grants {
 		grants[i] = uint64(i * i % 97 * 16)

@@ -85,7 +85,7 @@ func (m *Model) overviewLines() frame {
 		{{"qlock top", bold}, {fmt.Sprintf("  %s  cluster %s, %s, term %d", clock(now), words.Dash(words.Printable(s.GetClusterId())), leader, s.GetTerm()), ""}},
 		{{sentence, level}},
 		nodes(s),
-		{{strings.Join([]string{counted(s.GetLocks(), "lock"), counted(s.GetSessions(), "session"), counted(s.GetHolds(), "hold"), counted(s.GetWaiters(), "waiter")}, "   "), ""}},
+		{{strings.Join([]string{counted(s.GetLocks(), "lock"), counted(s.GetSessions(), "session"), counted(s.GetHolds(), "hold"), counted(s.GetWaiters(), "waiter")}, "  ") + latencies(s), ""}},
 		{{"grants " + o.samples.sparkline(m.width-20) + "  " + o.samples.rate(), ""}},
 	}
 	if o.read.stale(now) {
@@ -178,6 +178,16 @@ func nodes(s *wire.StatusResponse) []part {
 		l = append(l, part{text, look})
 	}
 	return l
+}
+
+// latencies are the medians of the last minute at the leader.
+func latencies(s *wire.StatusResponse) string {
+	for _, n := range s.GetNodes() {
+		if n.GetLeader() && n.GetCommitUs() > 0 {
+			return "  disk " + words.Micros(n.GetDiskSyncUs()) + "  commit " + words.Micros(n.GetCommitUs())
+		}
+	}
+	return ""
 }
 
 // bars are the levels of a sparkline.

@@ -249,25 +249,6 @@ func (w *world) checkEachSession(who int, view *View) (seen []proto.Message) {
 	return seen
 }
 
-// checkSamples verifies that what expires is seen exactly by those who may read all locks, and everything else by all.
-func (w *world) checkSamples(who int, view *View) {
-	sample := &wire.Sample{
-		UnixMs: 1, Locks: 2, Sessions: 3, Holds: 4, Waiters: 5, Grants: 6, Expirations: 7, DiskSyncUs: 8, DiskSyncMaxUs: 9, CommitUs: 10,
-	}
-	want := proto.CloneOf(sample)
-	if !w.readsAll(who) {
-		want.Expirations = 0
-	}
-	w.source.samples = &wire.ListSamplesResponse{NodeId: "n1", IntervalMs: 11, Samples: []*wire.Sample{sample}}
-	got, refused := view.ListSamples()
-	if refused != nil || got.GetNodeId() != "n1" || got.GetIntervalMs() != 11 || len(got.GetSamples()) != 1 || !proto.Equal(got.GetSamples()[0], want) {
-		w.t.Errorf("%s sees the samples %v, %v, want %v", identities[who], got, refused, want)
-	}
-	if sample.GetExpirations() != 7 {
-		w.t.Error("the sample was changed for all")
-	}
-}
-
 // checkEvents verifies that an event is seen exactly if one of its locks may be read, or it is of an own session.
 func (w *world) checkEvents(who int, caller *access.Caller) proto.Message {
 	all := &wire.WatchResponse{}
@@ -308,6 +289,25 @@ func (w *world) checkAnswers(who int, caller *access.Caller) {
 		if !proto.Equal(before, a.result) {
 			w.t.Errorf("the remembered answer was changed: %v, was %v", a.result, before)
 		}
+	}
+}
+
+// checkSamples verifies that what expires is seen exactly by those who may read all locks, and everything else by all.
+func (w *world) checkSamples(who int, view *View) {
+	sample := &wire.Sample{
+		UnixMs: 1, Locks: 2, Sessions: 3, Holds: 4, Waiters: 5, Grants: 6, Expirations: 7, DiskSyncUs: 8, DiskSyncMaxUs: 9, CommitUs: 10,
+	}
+	want := proto.CloneOf(sample)
+	if !w.readsAll(who) {
+		want.Expirations = 0
+	}
+	w.source.samples = &wire.ListSamplesResponse{NodeId: "n1", IntervalMs: 11, Samples: []*wire.Sample{sample}}
+	got, refused := view.ListSamples()
+	if refused != nil || got.GetNodeId() != "n1" || got.GetIntervalMs() != 11 || len(got.GetSamples()) != 1 || !proto.Equal(got.GetSamples()[0], want) {
+		w.t.Errorf("%s sees the samples %v, %v, want %v", identities[who], got, refused, want)
+	}
+	if sample.GetExpirations() != 7 {
+		w.t.Error("the sample was changed for all")
 	}
 }
 
