@@ -107,6 +107,9 @@ var others = map[string]struct {
 	"/metrics":       {http.MethodGet, false},
 	openAPIPath:      {http.MethodGet, false},
 	reflectionPrefix: {http.MethodPost, false},
+	"/":              {http.MethodGet, true},
+	"/ui":            {http.MethodGet, true},
+	"/ui/":           {http.MethodGet, true},
 }
 
 func TestEveryRouteIsTested(t *testing.T) {
