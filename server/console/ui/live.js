@@ -115,14 +115,20 @@ export class Stream {
   }
 
   #tell(what, detail) {
-    for (const listener of this.listeners) listener[what]?.(detail);
+    for (const listener of this.listeners) {
+      try {
+        listener[what]?.(detail);
+      } catch (error) {
+        queueMicrotask(() => { throw error; }); // a failure to draw does not end the stream
+      }
+    }
   }
 }
 
 // Refresher repeats a read on request: at most one is in flight, and its starts are at least interval milliseconds
 // apart. The first request starts it at once. A failed read is repeated until it succeeds or its error is final.
 export class Refresher {
-  constructor(read, { interval, done, failed, now = () => Date.now(), later = setTimeout, cancel = clearTimeout }) {
+  constructor(read, { interval, done, failed, now = () => Date.now(), later = (f, ms) => setTimeout(f, ms), cancel = (timer) => clearTimeout(timer) }) {
     Object.assign(this, { read, interval, done, failed, now, later, cancel });
     this.wanted = false;
     this.running = null;

@@ -46,7 +46,7 @@ function EventRow({ row, withLock }) {
       <td class="number faint">${clock(row.at)}</td>
       <td><${Badge} kind=${kind}>${event.type.toLowerCase().replaceAll("_", " ")}<//></td>
       ${withLock && html`<td>${event.lock ? html`<${LockName} name=${event.lock} />${others}` : html`<span class="faint">–</span>`}</td>`}
-      <td>${event.sessionId !== "0" ? html`<${SessionName} id=${event.sessionId} />${event.identity && event.identity !== "anonymous" ? html` <span class="faint">${visible(event.identity)}</span>` : ""}` : ""}</td>
+      <td>${event.sessionId !== "0" ? html`<${SessionName} id=${event.sessionId}><span class="number">${event.sessionId}</span><//>${event.identity && event.identity !== "anonymous" ? html` <span class="faint">${visible(event.identity)}</span>` : ""}` : ""}</td>
       <td class="wide">${text}</td>
     </tr>`;
 }

@@ -5,7 +5,7 @@ import { useRead, useWatch } from "../components/state.js";
 import { Age, Badge, Empty, html, Loading, LockName, Page, Pager, Table, Tabs } from "../components/parts.js";
 import { changesQueues } from "./overview.js";
 
-const kinds = { held: "loss", shared: "wait", free: "grant", delayed: "wait" };
+const kinds = { held: "held", shared: "wait", free: "grant", delayed: "wait" };
 const orders = { QUEUE_LENGTH: "Longest queue", OLDEST_WAIT: "Longest wait" };
 
 // address returns the address of a view.
