@@ -317,7 +317,7 @@ func (errTimeout) Timeout() bool { return true }
 
 func TestPathsThatAreNotThere(t *testing.T) {
 	play(t, func(st *stage) {
-		for _, path := range []string{"/", "/quorumlock.v1.LockService/acquire", "/quorumlock.v1.LockService/", "/healthz/", "/metrics/x"} {
+		for _, path := range []string{"/nothing", "/quorumlock.v1.LockService/acquire", "/quorumlock.v1.LockService/", "/healthz/", "/metrics/x"} {
 			r, err := http.NewRequest(http.MethodPost, "http://n1"+path, strings.NewReader("{}"))
 			if err != nil {
 				t.Fatal(err)

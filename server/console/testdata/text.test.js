@@ -51,10 +51,10 @@ test("values are shown as text only if they are text", () => {
 
 test("a client is named by what is known of it", () => {
   equal(program({ name: "refunds", hostName: "h", pid: 1 }), "refunds");
-  equal(program({ name: "", hostName: "h", pid: 1 }), "h, process 1");
+  equal(program({ name: "", hostName: "h", pid: 1 }), "h, pid 1");
   equal(program({ name: "", address: "10.0.0.1:4" }), "10.0.0.1:4");
   equal(program(undefined), "unnamed");
-  equal(place({ hostName: "a\u202eb", pid: 7 }), "a⟨U+202E⟩b, process 7");
+  equal(place({ hostName: "a\u202eb", pid: 7 }), "a⟨U+202E⟩b, pid 7");
   equal(who({ identity: "ann", client: { name: "refunds" } }), "ann (refunds)");
   equal(who({ identity: "anonymous", client: { name: "refunds" } }), "refunds");
 });

@@ -12,6 +12,12 @@ export function visible(text) {
   });
 }
 
+// sentence returns an error message of a node as a sentence.
+export function sentence(message) {
+  const text = visible(message);
+  return text.charAt(0).toUpperCase() + text.slice(1) + (/[.!?]$/.test(text) ? "" : ".");
+}
+
 // number returns a whole number with separators. It keeps all digits of 64-bit numbers, which are strings.
 export function number(value) {
   return String(value ?? 0).replace(/\B(?=(\d{3})+(?!\d))/g, ",");
@@ -68,7 +74,7 @@ export function program(info) {
 // place returns where a session's client runs: its host and process, else its address.
 export function place(info) {
   if (!info?.hostName) return visible(info?.address);
-  return visible(info.hostName) + (info.pid ? `, process ${info.pid}` : "");
+  return visible(info.hostName) + (info.pid ? `, pid ${info.pid}` : "");
 }
 
 // who returns the identity and the program behind a hold or a wait.

@@ -2,7 +2,7 @@
 import { html } from "./parts.js";
 import { count, mode, number, program } from "../text.js";
 
-const shown = 6;
+const shown = 4;
 
 export function Lane({ lock }) {
   const holders = lock.holders.slice(0, 3);

@@ -2,8 +2,8 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useRef } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
-import { clock, count, duration, moment, seconds, visible } from "../text.js";
-import { useNow, usePhase } from "./state.js";
+import { clock, count, duration, moment, seconds, sentence, visible } from "../text.js";
+import { useApp, useNow, usePhase } from "./state.js";
 
 export const html = htm.bind(h);
 
@@ -77,7 +77,8 @@ export function Page({ title, crumb, read, actions, children }) {
 // Fresh says how current a page is.
 export function Fresh({ read }) {
   const phase = usePhase();
-  const live = phase === "live" && !read.error && !read.data?.local;
+  const { stale } = useApp();
+  const live = phase === "live" && !stale && !read.error && !read.data?.local;
   const kind = live ? "good" : "warn";
   if (!read.at) return html`<p class="fresh" role="status"><span class="dot idle"></span>reading</p>`;
   return html`<p class="fresh"><span class=${`dot ${kind}`}></span>${live ? "live" : `as of ${clock(read.at)}`}</p>`;
@@ -90,10 +91,10 @@ export function Trouble({ read }) {
   if (!error) {
     return html`<p class="notice warn" role="status">No leader answers. This is what this node knows; it may lag behind.</p>`;
   }
-  if (error.code === "permission_denied") return html`<p class="notice" role="status">You may not read this. ${visible(error.message)}</p>`;
+  if (error.code === "permission_denied") return html`<p class="notice" role="status">You may not read this. ${sentence(error.message)}</p>`;
   if (error.code === "unimplemented") return html`<p class="notice" role="status">This node's version does not answer this question yet.</p>`;
   const then = at ? ` Shown is what was known at ${clock(at)}.` : "";
-  return html`<p class="notice warn" role="status">This could not be read: ${visible(error.message)}${then}</p>`;
+  return html`<p class="notice warn" role="status">This could not be read. ${sentence(error.message)}${then}</p>`;
 }
 
 // Empty is shown instead of an empty table.

@@ -13,7 +13,8 @@ export function Shell({ page, children }) {
   const app = useApp();
   const phase = usePhase();
   const shown = pages.filter(([key]) => key !== "audit" || app.audits);
-  const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: true });
+  const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: 4000 });
+  const stale = phase === "broken" || Boolean(status.error && !status.error.final);
   const help = useRef(null);
   useKeys(shown, () => help.current.showModal());
   return html`
@@ -27,9 +28,9 @@ export function Shell({ page, children }) {
         </nav>
         <${Foot} status=${status.data} help=${() => help.current.showModal()} />
       </header>
-      <${App.Provider} value=${{ ...app, status: status.data }}>
-        <main id="main" class=${phase === "broken" || status.error ? "stale" : ""}>
-          <${Banner} status=${status} />
+      <${App.Provider} value=${{ ...app, status: status.data, stale }}>
+        <main id="main" class=${stale ? "stale" : ""}>
+          <${Banner} status=${status} stale=${stale} />
           ${children}
         </main>
       <//>
@@ -44,7 +45,7 @@ function Foot({ status, help }) {
   const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
   return html`
     <div class="foot">
-      ${status && html`<p class="faint"><span class="number">${visible(status.clusterId)}</span><br />${status.leaderId ? `${visible(status.leaderId)} leads, term ${status.term}` : "no leader"}</p>`}
+      ${status && html`<p class="faint"><span class="number mono">${visible(status.clusterId)}</span><br />${status.leaderId ? `${visible(status.leaderId)} leads, term ${status.term}` : "no leader"}</p>`}
       <p class="identity"><strong>${visible(me.caller.identity)}</strong><br /><span class="faint">${!me.hasPolicy ? "no policy: may do everything" : me.roles.map(visible).join(", ")}</span></p>
       <p class="foot-buttons">
         <button type="button" onClick=${() => signOut("")}>${token ? "Sign out" : "Use a token"}</button>
@@ -58,15 +59,14 @@ const breaksAfter = 1000; // milliseconds after which a break of the stream is a
 const newsLasts = 15000; // milliseconds for which a new leader is announced
 
 // Banner says that what is shown may be old, or that another node leads now.
-function Banner({ status }) {
+function Banner({ status, stale }) {
   const { stream } = useApp();
-  const phase = usePhase();
   const now = useNow();
   const leader = useLeader(status.data);
-  const broken = (phase === "broken" || phase === "connecting") && stream.since > 0 && now - stream.since > breaksAfter && stream.error;
-  if (broken) {
+  const since = stream.phase === "broken" ? stream.since : status.at;
+  if (stale && now - since > breaksAfter) {
     return html`<div class="banner warn" role="status">
-      <p><strong>Reconnecting.</strong> The page shows what was known at ${clock(stream.since)}, and continues from there without gaps.</p>
+      <p><strong>Reconnecting.</strong> The page shows what was known at ${clock(since)}, and continues from there without gaps.</p>
       <${OtherNodes} status=${status.data} /></div>`;
   }
   if (status.data && !status.data.leaderId) return html`<div class="banner warn" role="status"><p><strong>No leader.</strong> The nodes are electing one; nothing is granted until then.</p></div>`;

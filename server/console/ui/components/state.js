@@ -3,7 +3,8 @@ import { createContext } from "../vendor/preact.js";
 import { useContext, useEffect, useRef, useState } from "../vendor/hooks.js";
 import { Refresher } from "../live.js";
 
-// App holds api, stream, me (the answer of WhoAmI), audits (whether the caller may read the audit log) and status.
+// App holds api, stream, me (the answer of WhoAmI), audits (whether the caller may read the audit log), and inside of the
+// shell status (that of the cluster) and stale (whether the node does not answer at present).
 export const App = createContext(null);
 export const useApp = () => useContext(App);
 
@@ -51,15 +52,20 @@ export function useWatch(filter) {
 }
 
 // useRead reads with a procedure, and again when an event for which when returns true says that the answer has changed,
-// but at most once per interval milliseconds. With each set, it reads again whenever the stream reports progress.
+// but at most once per interval milliseconds. With each set, it also reads again when the stream reports progress, which
+// it does at least every five seconds, if the answer is that many milliseconds old. absent is the answer if what is asked
+// for does not exist.
 // It returns data (the latest answer, also of the previous request until the next one is answered), at (when it came),
 // and error if the latest attempt has failed.
-export function useRead(procedure, request, { interval = 2000, when = () => true, each = false } = {}) {
+export function useRead(procedure, request, { interval = 2000, when = () => true, each = 0, absent = null } = {}) {
   const { api } = useApp();
   const [result, setResult] = useState({ data: null, at: 0, error: null });
   const refresher = useRef(null);
   useEffect(() => {
-    const mine = new Refresher((signal) => api.read(procedure, request, signal), {
+    const mine = new Refresher((signal) => api.read(procedure, request, signal).catch((error) => {
+      if (error.code === "not_found" && absent) return absent;
+      throw error;
+    }), {
       interval,
       done: (data) => setResult({ data, at: Date.now(), error: null, request }),
       failed: (error) => setResult((old) => ({ ...old, error })),
@@ -72,7 +78,7 @@ export function useRead(procedure, request, { interval = 2000, when = () => true
     events: (list) => { if (list.some(when)) refresher.current?.request(); },
     opened: () => refresher.current?.request(),
     gap: () => refresher.current?.request(),
-    progress: () => { if (each) refresher.current?.request(); },
+    progress: () => { if (each && Date.now() - result.at >= each) refresher.current?.request(); },
   });
   return { ...result, refresh: () => refresher.current?.request() };
 }

@@ -12,7 +12,7 @@ const leads = (lock) => lock.holders[0]?.mode === "EXCLUSIVE" && lock.holders[0]
 export function Elections() {
   const [tokens, setTokens] = useState([""]);
   useWatch({});
-  const read = useRead("LockService/List", { pageToken: tokens.at(-1), pageSize: 1000 }, { when: (e) => changes.has(e.type) });
+  const read = useRead("LockService/List", { pageToken: tokens.at(-1), pageSize: 1000 }, { when: (e) => changes.has(e.type), each: 4000 });
   const locks = (read.data?.locks ?? []).filter(leads);
   const more = read.data && (read.data.nextPageToken !== "" || tokens.length > 1);
   const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };

@@ -1,6 +1,6 @@
 // Live: the stream of events, with filters. A paused stream resumes where it stopped.
 import { useEffect, useState } from "../vendor/hooks.js";
-import { number } from "../text.js";
+import { count, number } from "../text.js";
 import { useApp, usePhase, useWatch } from "../components/state.js";
 import { Empty, html, Page, Table } from "../components/parts.js";
 import { EventRows, eventColumns, useEvents } from "../components/events.js";
@@ -42,10 +42,12 @@ function Events({ prefix, kind: [kind, , accept] }) {
       <${Filter} prefix=${prefix} kind=${kind} />
       ${rows.length === 0 ? html`
         <${Empty} title=${paused ? "Paused" : "Listening"}>${paused ? "The stream resumes where it stopped." : "Events appear here as they happen, the newest first."}<//>` : html`
-        <p class="faint number" role="status">${paused ? "Paused. Resuming shows what happened meanwhile, without gaps." : `${number(total)} events, the newest ${number(rows.length)} shown`}</p>
+        <p class="faint" role="status">${paused ? "Paused. Resuming shows what happened meanwhile, without gaps." : shownText(total, rows.length)}</p>
         <${Table} caption="Events, the newest first" columns=${eventColumns}><${EventRows} rows=${rows} withLock /><//>`}
     <//>`;
 }
+
+const shownText = (total, rows) => (total > rows ? `${count(total, "event")}, the newest ${number(rows)} shown` : count(total, "event"));
 
 function Filter({ prefix, kind }) {
   const [text, setText] = useState(prefix);

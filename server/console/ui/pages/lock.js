@@ -1,17 +1,20 @@
 // A lock: who holds it, who waits in which order, and why nothing moves.
 import { useState } from "../vendor/hooks.js";
 import { whyNothingMoves } from "../sentences.js";
-import { count, mode, moment, number, place, program, state, value, visible } from "../text.js";
+import { count, mode, moment, number, place, program, state, value, visible, who } from "../text.js";
 import { concerns, useApp, useNow, useRead, useWatch } from "../components/state.js";
 import { Age, Badge, Facts, Heartbeat, html, Left, Loading, Page, SessionName, Table, Time } from "../components/parts.js";
 import { EventRows, eventColumns, useEvents } from "../components/events.js";
 import { Lane } from "../components/lane.js";
 import { Queue } from "../components/queue.js";
 
+// nobody is a lock that does not exist: one exists while it is held or waited for.
+const nobody = { holders: [], holderCount: "0", queue: [], queueLength: "0", delays: [], limit: "0", permitsUsed: "0" };
+
 export function Lock({ name }) {
   const [queueLimit, setQueueLimit] = useState(100);
   useWatch({ name });
-  const read = useRead("LockService/Get", { name, queueLimit }, { interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name) });
+  const read = useRead("LockService/Get", { name, queueLimit }, { interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name), each: 4000, absent: { ...nobody, name } });
   const lock = read.data;
   const print = html`<button type="button" class="hide-small" onClick=${() => window.print()}>Print</button>`;
   return html`
@@ -36,8 +39,8 @@ function Why({ lock, at }) {
       <p>${whyNothingMoves(lock, Math.max(0, now - at))}</p>
       <p class="why-facts faint">
         <span>${text}</span>
-        <span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>
-        <span>revision <span class="number">${number(lock.revision)}</span></span>
+        ${lock.order && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}
+        ${lock.revision && html`<span>revision <span class="number">${number(lock.revision)}</span></span>`}
       </p>
     </section>`;
 }
@@ -47,7 +50,7 @@ function Evidence({ lock, at }) {
   const { me, status } = useApp();
   return html`
     <p class="print-only">
-      State of the lock ${visible(lock.name)} at revision ${lock.revision} (lineage ${visible(lock.lineage)}) of cluster
+      State of the lock ${visible(lock.name)}${lock.revision ? ` at revision ${lock.revision} (lineage ${visible(lock.lineage)})` : ""} of cluster
       ${" "}${visible(status?.clusterId)}, read at ${moment(at)} by ${visible(me.caller.identity)} from ${location.origin}.
       ${lock.local ? "Read from the node's own state, which may lag behind." : ""}
     </p>`;
@@ -59,11 +62,26 @@ function Holders({ lock, at }) {
   return html`
     <section>
       <h2>${lock.holderCount === "1" ? "Holder" : `${number(lock.holderCount)} holders`}</h2>
-      <div class="holders">
-        ${lock.holders.map((hold) => html`<${Holder} key=${hold.holdId} hold=${hold} at=${at} />`)}
-      </div>
+      ${lock.holders.length > 3 ? html`<${HolderTable} lock=${lock} at=${at} />` : html`
+        <div class="holders">${lock.holders.map((hold) => html`<${Holder} key=${hold.holdId} hold=${hold} at=${at} />`)}</div>`}
       ${hidden > 0 && html`<p class="faint">${count(hidden, "more holder")} are not shown.</p>`}
     </section>`;
+}
+
+// HolderTable is for locks with many holders.
+function HolderTable({ lock, at }) {
+  const columns = [["Who"], ["Holds", "slim"], ["For", "right slim"], ["Heartbeat", "right slim"], ["Fencing token", "right slim hide-small"]];
+  return html`
+    <${Table} caption="Holders" columns=${columns}>
+      ${lock.holders.map((hold) => html`
+        <tr key=${hold.holdId} data-row>
+          <td><${SessionName} id=${hold.sessionId}>${who(hold)}<//> <span class="faint">${place(hold.client)}</span></td>
+          <td><${Badge} kind="grant">${mode(hold)}<//>${hold.revocation ? html` <${Badge} kind="operator">asked to release<//>` : ""}</td>
+          <td class="right"><${Age} ms=${hold.heldForMs} at=${at} /></td>
+          <td class="right">${hold.leased ? html`<span class="faint">lease</span>` : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`}</td>
+          <td class="right number mono hide-small">${hold.token}</td>
+        </tr>`)}
+    <//>`;
 }
 
 function Holder({ hold, at }) {
@@ -81,8 +99,8 @@ function Holder({ hold, at }) {
         ["Since", html`<${Time} unixMs=${hold.grantedUnixMs} full />, for <${Age} ms=${hold.heldForMs} at=${at} />`],
         ["Heartbeat", hold.leased ? null : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`],
         ["Time left", left === null ? (hold.leased ? html`<${Age} />` : "until released or its session ends") : html`<${Left} ms=${left} at=${at} />`],
-        ["Fencing token", html`<span class="number">${hold.token}</span>`],
-        ["Hold", html`<span class="number">${hold.holdId}</span>${hold.count > 1 ? `, acquired ${hold.count} times` : ""}`],
+        ["Fencing token", html`<span class="number mono">${hold.token}</span>`],
+        ["Hold", html`<span class="number mono">${hold.holdId}</span>${hold.count > 1 ? `, acquired ${hold.count} times` : ""}`],
         ["Owner key", hold.owner === "0" ? null : hold.owner],
         ["Also holds", hold.locks?.length > 1 ? hold.locks.map(visible).join(", ") : null],
         ["Labels", hold.client?.labels?.map((l) => `${visible(l.key)}=${visible(l.value)}`).join(", ")],
@@ -99,8 +117,8 @@ function Delays({ lock, at }) {
       <${Table} caption="Lock-delays" columns=${[["Ended hold"], ["Session"], ["Since", "slim"], ["Time left", "right slim"]]}>
         ${lock.delays.map((delay) => html`
           <tr key=${delay.holdId}>
-            <td class="number">${delay.holdId}</td>
-            <td class="number">${delay.sessionId}</td>
+            <td class="number mono">${delay.holdId}</td>
+            <td class="number mono"><${SessionName} id=${delay.sessionId}>${delay.sessionId}<//></td>
             <td><${Time} unixMs=${delay.sinceUnixMs} /></td>
             <td class="right">${delay.remainingMs === undefined ? "–" : html`<${Left} ms=${delay.remainingMs} at=${at} />`}</td>
           </tr>`)}

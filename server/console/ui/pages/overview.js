@@ -8,7 +8,7 @@ import { Sparkline } from "../components/sparkline.js";
 export function Overview() {
   const { audits } = useApp();
   useWatch({});
-  const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: true });
+  const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: 4000 });
   return html`
     <${Page} title="Overview" read=${status}>
       ${!status.data ? html`<${Loading} />` : html`
@@ -38,7 +38,7 @@ function Health({ status }) {
 const sum = (samples, field) => samples.reduce((total, sample) => total + Number(sample[field]), 0);
 
 function Samples({ status }) {
-  const read = useRead("ClusterService/ListSamples", {}, { interval: 5000, when: () => false, each: true });
+  const read = useRead("ClusterService/ListSamples", {}, { interval: 5000, when: () => false, each: 4000 });
   const samples = read.data?.samples ?? [];
   const interval = (read.data?.intervalMs ?? 5000) / 1000;
   const of = (field) => samples.map((sample) => Number(sample[field]));
@@ -100,9 +100,9 @@ function Node({ node, status }) {
       <td class="right number">${node.reachable ? (behind === 0 ? "0" : number(behind)) : "–"}</td>
       <td class="right number">${latency(node.diskSyncUs)}</td>
       <td class="right number">${latency(node.commitUs)}</td>
-      <td class="hide-small number">${visible(node.version) || "–"}</td>
+      <td class="hide-small number mono">${visible(node.version) || "–"}</td>
       <td class="hide-small">${left === Infinity ? html`<span class="faint">none</span>` : html`<span class="number">${duration(left)} left</span>`}</td>
-      <td class="hide-small number">${visible(node.peerAddr)}</td>
+      <td class="hide-small number mono">${visible(node.peerAddr)}</td>
     </tr>`;
 }
 
@@ -112,14 +112,14 @@ function Cluster({ status, audits }) {
     <section class="panel">
       <h2>Cluster</h2>
       <${Facts} facts=${[
-        ["Cluster", html`<span class="number">${visible(status.clusterId)}</span>`],
+        ["Cluster", html`<span class="number mono">${visible(status.clusterId)}</span>`],
         ["Term", number(status.term)],
         ["Revision", number(status.revision)],
         ["Log", `${number(status.commitIndex)} entries committed`],
         ["States agree", agreed],
         ["Feature level", status.level],
         ["Policy", status.hasPolicy ? "in force" : "none: every client may do everything"],
-        ["Last fencing token", html`<span class="number">${status.token}</span>`],
+        ["Last fencing token", html`<span class="number mono">${status.token}</span>`],
         ["Last backup", audits ? html`<${LastBackup} />` : null],
       ]} />
     </section>`;

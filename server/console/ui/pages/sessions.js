@@ -10,7 +10,7 @@ const changes = new Set(["SESSION_OPENED", "SESSION_CLOSED", "SESSION_EXPIRED", 
 export function Sessions() {
   const [tokens, setTokens] = useState([""]);
   useWatch({});
-  const read = useRead("SessionService/List", { pageToken: tokens.at(-1), pageSize: 100 }, { when: (e) => changes.has(e.type) });
+  const read = useRead("SessionService/List", { pageToken: tokens.at(-1), pageSize: 100 }, { when: (e) => changes.has(e.type), each: 4000 });
   const sessions = read.data?.sessions ?? [];
   const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };
   const columns = [["Session"], ["Identity", "hide-small"], ["Runs at", "hide-small"], ["Last heard of", "right slim"], ["Holds", "right slim"], ["Waits", "right slim"], ["Open for", "right slim hide-small"]];
@@ -34,9 +34,9 @@ function SessionRow({ session, at }) {
   const some = (n) => (n === "0" ? "right number faint" : "right number strong");
   return html`
     <tr data-row>
-      <td><${SessionName} id=${session.sessionId}>${program(session.client)}<//> <span class="faint number">${session.sessionId}</span> <${Lease} session=${session} /></td>
+      <td><${SessionName} id=${session.sessionId}>${program(session.client)}<//> <span class="faint number mono">${session.sessionId}</span> <${Lease} session=${session} /></td>
       <td class="hide-small">${visible(session.identity)}</td>
-      <td class="hide-small">${place(session.client)}</td>
+      <td class="hide-small number">${place(session.client)}</td>
       <td class="right">${session.leased ? html`<span class="faint">–</span>` : html`<${Heartbeat} ms=${session.heartbeatAgeMs} at=${at} ttl=${session.ttlMs} />`}</td>
       <td class=${some(session.holds)}>${number(session.holds)}</td>
       <td class=${some(session.waits)}>${number(session.waits)}</td>
@@ -46,7 +46,7 @@ function SessionRow({ session, at }) {
 
 export function Session({ id }) {
   useWatch({ sessionId: id });
-  const read = useRead("SessionService/Get", { sessionId: id }, { interval: 500, when: (e) => e.sessionId === id });
+  const read = useRead("SessionService/Get", { sessionId: id }, { interval: 500, when: (e) => e.sessionId === id, each: 4000 });
   const { session, holds = [], waits = [] } = read.data ?? {};
   const ended = read.error?.code === "not_found";
   return html`
@@ -55,7 +55,7 @@ export function Session({ id }) {
       ${!session ? (read.error?.final ? null : html`<${Loading} />`) : html`
         <section class="panel"><${SessionFacts} session=${session} at=${read.at} /></section>
         <${Claims} title="Holds" empty="It holds nothing." total=${session.holds} list=${holds.map(({ hold, name }) => ({
-          key: hold.holdId, name, mode: mode(hold), locks: hold.locks, ms: hold.heldForMs, note: html`token <span class="number">${hold.token}</span>` }))} at=${read.at} />
+          key: hold.holdId, name, mode: mode(hold), locks: hold.locks, ms: hold.heldForMs, note: html`token <span class="number mono">${hold.token}</span>` }))} at=${read.at} />
         <${Claims} title="Waits" empty="It waits for nothing." total=${session.waits} list=${waits.map(({ wait, name }) => ({
           key: wait.waitId, name, mode: wait.upgrade ? "upgrade" : mode(wait), locks: wait.locks, ms: wait.waitingMs, note: `no. ${number(wait.position)} in the queue` }))} at=${read.at} />
         <${SessionEvents} id=${id} />`}
@@ -64,7 +64,7 @@ export function Session({ id }) {
 
 function SessionFacts({ session, at }) {
   return html`<${Facts} facts=${[
-    ["Session", html`<span class="number">${session.sessionId}</span> <${Lease} session=${session} />`],
+    ["Session", html`<span class="number mono">${session.sessionId}</span> <${Lease} session=${session} />`],
     ["Identity", visible(session.identity)],
     ["Runs at", place(session.client)],
     ["Address", visible(session.client?.address)],

@@ -1,6 +1,6 @@
 // Sign-in by a token. A client certificate needs no form: the browser presents it.
 import { useEffect, useRef, useState } from "../vendor/hooks.js";
-import { visible } from "../text.js";
+import { sentence } from "../text.js";
 import { html } from "../components/parts.js";
 
 export function SignIn({ message, signIn }) {
@@ -20,15 +20,15 @@ export function SignIn({ message, signIn }) {
     <main class="signin">
       <img src="icon.svg" alt="" width="44" height="44" />
       <h1>Quorumlock</h1>
-      <p class="faint">Sign in to the node at <span class="number">${location.host}</span>.</p>
+      <p class="faint">Sign in to the node at <span class="number mono">${location.host}</span>.</p>
       <form onSubmit=${submit}>
         <label for="token">Token</label>
         <input id="token" ref=${field} type="password" autocomplete="off" spellcheck=${false} placeholder="ql_…" aria-describedby="about-token" />
-        ${message && html`<p class="notice bad" role="alert">${visible(message)}</p>`}
+        ${message && html`<p class="notice bad" role="alert">${sentence(message)}</p>`}
         <button type="submit" class="primary" disabled=${busy}>${busy ? "Signing in" : "Sign in"}</button>
       </form>
       <p id="about-token" class="faint">The token stays in this tab's memory and is forgotten when you reload or close it.
-        <code>qlock token create</code> makes one. A client certificate that your browser presents needs no token:
-        <button type="button" class="link" onClick=${() => location.reload()}>try it again</button>.</p>
+        ${" "}<code>qlock token create</code> makes one. A client certificate that your browser presents needs no token:
+        ${" "}<button type="button" class="link" onClick=${() => location.reload()}>try it again</button>.</p>
     </main>`;
 }
