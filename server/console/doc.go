@@ -6,5 +6,6 @@
 // scripts/console-vendor.sh. The console routes by the fragment of the URL, so the server knows files only.
 //
 // Files: console.go serves the files; ui/main.js is the entry point of the program in the browser, ui/api.js sends its
-// requests, ui/live.js follows the stream of events, ui/text.js words what it shows.
+// requests, ui/live.js follows the stream of events, ui/text.js and ui/sentences.js word what it shows. The tests of the
+// modules that need no browser are in testdata.
 package console

@@ -1,7 +1,7 @@
 // The program: who is signed in, and which page is shown.
 import { render } from "./vendor/preact.js";
 import { useEffect, useMemo, useState } from "./vendor/hooks.js";
-import { Api } from "./api.js";
+import { Api, ApiError } from "./api.js";
 import { Stream } from "./live.js";
 import { App } from "./components/state.js";
 import { html } from "./components/parts.js";
@@ -49,6 +49,32 @@ function Content({ page, name, query }) {
   }
 }
 
+// restAfter is how long a tab is hidden before its stream rests, in milliseconds.
+const restAfter = 10000;
+
+// restWhileHidden stops the stream of a tab that nobody sees, and resumes it without gaps. Browsers open at most six
+// connections of HTTP/1.1 to a node, which hidden tabs would use up.
+function restWhileHidden(stream) {
+  let timer = null;
+  let resting = false;
+  const rest = () => {
+    if (resting || stream.phase === "paused") return;
+    resting = true;
+    stream.pause();
+  };
+  const change = () => {
+    clearTimeout(timer);
+    if (document.hidden) timer = setTimeout(rest, restAfter);
+    else if (resting) {
+      resting = false;
+      stream.resume();
+    }
+  };
+  document.addEventListener("visibilitychange", change);
+  addEventListener("pagehide", rest);
+  addEventListener("pageshow", change);
+}
+
 // mayAudit reports whether the caller may read the audit log. Only for roles that the policy defines itself it has to
 // be tried.
 async function mayAudit(api, me) {
@@ -74,7 +100,8 @@ function Program() {
     try {
       const me = await api.read("AccessService/WhoAmI");
       if (me.hasPolicy && me.roles.length === 0) {
-        throw new Error(`${me.caller.identity} has no role in the policy, so there is nothing to show.`);
+        throw new ApiError(token === "" ? "unauthenticated" : "permission_denied",
+          `${me.caller.identity} has no role in the policy, so there is nothing to show.`);
       }
       setSession({ phase: "in", me, audits: await mayAudit(api, me), token: token !== "" });
     } catch (error) {
@@ -83,7 +110,10 @@ function Program() {
       setSession({ phase: "out", message: expected ? "" : error.message });
     }
   };
-  useEffect(() => void signIn(""), []);
+  useEffect(() => {
+    restWhileHidden(stream);
+    void signIn("");
+  }, []);
   useEffect(() => stream.listen({
     changed: () => { if (stream.phase === "refused" && stream.error?.code === "unauthenticated") signOut("Your token or certificate is no longer valid."); },
   }), [stream]);

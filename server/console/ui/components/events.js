@@ -47,7 +47,7 @@ function EventRow({ row, withLock }) {
       <td><${Badge} kind=${kind}>${event.type.toLowerCase().replaceAll("_", " ")}<//></td>
       ${withLock && html`<td>${event.lock ? html`<${LockName} name=${event.lock} />${others}` : html`<span class="faint">–</span>`}</td>`}
       <td class="hide-small">${event.sessionId !== "0" ? html`<${SessionName} id=${event.sessionId}><span class="number mono">${event.sessionId}</span><//>${event.identity && event.identity !== "anonymous" ? html` <span class="faint">${visible(event.identity)}</span>` : ""}` : ""}</td>
-      <td class="wide">${text}</td>
+      <td class="wide hide-tiny">${text}</td>
     </tr>`;
 }
 
@@ -55,4 +55,4 @@ function Gap({ row, columns }) {
   return html`<tr class="gap"><td class="number">${clock(row.at)}</td><td colspan=${columns - 1}>Events are missing here: ${visible(row.gap)}</td></tr>`;
 }
 
-export const eventColumns = [["Time", "slim"], ["Event", "slim"], ["Lock"], ["Session", "slim hide-small"], ["What it means", "wide"]];
+export const eventColumns = [["Time", "slim"], ["Event", "slim"], ["Lock"], ["Session", "slim hide-small"], ["What it means", "wide hide-tiny"]];

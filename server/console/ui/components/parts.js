@@ -80,6 +80,7 @@ export function Fresh({ read }) {
   const { stale } = useApp();
   const live = phase === "live" && !stale && !read.error && !read.data?.local;
   const kind = live ? "good" : "warn";
+  if (!read.at && read.error?.final) return null;
   if (!read.at) return html`<p class="fresh" role="status"><span class="dot idle"></span>reading</p>`;
   return html`<p class="fresh"><span class=${`dot ${kind}`}></span>${live ? "live" : `as of ${clock(read.at)}`}</p>`;
 }
@@ -120,7 +121,7 @@ export function Table({ caption, columns, children, rows }) {
 // Pager moves between pages of a list.
 export function Pager({ page, shown, noun, hasNext, back, next }) {
   return html`
-    <nav class="pager" aria-label="pages">
+    <nav class="pager" aria-label="pages of the list">
       <button type="button" disabled=${page === 0} onClick=${back}>← Back</button>
       <span class="number faint">page ${page + 1} · ${count(shown, noun)}</span>
       <button type="button" disabled=${!hasNext} onClick=${next}>Next →</button>

@@ -16,7 +16,7 @@ export function Elections() {
   const locks = (read.data?.locks ?? []).filter(leads);
   const more = read.data && (read.data.nextPageToken !== "" || tokens.length > 1);
   const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };
-  const columns = [["Election"], ["Leader"], ["Value"], ["For", "right slim"], ["Heartbeat", "right slim hide-small"], ["Candidates", "right slim hide-small"]];
+  const columns = [["Election"], ["Leader"], ["Value", "hide-tiny"], ["For", "right slim"], ["Heartbeat", "right slim hide-small"], ["Candidates", "right slim hide-small"]];
   return html`
     <${Page} title="Elections" read=${read}>
       <p class="lead">Locks that are held exclusively with a value: who leads what, where, and since when.</p>
@@ -37,7 +37,7 @@ function Election({ lock, at }) {
     <tr data-row>
       <td><${LockName} name=${lock.name} /></td>
       <td>${who(leader)}</td>
-      <td class="wide"><code>${content.text.length > 80 ? `${content.text.slice(0, 80)}…` : content.text}</code></td>
+      <td class="wide hide-tiny"><code>${content.text.length > 80 ? `${content.text.slice(0, 80)}…` : content.text}</code></td>
       <td class="right"><${Age} ms=${leader.heldForMs} at=${at} /></td>
       <td class="right hide-small">${leader.leased ? html`<span class="faint">lease</span>` : html`<${Heartbeat} ms=${leader.heartbeatAgeMs} at=${at} />`}</td>
       <td class="right number hide-small">${number(lock.queueLength)}</td>

@@ -18,7 +18,7 @@ export function Lock({ name }) {
   const lock = read.data;
   const print = html`<button type="button" class="hide-small" onClick=${() => window.print()}>Print</button>`;
   return html`
-    <${Page} title=${visible(name)} crumb=${html`<a href="#/locks">Locks</a>`} read=${read} actions=${print}>
+    <${Page} title=${visible(name)} crumb=${html`<a href="#/locks">Locks</a>`} read=${read} actions=${lock && print}>
       ${!lock ? (read.error?.final ? null : html`<${Loading} />`) : html`
         <${Evidence} lock=${lock} at=${read.at} />
         <${Why} lock=${lock} at=${read.at} />
@@ -96,7 +96,7 @@ function Holder({ hold, at }) {
         ["Identity", visible(hold.identity)],
         ["Runs at", place(hold.client)],
         ["Address", visible(hold.client?.address)],
-        ["Since", html`<${Time} unixMs=${hold.grantedUnixMs} full />, for <${Age} ms=${hold.heldForMs} at=${at} />`],
+        ["Since", html`<${Time} unixMs=${hold.grantedUnixMs} full /> for <${Age} ms=${hold.heldForMs} at=${at} />`],
         ["Heartbeat", hold.leased ? null : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`],
         ["Time left", left === null ? (hold.leased ? html`<${Age} />` : "until released or its session ends") : html`<${Left} ms=${left} at=${at} />`],
         ["Fencing token", html`<span class="number mono">${hold.token}</span>`],

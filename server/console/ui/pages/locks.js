@@ -1,5 +1,5 @@
 // Locks: by name in pages, by queue, and by oldest wait.
-import { useEffect, useState } from "../vendor/hooks.js";
+import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { number, state, who } from "../text.js";
 import { useRead, useWatch } from "../components/state.js";
 import { Age, Badge, Empty, html, Loading, LockName, Page, Pager, Table, Tabs } from "../components/parts.js";
@@ -22,21 +22,27 @@ export function Locks({ query }) {
   useWatch({ prefix });
   const tabs = [["", "By name", address(prefix, "")], ...Object.entries(orders).map(([key, text]) => [key, text, address(prefix, key)])];
   const View = order ? Contended : ByName;
-  return html`<${View} key=${`${order} ${prefix}`} prefix=${prefix} order=${order} tabs=${html`
+  return html`<${View} prefix=${prefix} order=${order} tabs=${html`
     <div class="toolbar">
       <${Search} prefix=${prefix} order=${order} />
       <${Tabs} label="order" tabs=${tabs} current=${order} />
     </div>`} />`;
 }
 
-// Search changes the prefix a moment after the last key.
+// Search changes the prefix a moment after the last key, and follows a prefix that was changed elsewhere.
 function Search({ prefix, order }) {
   const [text, setText] = useState(prefix);
-  const go = (value) => { if (value !== prefix) location.replace(address(value, order)); };
+  const own = useRef(prefix);
+  const go = (value) => {
+    if (value === prefix) return;
+    own.current = value;
+    location.replace(address(value, order));
+  };
   useEffect(() => {
     const timer = setTimeout(() => go(text), 250);
     return () => clearTimeout(timer);
   }, [text]);
+  useEffect(() => { if (prefix !== own.current) { own.current = prefix; setText(prefix); } }, [prefix]);
   return html`
     <form class="search" role="search" onSubmit=${(e) => { e.preventDefault(); go(text); }}>
       <label class="unseen" for="search">Prefix of the names</label>
@@ -49,16 +55,17 @@ function Search({ prefix, order }) {
 const changes = new Set(["QUEUED", "GRANTED", "RELEASED", "EXPIRED", "CANCELLED", "FORCED", "DELAYED", "DELAY_ENDED", "DOWNGRADED", "RESIZED"]);
 
 function ByName({ prefix, tabs }) {
-  const [tokens, setTokens] = useState([""]);
+  const [place, setPlace] = useState({ prefix, tokens: [""] });
+  const tokens = place.prefix === prefix ? place.tokens : [""]; // another prefix begins at its first page
   const token = tokens.at(-1);
   const read = useRead("LockService/List", { prefix, pageToken: token, pageSize: 100 }, { when: (e) => changes.has(e.type) });
   const locks = read.data?.locks ?? [];
-  const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };
+  const turn = (next) => { setPlace({ prefix, tokens: next }); window.scrollTo(0, 0); };
   return html`
     <${Page} title="Locks" read=${read}>
       ${tabs}
       ${!read.data ? (read.error?.final ? null : html`<${Loading} rows=${8} />`) : locks.length === 0 ? html`<${NoLocks} prefix=${prefix} />` : html`
-        <${Table} caption="Locks by name" columns=${[["Lock"], ["State", "slim"], ["Held by"], ["For", "right slim"], ["Waiting", "right slim"]]}>
+        <${Table} caption="Locks by name" columns=${[["Lock"], ["State", "slim"], ["Held by", "hide-tiny"], ["For", "right slim hide-tiny"], ["Waiting", "right slim"]]}>
           ${locks.map((lock) => html`<${LockRow} key=${lock.name} lock=${lock} at=${read.at} />`)}
         <//>
         <${Pager} page=${tokens.length - 1} shown=${locks.length} noun="lock" hasNext=${read.data.nextPageToken !== ""}
@@ -79,8 +86,8 @@ function LockRow({ lock, at }) {
     <tr data-row>
       <td><${LockName} name=${lock.name} /></td>
       <td><${Badge} kind=${kinds[kind]}>${text}<//></td>
-      <td class="wide">${first ? who(first) : html`<span class="faint">–</span>`}${more > 0 ? html` <span class="faint">and ${number(more)} more</span>` : ""}</td>
-      <td class="right">${first && html`<${Age} ms=${first.heldForMs} at=${at} />`}</td>
+      <td class="wide hide-tiny">${first ? who(first) : html`<span class="faint">–</span>`}${more > 0 ? html` <span class="faint">and ${number(more)} more</span>` : ""}</td>
+      <td class="right hide-tiny">${first && html`<${Age} ms=${first.heldForMs} at=${at} />`}</td>
       <td class=${lock.queueLength === "0" ? "right number faint" : "right number strong"}>${number(lock.queueLength)}</td>
     </tr>`;
 }
@@ -89,7 +96,7 @@ function Contended({ prefix, order, tabs }) {
   const [limit, setLimit] = useState(100);
   const read = useRead("LockService/ListContended", { prefix, order, limit }, { when: changesQueues });
   const locks = read.data?.locks ?? [];
-  const columns = [["Lock"], ["Waiting", "right slim"], ["Oldest wait", "right slim"], ["First in line"], ["Held by"]];
+  const columns = [["Lock"], ["Waiting", "right slim"], ["Oldest wait", "right slim"], ["First in line", "hide-tiny"], ["Held by", "hide-tiny"]];
   return html`
     <${Page} title="Locks" read=${read}>
       ${tabs}
@@ -111,7 +118,7 @@ function ContendedRow({ lock, at }) {
       <td><${LockName} name=${lock.name} /></td>
       <td class="right number strong">${number(lock.queueLength)}</td>
       <td class="right">${lock.oldest && html`<${Age} ms=${lock.oldest.waitingMs} at=${at} />`}</td>
-      <td class="wide">${lock.oldest ? who(lock.oldest) : "–"}</td>
-      <td class="wide">${lock.holder ? who(lock.holder) : html`<span class="faint">nobody</span>`}${more > 0 ? html` <span class="faint">and ${number(more)} more</span>` : ""}</td>
+      <td class="wide hide-tiny">${lock.oldest ? who(lock.oldest) : "–"}</td>
+      <td class="wide hide-tiny">${lock.holder ? who(lock.holder) : html`<span class="faint">nobody</span>`}${more > 0 ? html` <span class="faint">and ${number(more)} more</span>` : ""}</td>
     </tr>`;
 }

@@ -13,7 +13,7 @@ export function Sessions() {
   const read = useRead("SessionService/List", { pageToken: tokens.at(-1), pageSize: 100 }, { when: (e) => changes.has(e.type), each: 4000 });
   const sessions = read.data?.sessions ?? [];
   const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };
-  const columns = [["Session"], ["Identity", "hide-small"], ["Runs at", "hide-small"], ["Last heard of", "right slim"], ["Holds", "right slim"], ["Waits", "right slim"], ["Open for", "right slim hide-small"]];
+  const columns = [["Session"], ["Identity", "hide-small"], ["Runs at", "hide-small"], ["Heartbeat", "right slim"], ["Holds", "right slim"], ["Waits", "right slim"], ["Open for", "right slim hide-small"]];
   return html`
     <${Page} title="Sessions" read=${read}>
       ${!read.data ? (read.error?.final ? null : html`<${Loading} rows=${8} />`) : sessions.length === 0 ? html`
@@ -81,7 +81,7 @@ function Claims({ title, empty, total, list, at }) {
     <section class="panel">
       <h2>${title} <span class="faint number">${number(total)}</span></h2>
       ${list.length === 0 ? html`<p class="quiet">${total === "0" ? empty : "You may not read these locks."}</p>` : html`
-        <${Table} caption=${title} columns=${[["Lock"], ["How", "slim"], ["For", "right slim"], ["", "hide-small"]]}>
+        <${Table} caption=${title} columns=${[["Lock"], ["How", "slim"], ["For", "right slim"], ["Details", "hide-small"]]}>
           ${list.map((claim) => html`
             <tr key=${claim.key} data-row>
               <td><${LockName} name=${claim.name} />${claim.locks?.length > 1 ? html` <span class="faint">and ${claim.locks.length - 1} more</span>` : ""}</td>
