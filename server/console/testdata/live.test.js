@@ -161,6 +161,7 @@ test("a failed read is repeated, unless its error is final", async () => {
   await timers.to(250);
   equal(timers.reads.length, 2);
   timers.reads[1].failed(Object.assign(new Error("denied"), { final: true }));
+  await timers.to(250);
   await timers.to(20000);
   equal(timers.reads.length, 2);
   deepEqual(timers.errors, ["gone", "denied"]);

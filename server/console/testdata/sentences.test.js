@@ -55,8 +55,8 @@ const status = (more) => ({ leaderId: "n1", nodes: [node("n1"), node("n2"), node
 
 test("the health of a cluster", () => {
   for (const [given, level, text] of [
-    [status(), "good", "All 3 nodes are up and their states agree. n1 leads; 1 node may fail."],
-    [status({ agreedIndex: "0" }), "good", "All 3 nodes are up. n1 leads; 1 node may fail."],
+    [status(), "good", "All 3 nodes are up and their states agree. n1 leads; the cluster survives the loss of 1 node."],
+    [status({ agreedIndex: "0" }), "good", "All 3 nodes are up. n1 leads; the cluster survives the loss of 1 node."],
     [status({ nodes: [node("n1")] }), "good", "n1 is up. It is alone, so nothing replaces it if it fails."],
     [status({ leaderId: "" }), "bad", "No leader: nothing can be acquired or released until 2 of 3 nodes elect one."],
     [status({ grantsSuspended: true }), "bad", "Grants are suspended: the nodes' states differ, and no majority agrees."],

@@ -43,6 +43,7 @@ test("values are shown as text only if they are text", () => {
   deepEqual(value(base64("10.0.0.1:80")), { text: "10.0.0.1:80", bytes: 11 });
   deepEqual(value(base64("a: 1\n  b: 2\n")), { text: "a: 1\n  b: 2\n", bytes: 12 });
   deepEqual(value(base64([0, 255, 16])), { text: "00 ff 10", bytes: 3, binary: true });
+  deepEqual(value(base64([65, 255])), { text: "41 ff", bytes: 2, binary: true });
   deepEqual(value(base64("a\u001b[31m")), { text: "61 1b 5b 33 31 6d", bytes: 6, binary: true });
   equal(value(base64("x\u202ey")).text, "x⟨U+202E⟩y");
   equal(value(base64("\ufeffx")).text, "⟨U+FEFF⟩x");

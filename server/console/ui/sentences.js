@@ -100,7 +100,7 @@ export function health(status, now = Date.now()) {
   const down = status.nodes.filter((n) => !n.reachable);
   if (down.length > 0) {
     const left = up.length - majority;
-    const rest = left > 0 ? `${count(left, "more node")} may fail.` : "If one more node fails, the cluster stops.";
+    const rest = left > 0 ? `The cluster survives the loss of ${count(left, "more node")}.` : "If one more node fails, the cluster stops.";
     return { level: "warn", text: `${names(down)} ${down.length === 1 ? "is" : "are"} not reachable; ${visible(status.leaderId)} leads. ${rest}` };
   }
   const alarms = status.nodes.flatMap((n) => n.alarms);
@@ -116,7 +116,7 @@ function fine(status, voters, majority) {
   const leader = visible(status.leaderId);
   if (voters.length === 1) return `${leader} is up. It is alone, so nothing replaces it if it fails.`;
   const agree = Number(status.agreedIndex) > 0 ? " and their states agree" : "";
-  return `All ${number(voters.length)} nodes are up${agree}. ${leader} leads; ${count(voters.length - majority, "node")} may fail.`;
+  return `All ${number(voters.length)} nodes are up${agree}. ${leader} leads; the cluster survives the loss of ${count(voters.length - majority, "node")}.`;
 }
 
 // lag returns how many committed log entries a node has not applied.

@@ -55,4 +55,4 @@ function Gap({ row, columns }) {
   return html`<tr class="gap"><td class="number">${clock(row.at)}</td><td colspan=${columns - 1}>Events are missing here: ${visible(row.gap)}</td></tr>`;
 }
 
-export const eventColumns = [["Time", "slim"], ["Event", "slim"], ["Lock"], ["Session", "slim hide-small"], ["What it means", "wide hide-tiny"]];
+export const eventColumns = [["Seen", "slim"], ["Event", "slim"], ["Lock"], ["Session", "slim hide-small"], ["What it means", "wide hide-tiny"]];

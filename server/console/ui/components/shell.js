@@ -28,7 +28,7 @@ export function Shell({ page, children }) {
         </nav>
         <${Foot} status=${status.data} help=${() => help.current.showModal()} />
       </header>
-      <${App.Provider} value=${{ ...app, status: status.data, stale }}>
+      <${App.Provider} value=${{ ...app, status, stale }}>
         <main id="main" class=${stale ? "stale" : ""}>
           <${Banner} status=${status} stale=${stale} />
           ${children}

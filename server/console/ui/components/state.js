@@ -4,7 +4,7 @@ import { useContext, useEffect, useRef, useState } from "../vendor/hooks.js";
 import { Refresher } from "../live.js";
 
 // App holds api, stream, me (the answer of WhoAmI), audits (whether the caller may read the audit log), and inside of the
-// shell status (that of the cluster) and stale (whether the node does not answer at present).
+// shell status (the read of the cluster's status) and stale (whether the node does not answer at present).
 export const App = createContext(null);
 export const useApp = () => useContext(App);
 

@@ -2,7 +2,7 @@
 import { useState } from "../vendor/hooks.js";
 import { number, value, who } from "../text.js";
 import { useRead, useWatch } from "../components/state.js";
-import { Age, Empty, Heartbeat, html, Loading, LockName, Page, Pager, Table } from "../components/parts.js";
+import { Age, Empty, html, Loading, LockName, Page, Pager, Table } from "../components/parts.js";
 
 const changes = new Set(["GRANTED", "RELEASED", "EXPIRED", "FORCED", "VALUE_SET", "DOWNGRADED", "QUEUED", "CANCELLED"]);
 
@@ -12,11 +12,11 @@ const leads = (lock) => lock.holders[0]?.mode === "EXCLUSIVE" && lock.holders[0]
 export function Elections() {
   const [tokens, setTokens] = useState([""]);
   useWatch({});
-  const read = useRead("LockService/List", { pageToken: tokens.at(-1), pageSize: 1000 }, { when: (e) => changes.has(e.type), each: 4000 });
+  const read = useRead("LockService/List", { pageToken: tokens.at(-1), pageSize: 1000 }, { interval: 5000, when: (e) => changes.has(e.type) });
   const locks = (read.data?.locks ?? []).filter(leads);
   const more = read.data && (read.data.nextPageToken !== "" || tokens.length > 1);
   const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };
-  const columns = [["Election"], ["Leader"], ["Value", "hide-tiny"], ["For", "right slim"], ["Heartbeat", "right slim hide-small"], ["Candidates", "right slim hide-small"]];
+  const columns = [["Election"], ["Leader"], ["Value", "hide-tiny"], ["For", "right slim"], ["Candidates", "right slim hide-small"]];
   return html`
     <${Page} title="Elections" read=${read}>
       <p class="lead">Locks that are held exclusively with a value: who leads what, where, and since when.</p>
@@ -39,7 +39,6 @@ function Election({ lock, at }) {
       <td>${who(leader)}</td>
       <td class="wide hide-tiny"><code>${content.text.length > 80 ? `${content.text.slice(0, 80)}…` : content.text}</code></td>
       <td class="right"><${Age} ms=${leader.heldForMs} at=${at} /></td>
-      <td class="right hide-small">${leader.leased ? html`<span class="faint">lease</span>` : html`<${Heartbeat} ms=${leader.heartbeatAgeMs} at=${at} />`}</td>
       <td class="right number hide-small">${number(lock.queueLength)}</td>
     </tr>`;
 }

@@ -51,7 +51,7 @@ function Evidence({ lock, at }) {
   return html`
     <p class="print-only">
       State of the lock ${visible(lock.name)}${lock.revision ? ` at revision ${lock.revision} (lineage ${visible(lock.lineage)})` : ""} of cluster
-      ${" "}${visible(status?.clusterId)}, read at ${moment(at)} by ${visible(me.caller.identity)} from ${location.origin}.
+      ${" "}${visible(status.data?.clusterId)}, read at ${moment(at)} by ${visible(me.caller.identity)} from ${location.origin}.
       ${lock.local ? "Read from the node's own state, which may lag behind." : ""}
     </p>`;
 }

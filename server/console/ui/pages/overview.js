@@ -6,9 +6,8 @@ import { Age, Badge, Facts, html, Loading, LockName, Page, Table, Time } from ".
 import { Sparkline } from "../components/sparkline.js";
 
 export function Overview() {
-  const { audits } = useApp();
+  const { audits, status } = useApp();
   useWatch({});
-  const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: 4000 });
   return html`
     <${Page} title="Overview" read=${status}>
       ${!status.data ? html`<${Loading} />` : html`
