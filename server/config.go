@@ -88,6 +88,8 @@ type Config struct {
 	PeerTLS transport.TLSFiles
 	// HTTPClientAuth selects what the HTTP port requires of client certificates.
 	HTTPClientAuth ClientAuth
+	// NoConsole removes the console from the HTTP port.
+	NoConsole bool
 	// Insecure allows plaintext on addresses other than loopback and, with TLS, clients without a
 	// certificate.
 	Insecure bool

@@ -254,6 +254,7 @@ func (n *Node) startHTTP(l net.Listener) error {
 		CertifiedCluster: n.certified,
 		TLS:              n.cfg.TLS,
 		Denials:          n.audit.Deny,
+		NoConsole:        n.cfg.NoConsole,
 		Logger:           n.log.Named("httpapi"),
 		Registry:         n.cfg.Registry,
 		Queues:           n.queues,

@@ -87,6 +87,7 @@ func (o *options) portFlags() []setting {
 		{"redis-prefix", &o.Redis.Prefix, "`TEXT` that begins the lock names of all keys on the Redis port"},
 		{"redis-default-ttl", &o.Redis.DefaultTTL, "TTL of locks that a Redis client acquires without one; 0 refuses them"},
 		{"redis-allow-force", &o.Redis.AllowForce, "let DEL on the Redis port release the holds of others while there is no policy"},
+		{"no-console", &o.NoConsole, "do not serve the web console at /ui/ of the HTTP port"},
 		{"health-addr", &o.HealthAddr, "`HOST:PORT` to listen on for /healthz and /readyz only, in plaintext; empty disables it"},
 		{"advertise-client-addr", &o.Advertise.Client, "`HOST:PORT` at which clients reach this node; required if --client-addr binds every interface"},
 		{"advertise-peer-addr", &o.Advertise.Peer, "`HOST:PORT` at which other nodes reach this node; required if --peer-addr binds every interface"},

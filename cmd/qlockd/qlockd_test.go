@@ -339,3 +339,18 @@ func lastLine(text string) string {
 	lines := strings.Split(strings.TrimSpace(text), "\n")
 	return lines[len(lines)-1]
 }
+
+func TestConsole(t *testing.T) {
+	for flag, want := range map[string]int{"--no-console=false": http.StatusOK, "--no-console": http.StatusNotFound} {
+		d := start(t, nil, freePorts("--dev", flag)...)
+		client := &http.Client{Timeout: testTimeout, Transport: &http.Transport{DisableKeepAlives: true}}
+		r, err := client.Get("http://" + d.addr("http") + "/ui/")
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = r.Body.Close()
+		if r.StatusCode != want {
+			t.Errorf("%s: %s", flag, r.Status)
+		}
+	}
+}

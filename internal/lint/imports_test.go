@@ -72,6 +72,7 @@ var layers = []struct {
 	{"server/redis", []string{"transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "server/internal/quota", "server/internal/budget", "server/internal/callers", "server/internal/keys", "internal/ratelog", "server/redis/..."}},
 	{"server/internal/health", []string{"transport/handshake", "transport/wire"}},
 	{"server/rpc", []string{"fsm", "transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "server/internal/callers", "server/internal/quota", "server/internal/command", "server/internal/notify", "server/eventlog", "server/replica", "server/status", "server/internal/read", "server/internal/lease", "server/internal/budget", "server/internal/fairqueue", "server/internal/tunnel", "server/rpc", "internal/ratelog"}},
+	{"server/console", nil},
 	{"server/httpapi/apierror", []string{"transport/wire"}},
 	{"server/httpapi/jsoncodec", nil},
 	{"server/httpapi/pending", nil},
@@ -80,7 +81,7 @@ var layers = []struct {
 	{"server/httpapi/response", []string{"server/internal/budget"}},
 	{"server/httpapi/forward", []string{"internal/ratelog", "transport/identity", "transport/wire", "transport/wire/wireconnect", "server/httpapi/apierror", "server/httpapi/response"}},
 	{"server/httpapi/callers", []string{"transport/wire", "server/internal/access", "server/internal/quota", "server/httpapi/apierror", "server/httpapi/forward", "server/httpapi/listener"}},
-	{"server/httpapi", []string{"fsm", "transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "server/internal/quota", "transport/wire/wireconnect", "server/internal/health", "server/eventlog", "server/replica", "server/status", "server/internal/read", "server/internal/lease", "server/internal/budget", "server/internal/fairqueue", "internal/ratelog", "server/httpapi/..."}},
+	{"server/httpapi", []string{"server/console", "fsm", "transport", "transport/handshake", "transport/identity", "transport/wire", "server/internal/access", "server/internal/quota", "transport/wire/wireconnect", "server/internal/health", "server/eventlog", "server/replica", "server/status", "server/internal/read", "server/internal/lease", "server/internal/budget", "server/internal/fairqueue", "internal/ratelog", "server/httpapi/..."}},
 	{"server/redis/script", nil},
 	{"server", []string{"fsm", "transport/...", "server/..."}},
 

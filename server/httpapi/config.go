@@ -112,6 +112,8 @@ type Config struct {
 	ClientAuth ClientAuth
 	// Denials gets the refusals of callers and of their requests; nil discards them.
 	Denials access.Denials
+	// NoConsole removes the console from the port.
+	NoConsole bool
 	// Logger receives the port's log messages; nil discards them.
 	Logger hclog.Logger
 	// Registry is served at /metrics and receives the port's own metrics; if nil, New creates one.

@@ -102,6 +102,11 @@ func (s *Server) serveCaller(a *response.Writer, r *http.Request, route route, c
 	s.dispatch(a, r.WithContext(ctx), route)
 }
 
+// otherOrigins finds requests that a browser sends for a page of another origin. A browser presents its client
+// certificate to every page, and reaches a node on loopback, so such a page could act for whoever visits it. Requests
+// of other programs have no such headers.
+var otherOrigins = http.NewCrossOriginProtection()
+
 // dispatch checks the form of a request and hands it to its handler.
 func (s *Server) dispatch(a *response.Writer, r *http.Request, route route) {
 	if r.Method != route.method && (r.Method != http.MethodHead || route.method != http.MethodGet) {
@@ -115,6 +120,12 @@ func (s *Server) dispatch(a *response.Writer, r *http.Request, route route) {
 		a.Header().Set("Accept-Post", "application/json, application/proto, application/grpc, application/grpc-web")
 		s.respond(a, r, http.StatusUnsupportedMediaType, connect.CodeInvalidArgument, problem{
 			Message: fmt.Sprintf("Content-Type %q is not supported: send JSON with -H 'Content-Type: application/json'", r.Header.Get("Content-Type")),
+		})
+		return
+	}
+	if err := otherOrigins.Check(r); err != nil && !listener.Of(r.Context()).FromNode() {
+		s.respond(a, r, http.StatusForbidden, connect.CodePermissionDenied, problem{
+			Message: "a page of another origin may not send requests with this browser's certificate or address: use the console at /ui/ of this node",
 		})
 		return
 	}

@@ -27,7 +27,7 @@ func TestAnswersNameTheRemedy(t *testing.T) {
 		status                         int
 		says                           string
 	}{
-		{"unknown path", "GET", "/", "", "", 404, "LockService/Acquire"},
+		{"unknown path", "GET", "/nothing", "", "", 404, "LockService/Acquire"},
 		{"unknown procedure", "POST", "/quorumlock.v1.LockService/Lock", "application/json", "{}", 404, "LockService/Acquire"},
 		{"wrong method", "GET", list, "", "", 405, "POST"},
 		{"wrong method for health", "DELETE", "/healthz", "", "", 405, "GET"},

@@ -11,6 +11,7 @@ import (
 	"connectrpc.com/grpcreflect"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/quorumlock/quorumlock/server/console"
 	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/jsoncodec"
 	"github.com/quorumlock/quorumlock/server/internal/health"
@@ -23,7 +24,7 @@ type route struct {
 	name    string
 	method  string
 	handler http.Handler
-	// open is set for health, which needs no client certificate.
+	// open is set for health and for the console's files, which need no credential.
 	open bool
 	// role is set if the caller needs a role, although no message says so.
 	role bool
@@ -39,7 +40,7 @@ type route struct {
 	writeTimeout time.Duration
 }
 
-// unbounded reports whether requests take no place among those in flight: those of health, and pages, which end soon.
+// unbounded reports whether requests take no place among those in flight: those of health, and files, which end soon.
 func (r route) unbounded() bool { return r.open || r.method == http.MethodGet }
 
 // maxRestoreBytes has room for all records that the audit log keeps.
@@ -72,13 +73,15 @@ const (
 )
 
 // routeOf returns the key of a path in the routes: the path itself, or a prefix for the standard gRPC
-// services.
+// services and the console.
 func routeOf(path string) string {
 	switch {
 	case strings.HasPrefix(path, healthPrefix):
 		return healthPrefix
 	case strings.HasPrefix(path, reflectionPrefix):
 		return reflectionPrefix
+	case strings.HasPrefix(path, console.Prefix):
+		return console.Prefix
 	}
 	return path
 }
@@ -133,5 +136,17 @@ func (s *Server) newRoutes() map[string]route {
 	reflection.Handle(grpcreflect.NewHandlerV1(reflector, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes)))
 	reflection.Handle(grpcreflect.NewHandlerV1Alpha(reflector, connect.WithReadMaxBytes(s.cfg.Limits.MaxBodyBytes)))
 	routes[reflectionPrefix] = route{name: reflectionPrefix, method: http.MethodPost, handler: reflection, role: true, streams: true}
+	s.routeConsole(routes)
 	return routes
+}
+
+// routeConsole adds the console, unless it is off, and the paths that lead to it.
+func (s *Server) routeConsole(routes map[string]route) {
+	if s.cfg.NoConsole {
+		return
+	}
+	handler := console.Handler()
+	for _, path := range []string{"/", strings.TrimSuffix(console.Prefix, "/"), console.Prefix} {
+		routes[path] = route{name: path, method: http.MethodGet, handler: handler, open: true, streams: true}
+	}
 }

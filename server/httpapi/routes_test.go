@@ -110,6 +110,9 @@ var others = map[string]struct {
 	"/metrics":       {http.MethodGet, false},
 	openAPIPath:      {http.MethodGet, false},
 	reflectionPrefix: {http.MethodPost, false},
+	"/":              {http.MethodGet, true},
+	"/ui":            {http.MethodGet, true},
+	"/ui/":           {http.MethodGet, true},
 }
 
 func TestEveryRouteIsTested(t *testing.T) {
@@ -317,7 +320,7 @@ func (errTimeout) Timeout() bool { return true }
 
 func TestPathsThatAreNotThere(t *testing.T) {
 	play(t, func(st *stage) {
-		for _, path := range []string{"/", "/quorumlock.v1.LockService/acquire", "/quorumlock.v1.LockService/", "/healthz/", "/metrics/x"} {
+		for _, path := range []string{"/nothing", "/quorumlock.v1.LockService/acquire", "/quorumlock.v1.LockService/", "/healthz/", "/metrics/x"} {
 			r, err := http.NewRequest(http.MethodPost, "http://n1"+path, strings.NewReader("{}"))
 			if err != nil {
 				t.Fatal(err)

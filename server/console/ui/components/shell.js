@@ -1,0 +1,138 @@
+// Shell surrounds the pages: navigation, banner, keys and theme.
+import { useEffect, useRef, useState } from "../vendor/hooks.js";
+import { clock, visible } from "../text.js";
+import { App, useApp, useNow, usePhase, useRead } from "./state.js";
+import { html } from "./parts.js";
+
+const pages = [
+  ["overview", "Overview", "o"], ["locks", "Locks", "l"], ["sessions", "Sessions", "s"],
+  ["elections", "Elections", "e"], ["live", "Live", "v"], ["audit", "Audit", "a"],
+];
+
+export function Shell({ page, children }) {
+  const app = useApp();
+  const phase = usePhase();
+  const shown = pages.filter(([key]) => key !== "audit" || app.audits);
+  const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: 4000 });
+  const stale = phase === "broken" || Boolean(status.error && !status.error.final);
+  const help = useRef(null);
+  useKeys(shown, () => help.current.showModal());
+  return html`
+    <a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.querySelector("h1")?.focus(); }}>Skip to the content</a>
+    <div class="shell">
+      <header class="side">
+        <a class="brand" href="#/"><img src="icon.svg" alt="" width="26" height="26" />Quorumlock</a>
+        <nav aria-label="pages">
+          ${shown.map(([key, name, letter]) => html`
+            <a key=${key} href=${`#/${key === "overview" ? "" : key}`} aria-current=${key === page ? "page" : undefined}>${name}<kbd aria-hidden="true">g ${letter}</kbd></a>`)}
+        </nav>
+        <${Foot} status=${status.data} help=${() => help.current.showModal()} />
+      </header>
+      <${App.Provider} value=${{ ...app, status, stale }}>
+        <main id="main" class=${stale ? "stale" : ""}>
+          <${Banner} status=${status} stale=${stale} />
+          ${children}
+        </main>
+      <//>
+    </div>
+    <${Help} dialog=${help} shown=${shown} />`;
+}
+
+function Foot({ status, help }) {
+  const { me, token, signOut } = useApp();
+  const [theme, setTheme] = useState("");
+  useEffect(() => { document.documentElement.dataset.theme = theme; }, [theme]);
+  const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  return html`
+    <div class="foot">
+      ${status && html`<p class="faint"><span class="number mono">${visible(status.clusterId)}</span><br />${status.leaderId ? `${visible(status.leaderId)} leads, term ${status.term}` : "no leader"}</p>`}
+      <p class="identity"><strong>${visible(me.caller.identity)}</strong><br /><span class="faint">${!me.hasPolicy ? "no policy: may do everything" : me.roles.map(visible).join(", ")}</span></p>
+      <p class="foot-buttons">
+        <button type="button" onClick=${() => signOut("")}>${token ? "Sign out" : "Use a token"}</button>
+        <button type="button" aria-label=${dark ? "Light colours" : "Dark colours"} title=${dark ? "Light colours" : "Dark colours"} onClick=${() => setTheme(dark ? "light" : "dark")}>${dark ? "☀" : "☾"}</button>
+        <button type="button" aria-label="Keys" title="Keys (?)" onClick=${help}>?</button>
+      </p>
+    </div>`;
+}
+
+const breaksAfter = 1000; // milliseconds after which a break of the stream is announced
+const newsLasts = 15000; // milliseconds for which a new leader is announced
+
+// Banner says that what is shown may be old, or that another node leads now.
+function Banner({ status, stale }) {
+  const { stream } = useApp();
+  const now = useNow();
+  const leader = useLeader(status.data);
+  const since = stream.phase === "broken" ? stream.since : status.at;
+  if (stale && now - since > breaksAfter) {
+    return html`<div class="banner warn" role="status">
+      <p><strong>Reconnecting.</strong> The page shows what was known at ${clock(since)}, and continues from there without gaps.</p>
+      <${OtherNodes} status=${status.data} /></div>`;
+  }
+  if (status.data && !status.data.leaderId) return html`<div class="banner warn" role="status"><p><strong>No leader.</strong> The nodes are electing one; nothing is granted until then.</p></div>`;
+  if (leader && now - leader.at < newsLasts) return html`<div class="banner" role="status"><p><strong>${visible(leader.id)} leads now.</strong> Locks and sessions continue.</p></div>`;
+  return null;
+}
+
+// useLeader returns the leader after a change, and when that was noticed.
+function useLeader(status) {
+  const [change, setChange] = useState(null);
+  const last = useRef("");
+  useEffect(() => {
+    const id = status?.leaderId;
+    if (!id) return;
+    if (last.current && last.current !== id) setChange({ id, at: Date.now() });
+    last.current = id;
+  }, [status?.leaderId]);
+  return change;
+}
+
+function OtherNodes({ status }) {
+  const others = (status?.nodes ?? []).filter((n) => n.id !== status.nodeId && n.httpAddr && n.httpAddr !== location.host);
+  if (others.length === 0) return null;
+  const address = (node) => `${location.protocol}//${node.httpAddr}/ui/${location.hash}`;
+  return html`<p>Other nodes: ${others.map((node, i) => html`${i > 0 ? ", " : ""}<a key=${node.id} href=${address(node)} rel="noreferrer">${visible(node.id)}</a>`)}</p>`;
+}
+
+// useKeys handles keys, unless something is being typed.
+function useKeys(shown, help) {
+  useEffect(() => {
+    let prefixed = 0;
+    const press = (event) => {
+      if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
+        if (event.key === "Escape") event.target.blur?.();
+        return;
+      }
+      const page = Date.now() - prefixed < 1500 && shown.find(([, , letter]) => letter === event.key);
+      prefixed = event.key === "g" ? Date.now() : 0;
+      if (page) location.hash = `#/${page[0] === "overview" ? "" : page[0]}`;
+      else if (event.key === "/") document.getElementById("search")?.focus();
+      else if (event.key === "?") help();
+      else if (event.key === "j" || event.key === "k") moveRow(event.key === "j" ? 1 : -1);
+      else if (event.key === "u") document.querySelector(".crumb a")?.click();
+      else document.querySelector(`[data-key="${CSS.escape(event.key)}"]`)?.click();
+      if (event.key === "/") event.preventDefault();
+    };
+    addEventListener("keydown", press);
+    return () => removeEventListener("keydown", press);
+  }, [shown.length]);
+}
+
+// moveRow moves the focus to the link of the next or the previous row.
+function moveRow(step) {
+  const links = [...document.querySelectorAll("[data-row]")].map((row) => row.querySelector("a")).filter(Boolean);
+  const at = links.indexOf(document.activeElement);
+  const next = links[at < 0 ? (step > 0 ? 0 : links.length - 1) : Math.max(0, Math.min(links.length - 1, at + step))];
+  next?.focus();
+}
+
+function Help({ dialog, shown }) {
+  const keys = [...shown.map(([, name, letter]) => [`g ${letter}`, name]), ["/", "Search"], ["j  k", "Next and previous row"],
+    ["Enter", "Open the row"], ["u", "Up, to the list"], ["p", "Pause and resume the live events"], ["?", "This help"]];
+  return html`
+    <dialog ref=${dialog} aria-labelledby="keys-title">
+      <h2 id="keys-title">Keys</h2>
+      <dl class="keys">${keys.map(([key, what]) => html`<div key=${key}><dt>${key.split(/\s+/).map((k) => html`<kbd key=${k}>${k}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl>
+      <form method="dialog"><button type="submit" class="primary">Close</button></form>
+    </dialog>`;
+}

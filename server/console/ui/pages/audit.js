@@ -1,0 +1,51 @@
+// Audit: what operators did, with the verified identity.
+import { useState } from "../vendor/hooks.js";
+import { count, number, visible } from "../text.js";
+import { useRead, useWatch } from "../components/state.js";
+import { Badge, Empty, html, Loading, LockName, Page, Pager, Time } from "../components/parts.js";
+
+export function Audit() {
+  const [tokens, setTokens] = useState([""]);
+  useWatch({ audit: true });
+  const read = useRead("OperatorService/ListAudit", { pageSize: 50, pageToken: tokens.at(-1) }, { interval: 500 });
+  const records = read.data?.records ?? [];
+  const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };
+  return html`
+    <${Page} title="Audit" read=${read}>
+      ${!read.data ? (read.error?.final ? null : html`<${Loading} rows=${8} />`) : records.length === 0 ? html`
+        <${Empty} title="No records">No operator has done anything yet.<//>` : html`
+        <ol class="records">${records.map((record) => html`<${Record} key=${record.id} record=${record} />`)}</ol>
+        <${Pager} page=${tokens.length - 1} shown=${records.length} noun="record" hasNext=${read.data.nextPageToken !== ""}
+          back=${() => turn(tokens.slice(0, -1))} next=${() => turn([...tokens, read.data.nextPageToken])} />`}
+    <//>`;
+}
+
+const outcomes = { OK: ["grant", "done"], UNSPECIFIED: ["wait", "begun"] };
+
+function Record({ record }) {
+  const [kind, text] = outcomes[record.outcome] ?? ["loss", visible(record.outcome).toLowerCase()];
+  const identity = visible(record.caller?.identity) || "unknown caller";
+  return html`
+    <li class="record" data-row>
+      <div class="record-head">
+        <strong>${visible(record.action).toLowerCase().replaceAll("_", " ")}</strong> <${Badge} kind=${kind}>${text}<//>
+        <${Subject} record=${record} />
+        <span class="record-side faint">no. <span class="number">${number(record.id)}</span> · <${Time} unixMs=${record.wallUnixMs} full /></span>
+      </div>
+      <p class="reason">${visible(record.reason) || html`<span class="faint">no reason</span>`}</p>
+      <p class="faint">by ${identity}${record.operator ? `, who claims to be ${visible(record.operator)}` : ""}${record.caller?.address ? ` from ${visible(record.caller.address)}` : ""}${
+        record.ticket ? `, ticket ${visible(record.ticket)}` : ""}${record.imported ? ", imported from a backup" : ""}</p>
+      ${record.message && html`<p class="late">${visible(record.message)}</p>`}
+    </li>`;
+}
+
+// Subject names what an act concerned.
+function Subject({ record }) {
+  const more = (record.locks?.length > 1 ? record.locks.length - 1 : 0) + (record.furtherLocks ?? 0);
+  if (record.lock) {
+    return html`<${LockName} name=${record.lock} />${more > 0 ? html` <span class="faint">and ${count(more, "more lock")}</span>` : ""}${
+      record.limit !== "0" ? html` <span class="faint">to ${count(record.limit, "permit")}</span>` : ""}`;
+  }
+  const other = record.member || record.tokenId || record.identity || (record.sessionId !== "0" ? `session ${record.sessionId}` : "");
+  return other ? html`<span class="name">${visible(other)}</span>` : null;
+}

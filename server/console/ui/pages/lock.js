@@ -1,0 +1,137 @@
+// A lock: who holds it, who waits in which order, and why nothing moves.
+import { useState } from "../vendor/hooks.js";
+import { whyNothingMoves } from "../sentences.js";
+import { count, mode, moment, number, place, program, state, value, visible, who } from "../text.js";
+import { concerns, useApp, useNow, useRead, useWatch } from "../components/state.js";
+import { Age, Badge, Facts, Heartbeat, html, Left, Loading, Page, SessionName, Table, Time } from "../components/parts.js";
+import { EventRows, eventColumns, useEvents } from "../components/events.js";
+import { Lane } from "../components/lane.js";
+import { Queue } from "../components/queue.js";
+
+// nobody is a lock that does not exist: one exists while it is held or waited for.
+const nobody = { holders: [], holderCount: "0", queue: [], queueLength: "0", delays: [], limit: "0", permitsUsed: "0" };
+
+export function Lock({ name }) {
+  const [queueLimit, setQueueLimit] = useState(100);
+  useWatch({ name });
+  const read = useRead("LockService/Get", { name, queueLimit }, { interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name), each: 4000, absent: { ...nobody, name } });
+  const lock = read.data;
+  const print = html`<button type="button" class="hide-small" onClick=${() => window.print()}>Print</button>`;
+  return html`
+    <${Page} title=${visible(name)} crumb=${html`<a href="#/locks">Locks</a>`} read=${read} actions=${lock && print}>
+      ${!lock ? (read.error?.final ? null : html`<${Loading} />`) : html`
+        <${Evidence} lock=${lock} at=${read.at} />
+        <${Why} lock=${lock} at=${read.at} />
+        <${Lane} lock=${lock} />
+        <${Holders} lock=${lock} at=${read.at} />
+        ${lock.delays.length > 0 && html`<${Delays} lock=${lock} at=${read.at} />`}
+        ${lock.queueLength !== "0" && html`<${Queue} lock=${lock} at=${read.at} limit=${queueLimit} setLimit=${setQueueLimit} />`}
+        <${Recent} name=${name} />`}
+    <//>`;
+}
+
+function Why({ lock, at }) {
+  const now = useNow();
+  const { kind, text } = state(lock);
+  const level = lock.queueLength !== "0" ? "warn" : kind === "delayed" ? "warn" : "good";
+  return html`
+    <section class=${`why ${level}`} aria-label="why nothing moves" aria-live="off">
+      <p>${whyNothingMoves(lock, Math.max(0, now - at))}</p>
+      <p class="why-facts faint">
+        <span>${text}</span>
+        ${lock.order && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}
+        ${lock.revision && html`<span>revision <span class="number">${number(lock.revision)}</span></span>`}
+      </p>
+    </section>`;
+}
+
+// Evidence is printed at the top of the page: what was read, when, by whom and from where.
+function Evidence({ lock, at }) {
+  const { me, status } = useApp();
+  return html`
+    <p class="print-only">
+      State of the lock ${visible(lock.name)}${lock.revision ? ` at revision ${lock.revision} (lineage ${visible(lock.lineage)})` : ""} of cluster
+      ${" "}${visible(status.data?.clusterId)}, read at ${moment(at)} by ${visible(me.caller.identity)} from ${location.origin}.
+      ${lock.local ? "Read from the node's own state, which may lag behind." : ""}
+    </p>`;
+}
+
+function Holders({ lock, at }) {
+  if (lock.holders.length === 0) return null;
+  const hidden = Number(lock.holderCount) - lock.holders.length;
+  return html`
+    <section>
+      <h2>${lock.holderCount === "1" ? "Holder" : `${number(lock.holderCount)} holders`}</h2>
+      ${lock.holders.length > 3 ? html`<${HolderTable} lock=${lock} at=${at} />` : html`
+        <div class="holders">${lock.holders.map((hold) => html`<${Holder} key=${hold.holdId} hold=${hold} at=${at} />`)}</div>`}
+      ${hidden > 0 && html`<p class="faint">${count(hidden, "more holder")} are not shown.</p>`}
+    </section>`;
+}
+
+// HolderTable is for locks with many holders.
+function HolderTable({ lock, at }) {
+  const columns = [["Who"], ["Holds", "slim"], ["For", "right slim"], ["Heartbeat", "right slim"], ["Fencing token", "right slim hide-small"]];
+  return html`
+    <${Table} caption="Holders" columns=${columns}>
+      ${lock.holders.map((hold) => html`
+        <tr key=${hold.holdId} data-row>
+          <td><${SessionName} id=${hold.sessionId}>${who(hold)}<//> <span class="faint">${place(hold.client)}</span></td>
+          <td><${Badge} kind="grant">${mode(hold)}<//>${hold.revocation ? html` <${Badge} kind="operator">asked to release<//>` : ""}</td>
+          <td class="right"><${Age} ms=${hold.heldForMs} at=${at} /></td>
+          <td class="right">${hold.leased ? html`<span class="faint">lease</span>` : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`}</td>
+          <td class="right number mono hide-small">${hold.token}</td>
+        </tr>`)}
+    <//>`;
+}
+
+function Holder({ hold, at }) {
+  const content = hold.value ? value(hold.value) : null;
+  const left = hold.remainingHoldMs ?? (hold.leased && hold.remainingLeaseMs ? hold.remainingLeaseMs : null);
+  return html`
+    <article class="panel holder">
+      <h3><${SessionName} id=${hold.sessionId}>${program(hold.client)}<//> <${Badge} kind="grant">${mode(hold)}<//>
+        ${hold.leased && html`<${Badge} kind="session">${hold.byValue ? "Redis key" : "lease"}<//>`}
+        ${hold.revocation && html`<${Badge} kind="operator">asked to release<//>`}</h3>
+      <${Facts} facts=${[
+        ["Identity", visible(hold.identity)],
+        ["Runs at", place(hold.client)],
+        ["Address", visible(hold.client?.address)],
+        ["Since", html`<${Time} unixMs=${hold.grantedUnixMs} full /> for <${Age} ms=${hold.heldForMs} at=${at} />`],
+        ["Heartbeat", hold.leased ? null : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`],
+        ["Time left", left === null ? (hold.leased ? html`<${Age} />` : "until released or its session ends") : html`<${Left} ms=${left} at=${at} />`],
+        ["Fencing token", html`<span class="number mono">${hold.token}</span>`],
+        ["Hold", html`<span class="number mono">${hold.holdId}</span>${hold.count > 1 ? `, acquired ${hold.count} times` : ""}`],
+        ["Owner key", hold.owner === "0" ? null : hold.owner],
+        ["Also holds", hold.locks?.length > 1 ? hold.locks.map(visible).join(", ") : null],
+        ["Labels", hold.client?.labels?.map((l) => `${visible(l.key)}=${visible(l.value)}`).join(", ")],
+        ["Asked for", hold.revocation ? `${visible(hold.revocation.reason)}` : null],
+      ]} />
+      ${content && html`<div class="value"><h4>Value <span class="faint">${count(content.bytes, "byte")}${content.binary ? ", not text" : ""}</span></h4><pre tabindex="0">${content.text}</pre></div>`}
+    </article>`;
+}
+
+function Delays({ lock, at }) {
+  return html`
+    <section class="panel">
+      <h2>Lock-delays</h2>
+      <${Table} caption="Lock-delays" columns=${[["Ended hold"], ["Session"], ["Since", "slim"], ["Time left", "right slim"]]}>
+        ${lock.delays.map((delay) => html`
+          <tr key=${delay.holdId}>
+            <td class="number mono">${delay.holdId}</td>
+            <td class="number mono"><${SessionName} id=${delay.sessionId}>${delay.sessionId}<//></td>
+            <td><${Time} unixMs=${delay.sinceUnixMs} /></td>
+            <td class="right">${delay.remainingMs === undefined ? "–" : html`<${Left} ms=${delay.remainingMs} at=${at} />`}</td>
+          </tr>`)}
+      <//>
+    </section>`;
+}
+
+function Recent({ name }) {
+  const { rows } = useEvents(50, (event) => concerns(event, name));
+  return html`
+    <section class="no-print panel">
+      <h2>Events since you opened this page</h2>
+      ${rows.length === 0 ? html`<p class="quiet">Nothing has happened to this lock yet.</p>` : html`
+        <${Table} caption="Events" columns=${eventColumns.filter(([title]) => title !== "Lock")}><${EventRows} rows=${rows} /><//>`}
+    </section>`;
+}
