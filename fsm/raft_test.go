@@ -152,7 +152,11 @@ func TestReadersBesideApply(t *testing.T) {
 				}
 				r.View(func(m *Machine) {
 					lockTexts(m)
-					m.EachWait(func(w Wait) bool { m.Outcome(w.SessionID, 1); return true })
+					m.EachWait(func(w Wait) bool {
+						m.Outcome(w.SessionID, 1)
+						m.SeesSession(nil, "a stranger", w.SessionID)
+						return true
+					})
 				})
 				image, _ := r.Snapshot()
 				_ = image.Persist(&sink{})

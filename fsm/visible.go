@@ -26,12 +26,15 @@ func (m *Machine) SeesSession(g *rights.Grants, identity string, id uint64) bool
 	if m.owns(identity, id) {
 		return true
 	}
-	for _, claim := range m.claimsOf(id) {
-		if c, _ := m.claims.get(claim); m.sees(g, identity, c) {
-			return true
+	seen := false
+	m.owners.each(ownerKey{session: id}, func(at *ownerRow) bool { // not claimsOf, whose scratch queries must not share
+		if at.session == id {
+			c, _ := m.claims.get(at.id)
+			seen = m.sees(g, identity, c)
 		}
-	}
-	return false
+		return at.session == id && !seen
+	})
+	return seen
 }
 
 func (m *Machine) owns(identity string, session uint64) bool {
