@@ -108,10 +108,12 @@ export function Loading({ rows = 5 }) {
   return html`<div class="loading" aria-hidden="true">${Array.from({ length: rows }, (_, i) => html`<div key=${i}></div>`)}</div>`;
 }
 
-// Table is a table with a caption for screen readers. Columns are pairs of a title and a class.
-export function Table({ caption, columns, children, rows }) {
+// Table is a table with a caption for screen readers. Columns are pairs of a title and a class. A table without links
+// sets plain, so that it can be scrolled with the keyboard.
+export function Table({ caption, columns, children, rows, plain }) {
+  const region = plain ? { tabindex: 0, role: "region", "aria-label": caption } : {};
   return html`
-    <div class="table"><table aria-rowcount=${rows}>
+    <div class="table" ...${region}><table aria-rowcount=${rows}>
       <caption class="unseen">${caption}</caption>
       <thead><tr>${columns.map(([title, kind]) => html`<th key=${title} scope="col" class=${kind}>${title}</th>`)}</tr></thead>
       <tbody>${children}</tbody>

@@ -80,7 +80,7 @@ function Nodes({ status }) {
   return html`
     <section class="panel">
       <h2>Nodes</h2>
-      <${Table} caption="Nodes" columns=${columns}>
+      <${Table} caption="Nodes" columns=${columns} plain>
         ${status.nodes.map((node) => html`<${Node} key=${node.id} node=${node} status=${status} />`)}
       <//>
     </section>`;
