@@ -18,7 +18,10 @@ export function Lane({ lock }) {
         </li>`)}
       ${more > 0 && html`<li class="station holding"><small>and</small><b>${count(more, "other")}</b></li>`}
       ${waiting.map((wait) => html`
-        <li key=${wait.waitId} class="station"><small>${wait.upgrade ? "upgrade" : `no. ${number(wait.position)}`}</small><${SessionName} id=${wait.sessionId}>${program(wait.client)}<//></li>`)}
+        <li key=${wait.waitId} class="station">
+          <small>${wait.upgrade ? "upgrade" : `no. ${number(wait.position)}`}</small>
+          <${SessionName} id=${wait.sessionId}>${program(wait.client)}<//>
+        </li>`)}
       ${rest > 0 && html`<li class="station rest"><small>and</small><b>${number(rest)} more</b></li>`}
     </ol>`;
 }

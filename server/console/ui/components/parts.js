@@ -2,7 +2,7 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useRef } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
-import { clock, count, duration, moment, seconds, sentence, visible } from "../text.js";
+import { clock, count, duration, moment, sentence, visible } from "../text.js";
 import { useApp, useNow, usePhase } from "./state.js";
 
 export const html = htm.bind(h);
@@ -40,7 +40,7 @@ export function Heartbeat({ ms, at, ttl }) {
   if (ms === undefined) return html`<${Age} />`;
   const age = Number(ms) + Math.max(0, now - at);
   const late = ttl && age > (ttl * 2) / 3;
-  return html`<span class=${late ? "number late" : "number"}>${seconds(age)}${Number(ms) < 1000 && age < 1000 ? "" : " ago"}</span>`;
+  return html`<span class=${late ? "number late" : "number"}>${age < 1000 ? "now" : `${duration(age)} ago`}</span>`;
 }
 
 // Time shows a moment as a time of day, with its date as a title.
