@@ -125,11 +125,18 @@ export class Stream {
   }
 }
 
+// timers are those of the browser; tests have their own.
+const timers = {
+  now: () => Date.now(),
+  later: (run, ms) => setTimeout(run, ms),
+  cancel: (timer) => clearTimeout(timer),
+};
+
 // Refresher repeats a read on request: at most one is in flight, and its starts are at least interval milliseconds
 // apart. The first request starts it at once. A failed read is repeated until it succeeds or its error is final.
 export class Refresher {
-  constructor(read, { interval, done, failed, now = () => Date.now(), later = (f, ms) => setTimeout(f, ms), cancel = (timer) => clearTimeout(timer) }) {
-    Object.assign(this, { read, interval, done, failed, now, later, cancel });
+  constructor(read, { interval, done, failed, ...clock }) {
+    Object.assign(this, { read, interval, done, failed, ...timers, ...clock });
     this.wanted = false;
     this.running = null;
     this.timer = null;

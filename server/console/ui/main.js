@@ -115,7 +115,10 @@ function Program() {
     void signIn("");
   }, []);
   useEffect(() => stream.listen({
-    changed: () => { if (stream.phase === "refused" && stream.error?.code === "unauthenticated") signOut("Your token or certificate is no longer valid."); },
+    changed: () => {
+      const refused = stream.phase === "refused" && stream.error?.code === "unauthenticated";
+      if (refused) signOut("Your token or certificate is no longer valid.");
+    },
   }), [stream]);
 
   if (session.phase === "checking") return null;

@@ -106,7 +106,10 @@ export function health(status, now = Date.now()) {
   const alarms = status.nodes.flatMap((n) => n.alarms);
   if (alarms.length > 0) return { level: "warn", text: `${count(alarms.length, "alarm")} to look at: ${visible(alarms[0].message)}.` };
   const behind = status.nodes.filter((n) => lag(status, n) > ahead);
-  if (behind.length > 0) return { level: "warn", text: `${names(behind)} ${behind.length === 1 ? "is" : "are"} catching up, ${number(lag(status, behind[0]))} entries behind.` };
+  if (behind.length > 0) {
+    const entries = number(lag(status, behind[0]));
+    return { level: "warn", text: `${names(behind)} ${behind.length === 1 ? "is" : "are"} catching up, ${entries} entries behind.` };
+  }
   const ending = status.nodes.filter((n) => certificateLeft(n, now) < 14 * 86400000);
   if (ending.length > 0) return { level: "warn", text: `A certificate of ${names(ending)} expires in ${duration(certificateLeft(ending[0], now))}.` };
   return { level: "good", text: fine(status, voters, majority) };
@@ -116,7 +119,8 @@ function fine(status, voters, majority) {
   const leader = visible(status.leaderId);
   if (voters.length === 1) return `${leader} is up. It is alone, so nothing replaces it if it fails.`;
   const agree = Number(status.agreedIndex) > 0 ? " and their states agree" : "";
-  return `All ${number(voters.length)} nodes are up${agree}. ${leader} leads; the cluster survives the loss of ${count(voters.length - majority, "node")}.`;
+  const rest = count(voters.length - majority, "node");
+  return `All ${number(voters.length)} nodes are up${agree}. ${leader} leads; the cluster survives the loss of ${rest}.`;
 }
 
 // lag returns how many committed log entries a node has not applied.

@@ -39,11 +39,6 @@ export function duration(ms) {
   return `${Math.floor(s / 86400)} d ${Math.floor(s / 3600) % 24} h`;
 }
 
-// seconds returns a duration for ages that change each second: below a second they are "now".
-export function seconds(ms) {
-  return Number(ms) < 1000 ? "now" : duration(ms);
-}
-
 // latency returns microseconds in a fitting unit.
 export function latency(us) {
   const value = Number(us) || 0;

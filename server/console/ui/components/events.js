@@ -28,7 +28,11 @@ export function useEvents(limit, accept = () => true) {
     gap: (message) => { list.current.addGap(message, Date.now()); soon(); },
   });
   useEffect(() => () => clearTimeout(timer.current), []);
-  return { rows: list.current.rows, total: list.current.total, clear: () => { list.current = new EventList(limit); draw((n) => n + 1); } };
+  const clear = () => {
+    list.current = new EventList(limit);
+    draw((n) => n + 1);
+  };
+  return { rows: list.current.rows, total: list.current.total, clear };
 }
 
 // EventRows shows events; withLock adds the column of the lock.
@@ -45,14 +49,23 @@ function EventRow({ row, withLock }) {
     <tr>
       <td class="number faint">${clock(row.at)}</td>
       <td><${Badge} kind=${kind}>${event.type.toLowerCase().replaceAll("_", " ")}<//></td>
-      ${withLock && html`<td>${event.lock ? html`<${LockName} name=${event.lock} />${others}` : html`<span class="faint">–</span>`}</td>`}
-      <td class="hide-small">${event.sessionId !== "0" ? html`<${SessionName} id=${event.sessionId}><span class="number mono">${event.sessionId}</span><//>${event.identity && event.identity !== "anonymous" ? html` <span class="faint">${visible(event.identity)}</span>` : ""}` : ""}</td>
+      ${withLock && html`<td>${event.lock && html`<${LockName} name=${event.lock} />`}${others}</td>`}
+      <td class="hide-small">${event.sessionId !== "0" && html`<${EventSession} event=${event} />`}</td>
       <td class="wide hide-tiny">${text}</td>
     </tr>`;
+}
+
+function EventSession({ event }) {
+  const named = event.identity && event.identity !== "anonymous";
+  return html`
+    <${SessionName} id=${event.sessionId}><span class="number mono">${event.sessionId}</span><//>
+    ${named && html` <span class="faint">${visible(event.identity)}</span>`}`;
 }
 
 function Gap({ row, columns }) {
   return html`<tr class="gap"><td class="number">${clock(row.at)}</td><td colspan=${columns - 1}>Events are missing here: ${visible(row.gap)}</td></tr>`;
 }
 
-export const eventColumns = [["Seen", "slim"], ["Event", "slim"], ["Lock"], ["Session", "slim hide-small"], ["What it means", "wide hide-tiny"]];
+export const eventColumns = [
+  ["Seen", "slim"], ["Event", "slim"], ["Lock"], ["Session", "slim hide-small"], ["What it means", "wide hide-tiny"],
+];

@@ -1,5 +1,5 @@
 // Lane draws a lock's holders and the first of its queue in order, as a row of stations.
-import { html } from "./parts.js";
+import { html, SessionName } from "./parts.js";
 import { count, mode, number, program } from "../text.js";
 
 const shown = 4;
@@ -14,11 +14,14 @@ export function Lane({ lock }) {
       ${holders.length === 0 && html`<li class="station free">${lock.delays.length ? "lock-delay" : "free"}</li>`}
       ${holders.map((hold) => html`
         <li key=${hold.holdId} class=${`station holding ${hold.revocation ? "revoked" : ""}`}>
-          <small>holds, ${mode(hold)}</small><b>${program(hold.client)}</b>
+          <small>holds, ${mode(hold)}</small><${SessionName} id=${hold.sessionId}>${program(hold.client)}<//>
         </li>`)}
       ${more > 0 && html`<li class="station holding"><small>and</small><b>${count(more, "other")}</b></li>`}
       ${waiting.map((wait) => html`
-        <li key=${wait.waitId} class="station"><small>${wait.upgrade ? "upgrade" : `no. ${number(wait.position)}`}</small><b>${program(wait.client)}</b></li>`)}
+        <li key=${wait.waitId} class="station">
+          <small>${wait.upgrade ? "upgrade" : `no. ${number(wait.position)}`}</small>
+          <${SessionName} id=${wait.sessionId}>${program(wait.client)}<//>
+        </li>`)}
       ${rest > 0 && html`<li class="station rest"><small>and</small><b>${number(rest)} more</b></li>`}
     </ol>`;
 }

@@ -2,7 +2,7 @@
 import { h } from "../vendor/preact.js";
 import { useEffect, useRef } from "../vendor/hooks.js";
 import htm from "../vendor/htm.js";
-import { clock, count, duration, moment, seconds, sentence, visible } from "../text.js";
+import { clock, count, duration, moment, sentence, visible } from "../text.js";
 import { useApp, useNow, usePhase } from "./state.js";
 
 export const html = htm.bind(h);
@@ -40,7 +40,7 @@ export function Heartbeat({ ms, at, ttl }) {
   if (ms === undefined) return html`<${Age} />`;
   const age = Number(ms) + Math.max(0, now - at);
   const late = ttl && age > (ttl * 2) / 3;
-  return html`<span class=${late ? "number late" : "number"}>${seconds(age)}${Number(ms) < 1000 && age < 1000 ? "" : " ago"}</span>`;
+  return html`<span class=${late ? "number late" : "number"}>${age < 1000 ? "now" : `${duration(age)} ago`}</span>`;
 }
 
 // Time shows a moment as a time of day, with its date as a title.
@@ -108,10 +108,12 @@ export function Loading({ rows = 5 }) {
   return html`<div class="loading" aria-hidden="true">${Array.from({ length: rows }, (_, i) => html`<div key=${i}></div>`)}</div>`;
 }
 
-// Table is a table with a caption for screen readers. Columns are pairs of a title and a class.
-export function Table({ caption, columns, children, rows }) {
+// Table is a table with a caption for screen readers. Columns are pairs of a title and a class. A table without links
+// sets plain, so that it can be scrolled with the keyboard.
+export function Table({ caption, columns, children, rows, plain }) {
+  const region = plain ? { tabindex: 0, role: "region", "aria-label": caption } : {};
   return html`
-    <div class="table"><table aria-rowcount=${rows}>
+    <div class="table" ...${region}><table aria-rowcount=${rows}>
       <caption class="unseen">${caption}</caption>
       <thead><tr>${columns.map(([title, kind]) => html`<th key=${title} scope="col" class=${kind}>${title}</th>`)}</tr></thead>
       <tbody>${children}</tbody>

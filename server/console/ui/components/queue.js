@@ -4,6 +4,10 @@ import { behind } from "../sentences.js";
 import { mode, number, place, program, visible } from "../text.js";
 import { Age, Badge, Heartbeat, html, SessionName, Table } from "./parts.js";
 
+const columns = [
+  ["No.", "right slim"], ["Waiting", "slim"], ["Who"], ["Wants", "slim"], ["Heartbeat", "right slim hide-small"],
+  ["Waits behind", "hide-small"],
+];
 const rowHeight = 40; // as in style.css
 const margin = 20; // rows drawn beyond the window
 const drawAll = 200; // queues up to this length are drawn completely
@@ -31,23 +35,29 @@ export function Queue({ lock, at, limit, setLimit }) {
   const [first, end] = useRange(lock.queue.length, top);
   const longest = Math.max(1, ...lock.queue.slice(first, end).map((w) => Number(w.waitingMs)));
   const total = Number(lock.queueLength);
+  const fixed = lock.queue.length > drawAll;
   const next = limit < 1000 ? 1000 : 10000;
   return html`
     <section class="panel">
       <h2>Queue <span class="faint number">${number(total)}</span></h2>
       <div ref=${top}>
-        <${Table} caption="The queue in order" rows=${total + 1}
-          columns=${[["No.", "right slim"], ["Waiting", "slim"], ["Who"], ["Wants", "slim"], ["Heartbeat", "right slim hide-small"], ["Waits behind", "hide-small"]]}>
-          ${first > 0 && html`<tr key="above" aria-hidden="true"><td colspan="6" class="gapless" height=${first * rowHeight}></td></tr>`}
+        <${Table} caption="The queue in order" rows=${total + 1} columns=${columns}>
+          <${Unseen} key="above" rows=${first} />
           ${lock.queue.slice(first, end).map((waiter, i) => html`
-            <${Waiter} key=${waiter.waitId} lock=${lock} index=${first + i} at=${at} longest=${longest} fixed=${lock.queue.length > drawAll} />`)}
-          ${end < lock.queue.length && html`<tr key="below" aria-hidden="true"><td colspan="6" class="gapless" height=${(lock.queue.length - end) * rowHeight}></td></tr>`}
+            <${Waiter} key=${waiter.waitId} lock=${lock} index=${first + i} at=${at} longest=${longest} fixed=${fixed} />`)}
+          <${Unseen} key="below" rows=${lock.queue.length - end} />
         <//>
       </div>
       ${total > lock.queue.length && html`
         <p class="pager faint"><span class="number">the first ${number(lock.queue.length)} of ${number(total)}</span>
           ${limit < 10000 && html`<button type="button" onClick=${() => setLimit(next)}>Show ${number(next)}</button>`}</p>`}
     </section>`;
+}
+
+// Unseen takes the place of rows that are not drawn.
+function Unseen({ rows }) {
+  if (rows <= 0) return null;
+  return html`<tr aria-hidden="true"><td colspan=${columns.length} class="gapless" height=${rows * rowHeight}></td></tr>`;
 }
 
 function Waiter({ lock, index, at, longest, fixed }) {

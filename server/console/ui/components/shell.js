@@ -9,6 +9,8 @@ const pages = [
   ["elections", "Elections", "e"], ["live", "Live", "v"], ["audit", "Audit", "a"],
 ];
 
+const pageLink = (key) => (key === "overview" ? "#/" : `#/${key}`);
+
 export function Shell({ page, children }) {
   const app = useApp();
   const phase = usePhase();
@@ -24,7 +26,9 @@ export function Shell({ page, children }) {
         <a class="brand" href="#/"><img src="icon.svg" alt="" width="26" height="26" />Quorumlock</a>
         <nav aria-label="pages">
           ${shown.map(([key, name, letter]) => html`
-            <a key=${key} href=${`#/${key === "overview" ? "" : key}`} aria-current=${key === page ? "page" : undefined}>${name}<kbd aria-hidden="true">g ${letter}</kbd></a>`)}
+            <a key=${key} href=${pageLink(key)} aria-current=${key === page ? "page" : undefined}>
+              ${name}<kbd aria-hidden="true">g ${letter}</kbd>
+            </a>`)}
         </nav>
         <${Foot} status=${status.data} help=${() => help.current.showModal()} />
       </header>
@@ -43,13 +47,18 @@ function Foot({ status, help }) {
   const [theme, setTheme] = useState("");
   useEffect(() => { document.documentElement.dataset.theme = theme; }, [theme]);
   const dark = theme ? theme === "dark" : matchMedia("(prefers-color-scheme: dark)").matches;
+  const other = dark ? "Light colours" : "Dark colours";
+  const rights = me.hasPolicy ? me.roles.map(visible).join(", ") : "no policy: may do everything";
   return html`
     <div class="foot">
-      ${status && html`<p class="faint"><span class="number mono">${visible(status.clusterId)}</span><br />${status.leaderId ? `${visible(status.leaderId)} leads, term ${status.term}` : "no leader"}</p>`}
-      <p class="identity"><strong>${visible(me.caller.identity)}</strong><br /><span class="faint">${!me.hasPolicy ? "no policy: may do everything" : me.roles.map(visible).join(", ")}</span></p>
+      ${status && html`
+        <p class="faint"><span class="number mono">${visible(status.clusterId)}</span><br />
+          ${status.leaderId ? `${visible(status.leaderId)} leads, term ${status.term}` : "no leader"}</p>`}
+      <p class="identity"><strong>${visible(me.caller.identity)}</strong><br /><span class="faint">${rights}</span></p>
       <p class="foot-buttons">
         <button type="button" onClick=${() => signOut("")}>${token ? "Sign out" : "Use a token"}</button>
-        <button type="button" aria-label=${dark ? "Light colours" : "Dark colours"} title=${dark ? "Light colours" : "Dark colours"} onClick=${() => setTheme(dark ? "light" : "dark")}>${dark ? "☀" : "☾"}</button>
+        <button type="button" aria-label=${other} title=${other} onClick=${() => setTheme(dark ? "light" : "dark")}>
+          ${dark ? "☀" : "☾"}</button>
         <button type="button" aria-label="Keys" title="Keys (?)" onClick=${help}>?</button>
       </p>
     </div>`;
@@ -69,8 +78,14 @@ function Banner({ status, stale }) {
       <p><strong>Reconnecting.</strong> The page shows what was known at ${clock(since)}, and continues from there without gaps.</p>
       <${OtherNodes} status=${status.data} /></div>`;
   }
-  if (status.data && !status.data.leaderId) return html`<div class="banner warn" role="status"><p><strong>No leader.</strong> The nodes are electing one; nothing is granted until then.</p></div>`;
-  if (leader && now - leader.at < newsLasts) return html`<div class="banner" role="status"><p><strong>${visible(leader.id)} leads now.</strong> Locks and sessions continue.</p></div>`;
+  if (status.data && !status.data.leaderId) {
+    return html`<div class="banner warn" role="status">
+      <p><strong>No leader.</strong> The nodes are electing one; nothing is granted until then.</p></div>`;
+  }
+  if (leader && now - leader.at < newsLasts) {
+    return html`<div class="banner" role="status">
+      <p><strong>${visible(leader.id)} leads now.</strong> Locks and sessions continue.</p></div>`;
+  }
   return null;
 }
 
@@ -91,7 +106,8 @@ function OtherNodes({ status }) {
   const others = (status?.nodes ?? []).filter((n) => n.id !== status.nodeId && n.httpAddr && n.httpAddr !== location.host);
   if (others.length === 0) return null;
   const address = (node) => `${location.protocol}//${node.httpAddr}/ui/${location.hash}`;
-  return html`<p>Other nodes: ${others.map((node, i) => html`${i > 0 ? ", " : ""}<a key=${node.id} href=${address(node)} rel="noreferrer">${visible(node.id)}</a>`)}</p>`;
+  const link = (node) => html`<a key=${node.id} href=${address(node)} rel="noreferrer">${visible(node.id)}</a>`;
+  return html`<p>Other nodes: ${others.map((node, i) => [i > 0 ? ", " : "", link(node)])}</p>`;
 }
 
 // useKeys handles keys, unless something is being typed.
@@ -105,7 +121,7 @@ function useKeys(shown, help) {
       }
       const page = Date.now() - prefixed < 1500 && shown.find(([, , letter]) => letter === event.key);
       prefixed = event.key === "g" ? Date.now() : 0;
-      if (page) location.hash = `#/${page[0] === "overview" ? "" : page[0]}`;
+      if (page) location.hash = pageLink(page[0]);
       else if (event.key === "/") document.getElementById("search")?.focus();
       else if (event.key === "?") help();
       else if (event.key === "j" || event.key === "k") moveRow(event.key === "j" ? 1 : -1);
@@ -132,7 +148,9 @@ function Help({ dialog, shown }) {
   return html`
     <dialog ref=${dialog} aria-labelledby="keys-title">
       <h2 id="keys-title">Keys</h2>
-      <dl class="keys">${keys.map(([key, what]) => html`<div key=${key}><dt>${key.split(/\s+/).map((k) => html`<kbd key=${k}>${k}</kbd> `)}</dt><dd>${what}</dd></div>`)}</dl>
+      <dl class="keys">${keys.map(([key, what]) => html`
+        <div key=${key}><dt>${key.split(/\s+/).map((k) => html`<kbd key=${k}>${k}</kbd> `)}</dt><dd>${what}</dd></div>`)}
+      </dl>
       <form method="dialog"><button type="submit" class="primary">Close</button></form>
     </dialog>`;
 }

@@ -24,7 +24,6 @@ const outcomes = { OK: ["grant", "done"], UNSPECIFIED: ["wait", "begun"] };
 
 function Record({ record }) {
   const [kind, text] = outcomes[record.outcome] ?? ["loss", visible(record.outcome).toLowerCase()];
-  const identity = visible(record.caller?.identity) || "unknown caller";
   return html`
     <li class="record" data-row>
       <div class="record-head">
@@ -33,10 +32,17 @@ function Record({ record }) {
         <span class="record-side faint">no. <span class="number">${number(record.id)}</span> · <${Time} unixMs=${record.wallUnixMs} full /></span>
       </div>
       <p class="reason">${visible(record.reason) || html`<span class="faint">no reason</span>`}</p>
-      <p class="faint">by ${identity}${record.operator ? `, who claims to be ${visible(record.operator)}` : ""}${record.caller?.address ? ` from ${visible(record.caller.address)}` : ""}${
-        record.ticket ? `, ticket ${visible(record.ticket)}` : ""}${record.imported ? ", imported from a backup" : ""}</p>
+      <p class="faint">${origin(record)}</p>
       ${record.message && html`<p class="late">${visible(record.message)}</p>`}
     </li>`;
+}
+
+// origin says who asked for an act.
+function origin({ caller, operator, ticket, imported }) {
+  const claim = operator ? `, who claims to be ${visible(operator)}` : "";
+  const from = caller?.address ? ` from ${visible(caller.address)}` : "";
+  const rest = (ticket ? `, ticket ${visible(ticket)}` : "") + (imported ? ", imported from a backup" : "");
+  return `by ${visible(caller?.identity) || "an unknown caller"}${claim}${from}${rest}`;
 }
 
 // Subject names what an act concerned.

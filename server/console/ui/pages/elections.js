@@ -21,7 +21,8 @@ export function Elections() {
     <${Page} title="Elections" read=${read}>
       <p class="lead">Locks that are held exclusively with a value: who leads what, where, and since when.</p>
       ${!read.data ? (read.error?.final ? null : html`<${Loading} rows=${4} />`) : locks.length === 0 ? html`
-        <${Empty} title="No leaders${more ? " among these locks" : ""}">A leader publishes a value with its hold, for example its address. ${more ? "Other pages may have some." : ""}<//>` : html`
+        <${Empty} title=${more ? "No leaders among these locks" : "No leaders"}>
+          A leader publishes a value with its hold, for example its address. ${more && "Other pages may have some."}<//>` : html`
         <${Table} caption="Elections" columns=${columns}>
           ${locks.map((lock) => html`<${Election} key=${lock.name} lock=${lock} at=${read.at} />`)}
         <//>`}

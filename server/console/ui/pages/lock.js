@@ -14,7 +14,9 @@ const nobody = { holders: [], holderCount: "0", queue: [], queueLength: "0", del
 export function Lock({ name }) {
   const [queueLimit, setQueueLimit] = useState(100);
   useWatch({ name });
-  const read = useRead("LockService/Get", { name, queueLimit }, { interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name), each: 4000, absent: { ...nobody, name } });
+  const read = useRead("LockService/Get", { name, queueLimit }, {
+    interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name), each: 4000, absent: { ...nobody, name },
+  });
   const lock = read.data;
   const print = html`<button type="button" class="hide-small" onClick=${() => window.print()}>Print</button>`;
   return html`
@@ -86,7 +88,6 @@ function HolderTable({ lock, at }) {
 
 function Holder({ hold, at }) {
   const content = hold.value ? value(hold.value) : null;
-  const left = hold.remainingHoldMs ?? (hold.leased && hold.remainingLeaseMs ? hold.remainingLeaseMs : null);
   return html`
     <article class="panel holder">
       <h3><${SessionName} id=${hold.sessionId}>${program(hold.client)}<//> <${Badge} kind="grant">${mode(hold)}<//>
@@ -98,7 +99,7 @@ function Holder({ hold, at }) {
         ["Address", visible(hold.client?.address)],
         ["Since", html`<${Time} unixMs=${hold.grantedUnixMs} full /> for <${Age} ms=${hold.heldForMs} at=${at} />`],
         ["Heartbeat", hold.leased ? null : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`],
-        ["Time left", left === null ? (hold.leased ? html`<${Age} />` : "until released or its session ends") : html`<${Left} ms=${left} at=${at} />`],
+        ["Time left", html`<${TimeLeft} hold=${hold} at=${at} />`],
         ["Fencing token", html`<span class="number mono">${hold.token}</span>`],
         ["Hold", html`<span class="number mono">${hold.holdId}</span>${hold.count > 1 ? `, acquired ${hold.count} times` : ""}`],
         ["Owner key", hold.owner === "0" ? null : hold.owner],
@@ -106,8 +107,18 @@ function Holder({ hold, at }) {
         ["Labels", hold.client?.labels?.map((l) => `${visible(l.key)}=${visible(l.value)}`).join(", ")],
         ["Asked for", hold.revocation ? `${visible(hold.revocation.reason)}` : null],
       ]} />
-      ${content && html`<div class="value"><h4>Value <span class="faint">${count(content.bytes, "byte")}${content.binary ? ", not text" : ""}</span></h4><pre tabindex="0">${content.text}</pre></div>`}
+      ${content && html`
+        <div class="value">
+          <h4>Value <span class="faint">${count(content.bytes, "byte")}${content.binary ? ", not text" : ""}</span></h4>
+          <pre tabindex="0">${content.text}</pre>
+        </div>`}
     </article>`;
+}
+
+function TimeLeft({ hold, at }) {
+  const left = hold.remainingHoldMs ?? (hold.leased && hold.remainingLeaseMs ? hold.remainingLeaseMs : null);
+  if (left !== null) return html`<${Left} ms=${left} at=${at} />`;
+  return hold.leased ? html`<${Age} />` : "until released or its session ends";
 }
 
 function Delays({ lock, at }) {

@@ -60,12 +60,13 @@ function ByName({ prefix, tabs }) {
   const token = tokens.at(-1);
   const read = useRead("LockService/List", { prefix, pageToken: token, pageSize: 100 }, { when: (e) => changes.has(e.type) });
   const locks = read.data?.locks ?? [];
+  const columns = [["Lock"], ["State", "slim"], ["Held by", "hide-tiny"], ["For", "right slim hide-tiny"], ["Waiting", "right slim"]];
   const turn = (next) => { setPlace({ prefix, tokens: next }); window.scrollTo(0, 0); };
   return html`
     <${Page} title="Locks" read=${read}>
       ${tabs}
       ${!read.data ? (read.error?.final ? null : html`<${Loading} rows=${8} />`) : locks.length === 0 ? html`<${NoLocks} prefix=${prefix} />` : html`
-        <${Table} caption="Locks by name" columns=${[["Lock"], ["State", "slim"], ["Held by", "hide-tiny"], ["For", "right slim hide-tiny"], ["Waiting", "right slim"]]}>
+        <${Table} caption="Locks by name" columns=${columns}>
           ${locks.map((lock) => html`<${LockRow} key=${lock.name} lock=${lock} at=${read.at} />`)}
         <//>
         <${Pager} page=${tokens.length - 1} shown=${locks.length} noun="lock" hasNext=${read.data.nextPageToken !== ""}
@@ -74,8 +75,19 @@ function ByName({ prefix, tabs }) {
 }
 
 function NoLocks({ prefix }) {
-  if (prefix) return html`<${Empty} title="No lock has this prefix">Locks exist while they are held or waited for, and only those that you may read are shown.<//>`;
-  return html`<${Empty} title="No locks">Nobody holds a lock or waits for one, as far as you may see. <code>qlock run orders/42 -- sleep 60</code> takes one.<//>`;
+  if (prefix) {
+    return html`<${Empty} title="No lock has this prefix">
+      Locks exist while they are held or waited for, and only those that you may read are shown.<//>`;
+  }
+  return html`<${Empty} title="No locks">
+    Nobody holds a lock or waits for one, as far as you may see.${" "}
+    <code>qlock run orders/42 -- sleep 60</code> takes one.<//>`;
+}
+
+// First names the first holder, and how many more there are.
+function First({ hold, more }) {
+  if (!hold) return html`<span class="faint">nobody</span>`;
+  return html`${who(hold)}${more > 0 && html` <span class="faint">and ${number(more)} more</span>`}`;
 }
 
 function LockRow({ lock, at }) {
@@ -86,7 +98,7 @@ function LockRow({ lock, at }) {
     <tr data-row>
       <td><${LockName} name=${lock.name} /></td>
       <td><${Badge} kind=${kinds[kind]}>${text}<//></td>
-      <td class="wide hide-tiny">${first ? who(first) : html`<span class="faint">–</span>`}${more > 0 ? html` <span class="faint">and ${number(more)} more</span>` : ""}</td>
+      <td class="wide hide-tiny"><${First} hold=${first} more=${more} /></td>
       <td class="right hide-tiny">${first && html`<${Age} ms=${first.heldForMs} at=${at} />`}</td>
       <td class=${lock.queueLength === "0" ? "right number faint" : "right number strong"}>${number(lock.queueLength)}</td>
     </tr>`;
@@ -119,6 +131,6 @@ function ContendedRow({ lock, at }) {
       <td class="right number strong">${number(lock.queueLength)}</td>
       <td class="right">${lock.oldest && html`<${Age} ms=${lock.oldest.waitingMs} at=${at} />`}</td>
       <td class="wide hide-tiny">${lock.oldest ? who(lock.oldest) : "–"}</td>
-      <td class="wide hide-tiny">${lock.holder ? who(lock.holder) : html`<span class="faint">nobody</span>`}${more > 0 ? html` <span class="faint">and ${number(more)} more</span>` : ""}</td>
+      <td class="wide hide-tiny"><${First} hold=${lock.holder} more=${more} /></td>
     </tr>`;
 }

@@ -43,13 +43,22 @@ function Samples({ status }) {
   const of = (field) => samples.map((sample) => Number(sample[field]));
   const rates = of("grants").map((grants) => grants / interval);
   const rate = rates.at(-1) ?? 0;
-  const ended = sum(samples, "expirations");
+  const notes = {
+    locks: count(status.holds, "hold"),
+    waiters: status.waiters === "0" ? "nobody waits" : "requests in queues",
+    sessions: samples.length ? `${count(sum(samples, "expirations"), "expiration")} in ten minutes` : "alive",
+    grants: `${count(sum(samples, "grants"), "grant")} in ten minutes`,
+  };
+  const tile = (title, field) => html`
+    <${Sparkline} title=${title} values=${of(field)} latest=${number(status[field])} note=${notes[field]} />`;
   return html`
     <div class="tiles">
-      <${Sparkline} title="Locks" values=${of("locks")} latest=${number(status.locks)} note=${`${count(status.holds, "hold")}`} />
-      <${Sparkline} title="Waiting" values=${of("waiters")} latest=${number(status.waiters)} note=${status.waiters === "0" ? "nobody waits" : "requests in queues"} />
-      <${Sparkline} title="Sessions" values=${of("sessions")} latest=${number(status.sessions)} note=${samples.length ? `${count(ended, "expiration")} in ten minutes` : "alive"} />
-      ${rates.length > 0 && html`<${Sparkline} title="Grants per second" values=${rates} latest=${rate < 10 ? rate.toFixed(1) : number(Math.round(rate))} note=${`${count(sum(samples, "grants"), "grant")} in ten minutes`} />`}
+      ${tile("Locks", "locks")}
+      ${tile("Waiting", "waiters")}
+      ${tile("Sessions", "sessions")}
+      ${rates.length > 0 && html`
+        <${Sparkline} title="Grants per second" values=${rates} note=${notes.grants}
+          latest=${rate < 10 ? rate.toFixed(1) : number(Math.round(rate))} />`}
     </div>`;
 }
 
@@ -76,11 +85,14 @@ const queueEvents = new Set(["QUEUED", "GRANTED", "CANCELLED"]);
 export const changesQueues = (event) => queueEvents.has(event.type) && (event.type !== "GRANTED" || event.waited);
 
 function Nodes({ status }) {
-  const columns = [["Node"], ["Role", "slim"], ["Behind", "right slim"], ["Disk sync", "right slim"], ["Commit", "right slim"], ["Version", "hide-small"], ["Certificate", "hide-small"], ["Peer address", "hide-small"]];
+  const columns = [
+    ["Node"], ["Role", "slim"], ["Behind", "right slim"], ["Disk sync", "right slim"], ["Commit", "right slim"],
+    ["Version", "hide-small"], ["Certificate", "hide-small"], ["Peer address", "hide-small"],
+  ];
   return html`
     <section class="panel">
       <h2>Nodes</h2>
-      <${Table} caption="Nodes" columns=${columns}>
+      <${Table} caption="Nodes" columns=${columns} plain>
         ${status.nodes.map((node) => html`<${Node} key=${node.id} node=${node} status=${status} />`)}
       <//>
     </section>`;

@@ -13,11 +13,15 @@ export function Sessions() {
   const read = useRead("SessionService/List", { pageToken: tokens.at(-1), pageSize: 100 }, { when: (e) => changes.has(e.type), each: 4000 });
   const sessions = read.data?.sessions ?? [];
   const turn = (next) => { setTokens(next); window.scrollTo(0, 0); };
-  const columns = [["Session"], ["Identity", "hide-small"], ["Runs at", "hide-small"], ["Heartbeat", "right slim"], ["Holds", "right slim"], ["Waits", "right slim"], ["Open for", "right slim hide-small"]];
+  const columns = [
+    ["Session"], ["Identity", "hide-small"], ["Runs at", "hide-small"], ["Heartbeat", "right slim"], ["Holds", "right slim"],
+    ["Waits", "right slim"], ["Open for", "right slim hide-small"],
+  ];
   return html`
     <${Page} title="Sessions" read=${read}>
       ${!read.data ? (read.error?.final ? null : html`<${Loading} rows=${8} />`) : sessions.length === 0 ? html`
-        <${Empty} title="No sessions">No client is connected, as far as you may see. A session opens when a client connects, and expires when it is not heard of for its TTL.<//>` : html`
+        <${Empty} title="No sessions">No client is connected, as far as you may see. A session opens when a client connects, and
+          expires when it is not heard of for its TTL.<//>` : html`
         <${Table} caption="Sessions" columns=${columns}>
           ${sessions.map((session) => html`<${SessionRow} key=${session.sessionId} session=${session} at=${read.at} />`)}
         <//>
@@ -34,7 +38,8 @@ function SessionRow({ session, at }) {
   const some = (n) => (n === "0" ? "right number faint" : "right number strong");
   return html`
     <tr data-row>
-      <td><${SessionName} id=${session.sessionId}>${program(session.client)}<//> <span class="faint number mono">${session.sessionId}</span> <${Lease} session=${session} /></td>
+      <td><${SessionName} id=${session.sessionId}>${program(session.client)}<//>${" "}
+        <span class="faint number mono">${session.sessionId}</span> <${Lease} session=${session} /></td>
       <td class="hide-small">${visible(session.identity)}</td>
       <td class="hide-small number">${place(session.client)}</td>
       <td class="right">${session.leased ? html`<span class="faint">–</span>` : html`<${Heartbeat} ms=${session.heartbeatAgeMs} at=${at} ttl=${session.ttlMs} />`}</td>
@@ -50,17 +55,27 @@ export function Session({ id }) {
   const { session, holds = [], waits = [] } = read.data ?? {};
   const ended = read.error?.code === "not_found";
   return html`
-    <${Page} title=${session ? program(session.client) : `Session ${id}`} crumb=${html`<a href="#/sessions">Sessions</a>`} read=${ended ? { ...read, error: null } : read}>
-      ${ended && html`<p class="notice warn" role="status">This session has ended${session ? `. Shown is what was known before` : ", or you may not see it"}.</p>`}
+    <${Page} title=${session ? program(session.client) : `Session ${id}`} read=${ended ? { ...read, error: null } : read}
+      crumb=${html`<a href="#/sessions">Sessions</a>`}>
+      ${ended && html`<p class="notice warn" role="status">
+        This session has ended${session ? ". Shown is what was known before" : ", or you may not see it"}.</p>`}
       ${!session ? (read.error?.final ? null : html`<${Loading} />`) : html`
         <section class="panel"><${SessionFacts} session=${session} at=${read.at} /></section>
-        <${Claims} title="Holds" empty="It holds nothing." total=${session.holds} list=${holds.map(({ hold, name }) => ({
-          key: hold.holdId, name, mode: mode(hold), locks: hold.locks, ms: hold.heldForMs, note: html`token <span class="number mono">${hold.token}</span>` }))} at=${read.at} />
-        <${Claims} title="Waits" empty="It waits for nothing." total=${session.waits} list=${waits.map(({ wait, name }) => ({
-          key: wait.waitId, name, mode: wait.upgrade ? "upgrade" : mode(wait), locks: wait.locks, ms: wait.waitingMs, note: `no. ${number(wait.position)} in the queue` }))} at=${read.at} />
+        <${Claims} title="Holds" empty="It holds nothing." total=${session.holds} list=${holds.map(holdClaim)} at=${read.at} />
+        <${Claims} title="Waits" empty="It waits for nothing." total=${session.waits} list=${waits.map(waitClaim)} at=${read.at} />
         <${SessionEvents} id=${id} />`}
     <//>`;
 }
+
+// holdClaim and waitClaim return what the table of claims shows.
+const holdClaim = ({ hold, name }) => ({
+  key: hold.holdId, name, mode: mode(hold), locks: hold.locks, ms: hold.heldForMs,
+  note: html`token <span class="number mono">${hold.token}</span>`,
+});
+const waitClaim = ({ wait, name }) => ({
+  key: wait.waitId, name, mode: wait.upgrade ? "upgrade" : mode(wait), locks: wait.locks, ms: wait.waitingMs,
+  note: `no. ${number(wait.position)} in the queue`,
+});
 
 function SessionFacts({ session, at }) {
   return html`<${Facts} facts=${[
