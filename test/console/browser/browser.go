@@ -57,7 +57,7 @@ func Start(t testing.TB) *Browser {
 		t.Skip(errMissing)
 	}
 	allocator, end := chromedp.NewExecAllocator(context.Background(),
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Headless, chromedp.DisableGPU, chromedp.NoFirstRun,
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.Headless, chromedp.DisableGPU, chromedp.IgnoreCertErrors, chromedp.NoFirstRun,
 		chromedp.NoDefaultBrowserCheck, chromedp.Flag("disable-dev-shm-usage", true), chromedp.Flag("hide-scrollbars", true))
 	t.Cleanup(end)
 	ctx, cancel := chromedp.NewContext(allocator)
