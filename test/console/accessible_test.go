@@ -1,0 +1,61 @@
+package console_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/test/console/browser"
+)
+
+// axe returns the script of axe-core, in the locked version.
+func axe(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.CopyFS(dir, os.DirFS("testdata/axe")); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "npm", "ci", "--no-audit", "--no-fund")
+	cmd.Dir = dir
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("npm ci: %v\n%s", err, out)
+	}
+	script, err := os.ReadFile(filepath.Join(dir, "node_modules", "axe-core", "axe.min.js"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(script)
+}
+
+// findings are an expression for what axe-core finds on a page.
+const findings = `axe.run(document, {resultTypes: ["violations"]}).then(r =>
+	r.violations.map(v => v.impact + ": " + v.id + ": " + v.nodes.map(n => n.html.slice(0, 160)).join(" | ")))`
+
+// TestAccessibility lets axe-core check each page, wide and narrow, light and dark. It must find nothing.
+func TestAccessibility(t *testing.T) {
+	if os.Getenv("QUORUMLOCK_CHECK") != "1" {
+		t.Skip("make check has this, with QUORUMLOCK_CHECK=1: it needs npm")
+	}
+	b, s, script := browser.Start(t), stage(t), axe(t)
+	s.furnish()
+	p := b.Open(t, s.page("n1", "/"), browser.Desktop)
+	for _, path := range []string{
+		"/", "/locks", "/locks?by=queue", lockPage("orders/42"), lockPage(hostile), "/sessions",
+		fmt.Sprint("/sessions/", s.session.ID()), "/elections", "/live", "/audit",
+	} {
+		for _, width := range []int64{1280, 375} {
+			for _, dark := range []bool{false, true} {
+				p.Show(browser.Look{Width: width, Height: 900, Dark: dark})
+				p.Visit("about:blank")
+				p.Visit(s.page("n1", path))
+				p.Await(`document.querySelector("h1") && !document.querySelector("[aria-busy=true]")`)
+				browser.Value[bool](p, script+";true")
+				for _, finding := range browser.Value[[]string](p, findings) {
+					t.Errorf("%s, %d pixels wide, dark %v: %s", path, width, dark, finding)
+				}
+			}
+		}
+	}
+}
