@@ -49,7 +49,12 @@ func (l *login) begin(timeout time.Duration) context.Context {
 	return ctx
 }
 
-func (l *login) finish() { l.limit.Stop() }
+// finish ends the use of the context by a request.
+func (l *login) finish() {
+	if !l.limit.Stop() {
+		l.cancel(errTooLong) // the timer fires just now, and must not end the next request instead
+	}
+}
 
 // end frees what the login uses.
 func (l *login) end() {

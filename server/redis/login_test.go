@@ -162,7 +162,12 @@ func TestRequestContexts(t *testing.T) {
 		if second.Err() != nil {
 			t.Errorf("the next request begins with %v", context.Cause(second))
 		}
-		if l.end(); second.Err() == nil {
+		l.limit.Stop() // as if it fired while the request ends
+		if l.finish(); second.Err() == nil {
+			t.Error("a timer that fires as its request ends may end the next one")
+		}
+		third := l.begin(time.Second)
+		if l.end(); third.Err() == nil {
 			t.Error("the context of a login that has ended goes on")
 		}
 	})
