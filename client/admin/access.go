@@ -99,8 +99,12 @@ type Identity struct {
 	Caller Caller
 	// Roles are those that the policy gives to the identity, including those from patterns.
 	Roles []string
-	// HasPolicy means that the cluster has a policy; without one, everything is allowed.
+	// HasPolicy means that the cluster has a policy; without one, everything is allowed, and Locks and Cluster are empty.
 	HasPolicy bool
+	// Locks are what the roles allow on locks: one rule for each prefix or name.
+	Locks []LockRule
+	// Cluster are the verbs on the cluster that the roles allow.
+	Cluster []Verb
 }
 
 // Token describes a token, which clients present instead of a certificate. The cluster does not know the token

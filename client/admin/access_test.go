@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"reflect"
 	"testing"
 	"time"
 
@@ -126,9 +127,13 @@ func TestIdentityCalls(t *testing.T) {
 		asked = req
 		return proto.CloneOf(answer)
 	})
-	answer.Body = &wire.Response_WhoAmI{WhoAmI: &wire.WhoAmIResponse{Caller: &wire.Caller{Identity: "ci", Credential: "token 7"}, Roles: []string{"reader"}, HasPolicy: true}}
+	answer.Body = &wire.Response_WhoAmI{WhoAmI: &wire.WhoAmIResponse{Caller: &wire.Caller{Identity: "ci", Credential: "token 7"}, Roles: []string{"reader"}, HasPolicy: true,
+		Locks: []*wire.LockRule{{Prefix: "a/", Verbs: []wire.Verb{wire.Verb_READ}}}, Cluster: []wire.Verb{wire.Verb_AUDIT}}}
 	who, err := c.WhoAmI(ctx)
-	if err != nil || who.Caller.Identity != "ci" || who.Roles[0] != "reader" || !who.HasPolicy {
+	if want := (admin.Identity{
+		Caller: admin.Caller{Identity: "ci", Credential: "token 7"}, Roles: []string{"reader"}, HasPolicy: true,
+		Locks: []admin.LockRule{{Prefix: "a/", Verbs: []admin.Verb{admin.VerbRead}}}, Cluster: []admin.Verb{admin.VerbAudit},
+	}); err != nil || !reflect.DeepEqual(who, want) {
 		t.Errorf("%+v, %v", who, err)
 	}
 	info := &wire.TokenInfo{Id: "7", Name: "ci", CreatedBy: "me", CreatedUnixMs: 1000, EndsUnixMs: 61_000}

@@ -8,6 +8,7 @@ import (
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -79,6 +80,10 @@ func answeringAccess() fakeAccess {
 		quotaAt: answerOfN1,
 		whoAmI: always[*wire.WhoAmIRequest](&wire.WhoAmIResponse{
 			Caller: &wire.Caller{Identity: "alice", Credential: "certificate 5f01", Address: "10.0.0.9:40112"}, Roles: []string{"admin", "reader"}, HasPolicy: true,
+			Locks: []*wire.LockRule{
+				{Prefix: "/", Verbs: rights.LockVerbs()}, {Prefix: "orders/", Verbs: []wire.Verb{wire.Verb_READ}}, {Name: "jobs/nightly", Verbs: []wire.Verb{wire.Verb_LOCK}},
+			},
+			Cluster: rights.ClusterVerbs(),
 		}),
 		policy: always[*wire.GetPolicyRequest](&wire.GetPolicyResponse{Policy: examplePolicy(), Revision: 412}),
 		test:   always[*wire.TestPolicyRequest](&wire.TestPolicyResponse{Allowed: true, Reason: "the binding of alice gives role admin"}),

@@ -8,6 +8,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -18,7 +19,7 @@ const everything = "none: every client may do everything"
 func whoamiVerb(dial dialer) *cli.Command {
 	return &cli.Command{
 		Name:        "whoami",
-		Usage:       "show the identity of this client, as the cluster has verified it, and its roles",
+		Usage:       "show the identity of this client, as the cluster has verified it, its roles and what they allow",
 		Description: "Exit codes: 0 shown, 78 the credential is refused, or its identity has neither a role nor a session, 69 no serving leader, 64 usage.",
 		Action: func(c *cli.Context) error {
 			if len(arguments(c)) > 0 {
@@ -49,4 +50,29 @@ func writeWhoAmI(w io.Writer, answer *wire.WhoAmIResponse) {
 		return
 	}
 	fmt.Fprintf(w, "  roles: %s\n", printable(dash(strings.Join(answer.GetRoles(), ", "))))
+	for _, rule := range answer.GetLocks() {
+		fmt.Fprintf(w, "  %s: %s\n", rangeOf(rule), verbList(rule.GetVerbs()))
+	}
+	if len(answer.GetCluster()) > 0 {
+		fmt.Fprintf(w, "  the cluster: %s\n", verbList(answer.GetCluster()))
+	}
+}
+
+// rangeOf says which locks a rule concerns.
+func rangeOf(rule *wire.LockRule) string {
+	switch {
+	case rule.GetName() != "":
+		return "the lock " + printable(rule.GetName())
+	case rule.GetPrefix() == rights.All:
+		return "all locks"
+	}
+	return "locks below " + printable(rule.GetPrefix())
+}
+
+func verbList(verbs []wire.Verb) string {
+	names := make([]string, len(verbs))
+	for i, v := range verbs {
+		names[i] = rights.VerbName(v)
+	}
+	return strings.Join(names, ", ")
 }

@@ -162,6 +162,24 @@ func (g *Grants) onPrefix(name string) (set verbs) {
 
 func (g *Grants) everything() bool { return g.all == onLocks && g.cluster == onCluster }
 
+// Rules returns what is given as rules: all locks first, then prefixes, then names, each in ascending order; and the verbs
+// on the cluster. A nil *Grants needs no rules.
+func (g *Grants) Rules() (locks []*wire.LockRule, cluster []wire.Verb) {
+	if g == nil {
+		return nil, nil
+	}
+	if g.all != 0 {
+		locks = append(locks, &wire.LockRule{Prefix: All, Verbs: g.all.in(LockVerbs())})
+	}
+	for _, prefix := range slices.Sorted(maps.Keys(g.prefixes)) {
+		locks = append(locks, &wire.LockRule{Prefix: prefix, Verbs: g.prefixes[prefix].in(LockVerbs())})
+	}
+	for _, name := range slices.Sorted(maps.Keys(g.names)) {
+		locks = append(locks, &wire.LockRule{Name: name, Verbs: g.names[name].in(LockVerbs())})
+	}
+	return locks, g.cluster.in(ClusterVerbs())
+}
+
 // Rule is one line of an explanation of an identity's rights.
 type Rule struct {
 	// Binding is the identity or the pattern of the binding, Role the role that it gives.

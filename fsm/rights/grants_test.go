@@ -4,6 +4,8 @@ import (
 	"slices"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -30,6 +32,28 @@ func TestBuiltInRoles(t *testing.T) {
 				t.Errorf("%s with %v: want %v", role, v, given)
 			}
 		}
+	}
+}
+
+// TestRules checks that the rules of an identity are in order and, as a role of their own, give the same rights.
+func TestRules(t *testing.T) {
+	policy := policyOf(name("jobs/nightly", lock), prefix("orders/", operate), prefix("a/", lock), prefix("orders/", read), prefix(All, read), name("a", lock))
+	policy.Roles[0].Cluster = []wire.Verb{wire.Verb_POLICY, wire.Verb_AUDIT}
+	g := compiled(t, policy).Grants("ann")
+	locks, cluster := g.Rules()
+	want := []*wire.LockRule{prefix(All, read), prefix("a/", lock), prefix("orders/", read, operate), name("a", lock), name("jobs/nightly", lock)}
+	same := func(a, b *wire.LockRule) bool { return proto.Equal(a, b) }
+	if !slices.EqualFunc(locks, want, same) || !slices.Equal(cluster, []wire.Verb{wire.Verb_AUDIT, wire.Verb_POLICY}) {
+		t.Errorf("%v, %v", locks, cluster)
+	}
+	again := policyOf(locks...)
+	again.Roles[0].Cluster = cluster
+	if other := compiled(t, again).Grants("ann"); !other.Covers(g) || !g.Covers(other) {
+		t.Errorf("%v give other rights", locks)
+	}
+	var none *Policy
+	if locks, cluster := none.Grants("ann").Rules(); locks != nil || cluster != nil {
+		t.Errorf("without a policy: %v, %v", locks, cluster)
 	}
 }
 

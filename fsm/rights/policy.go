@@ -42,6 +42,16 @@ func setOf(list ...wire.Verb) (set verbs) {
 // has reports whether a verb is in the set. A verb from outside may be any number.
 func (s verbs) has(v wire.Verb) bool { return v >= 0 && s&(1<<v) != 0 }
 
+// in returns those of a list that are in the set.
+func (s verbs) in(list []wire.Verb) (present []wire.Verb) {
+	for _, v := range list {
+		if s.has(v) {
+			present = append(present, v)
+		}
+	}
+	return present
+}
+
 // LockVerbs returns the verbs on locks.
 func LockVerbs() []wire.Verb { return []wire.Verb{wire.Verb_READ, wire.Verb_LOCK, wire.Verb_OPERATE} }
 

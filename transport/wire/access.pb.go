@@ -1143,8 +1143,13 @@ type WhoAmIResponse struct {
 	Caller *Caller                `protobuf:"bytes,1,opt,name=caller,proto3" json:"caller,omitempty"`
 	// The roles of the identity, including those from patterns.
 	Roles []string `protobuf:"bytes,2,rep,name=roles,proto3" json:"roles,omitempty"`
-	// Whether the cluster has a policy; without one, everything is allowed.
-	HasPolicy     bool `protobuf:"varint,3,opt,name=has_policy,json=hasPolicy,proto3" json:"has_policy,omitempty"`
+	// Whether the cluster has a policy; without one, everything is allowed, and locks and cluster are empty.
+	HasPolicy bool `protobuf:"varint,3,opt,name=has_policy,json=hasPolicy,proto3" json:"has_policy,omitempty"`
+	// What the roles allow on locks: one rule for each prefix or name, all locks first, then prefixes, then names, each in
+	// ascending order.
+	Locks []*LockRule `protobuf:"bytes,4,rep,name=locks,proto3" json:"locks,omitempty"`
+	// What the roles allow on the cluster, in the order of the verbs.
+	Cluster       []Verb `protobuf:"varint,5,rep,packed,name=cluster,proto3,enum=quorumlock.v1.Verb" json:"cluster,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1198,6 +1203,20 @@ func (x *WhoAmIResponse) GetHasPolicy() bool {
 		return x.HasPolicy
 	}
 	return false
+}
+
+func (x *WhoAmIResponse) GetLocks() []*LockRule {
+	if x != nil {
+		return x.Locks
+	}
+	return nil
+}
+
+func (x *WhoAmIResponse) GetCluster() []Verb {
+	if x != nil {
+		return x.Cluster
+	}
+	return nil
 }
 
 // GetPolicyRequest reads the policy.
@@ -1937,12 +1956,14 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x04info\x18\x01 \x01(\v2\x18.quorumlock.v1.TokenInfoR\x04info\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"+\n" +
 	"\rWhoAmIRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x01\"t\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x01\"\xd2\x01\n" +
 	"\x0eWhoAmIResponse\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1d\n" +
 	"\n" +
-	"has_policy\x18\x03 \x01(\bR\thasPolicy\".\n" +
+	"has_policy\x18\x03 \x01(\bR\thasPolicy\x12-\n" +
+	"\x05locks\x18\x04 \x03(\v2\x17.quorumlock.v1.LockRuleR\x05locks\x12-\n" +
+	"\acluster\x18\x05 \x03(\x0e2\x13.quorumlock.v1.VerbR\acluster\".\n" +
 	"\x10GetPolicyRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"|\n" +
 	"\x11GetPolicyResponse\x12-\n" +
@@ -2076,19 +2097,21 @@ var file_quorumlock_v1_access_proto_depIdxs = []int32{
 	9,  // 8: quorumlock.v1.GetQuotaResponse.quotas:type_name -> quorumlock.v1.QuotaStatus
 	13, // 9: quorumlock.v1.TokenRecord.info:type_name -> quorumlock.v1.TokenInfo
 	12, // 10: quorumlock.v1.WhoAmIResponse.caller:type_name -> quorumlock.v1.Caller
-	3,  // 11: quorumlock.v1.GetPolicyResponse.policy:type_name -> quorumlock.v1.Policy
-	3,  // 12: quorumlock.v1.SetPolicy.policy:type_name -> quorumlock.v1.Policy
-	0,  // 13: quorumlock.v1.TestPolicyRequest.verb:type_name -> quorumlock.v1.Verb
-	3,  // 14: quorumlock.v1.TestPolicyRequest.policy:type_name -> quorumlock.v1.Policy
-	13, // 15: quorumlock.v1.CreateTokenResponse.token:type_name -> quorumlock.v1.TokenInfo
-	13, // 16: quorumlock.v1.ListTokensResponse.tokens:type_name -> quorumlock.v1.TokenInfo
-	27, // 17: quorumlock.v1.right:extendee -> google.protobuf.MessageOptions
-	1,  // 18: quorumlock.v1.right:type_name -> quorumlock.v1.Right
-	19, // [19:19] is the sub-list for method output_type
-	19, // [19:19] is the sub-list for method input_type
-	18, // [18:19] is the sub-list for extension type_name
-	17, // [17:18] is the sub-list for extension extendee
-	0,  // [0:17] is the sub-list for field type_name
+	5,  // 11: quorumlock.v1.WhoAmIResponse.locks:type_name -> quorumlock.v1.LockRule
+	0,  // 12: quorumlock.v1.WhoAmIResponse.cluster:type_name -> quorumlock.v1.Verb
+	3,  // 13: quorumlock.v1.GetPolicyResponse.policy:type_name -> quorumlock.v1.Policy
+	3,  // 14: quorumlock.v1.SetPolicy.policy:type_name -> quorumlock.v1.Policy
+	0,  // 15: quorumlock.v1.TestPolicyRequest.verb:type_name -> quorumlock.v1.Verb
+	3,  // 16: quorumlock.v1.TestPolicyRequest.policy:type_name -> quorumlock.v1.Policy
+	13, // 17: quorumlock.v1.CreateTokenResponse.token:type_name -> quorumlock.v1.TokenInfo
+	13, // 18: quorumlock.v1.ListTokensResponse.tokens:type_name -> quorumlock.v1.TokenInfo
+	27, // 19: quorumlock.v1.right:extendee -> google.protobuf.MessageOptions
+	1,  // 20: quorumlock.v1.right:type_name -> quorumlock.v1.Right
+	21, // [21:21] is the sub-list for method output_type
+	21, // [21:21] is the sub-list for method input_type
+	20, // [20:21] is the sub-list for extension type_name
+	19, // [19:20] is the sub-list for extension extendee
+	0,  // [0:19] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_access_proto_init() }

@@ -9,10 +9,13 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// WhoAmI returns the caller and its roles.
+// WhoAmI returns the caller, its roles and what they allow.
 func (r *View) WhoAmI() *wire.WhoAmIResponse {
 	policy := r.source.Fork().Access().Rights()
-	return &wire.WhoAmIResponse{Caller: r.caller.Origin(), Roles: policy.RolesOf(r.caller.Identity()), HasPolicy: policy != nil}
+	locks, cluster := policy.Grants(r.caller.Identity()).Rules()
+	return &wire.WhoAmIResponse{
+		Caller: r.caller.Origin(), Roles: policy.RolesOf(r.caller.Identity()), HasPolicy: policy != nil, Locks: locks, Cluster: cluster,
+	}
 }
 
 // GetPolicy returns the policy from the applied state.
