@@ -50,7 +50,7 @@ func TestAccessibility(t *testing.T) {
 				p.Show(browser.Look{Width: width, Height: 900, Dark: dark})
 				p.Visit("about:blank")
 				p.Visit(s.page("n1", path))
-				p.Await(`document.querySelector("h1") && !document.querySelector("[aria-busy=true]")`)
+				p.Await(complete)
 				browser.Value[bool](p, script+";true")
 				for _, finding := range browser.Value[[]string](p, findings) {
 					t.Errorf("%s, %d pixels wide, dark %v: %s", path, width, dark, finding)

@@ -201,8 +201,7 @@ func TestRightsInTheBrowser(t *testing.T) {
 	p.Type("#token", s.readerOf("a/")+"\r")
 	p.AwaitText("ann")
 	for _, path := range []string{"/", "/locks", "/locks?prefix=b", lockPage("b/secret"), "/sessions", fmt.Sprint("/sessions/", s.session.ID()), "/elections", "/live"} {
-		browser.Value[string](p, fmt.Sprintf("location.hash = %q", "#"+path))
-		p.Await(`document.querySelector("h1") && !document.querySelector("[aria-busy=true]")`)
+		goTo(p, path)
 		if path == "/locks" {
 			p.AwaitText("a/open")
 		}
@@ -216,6 +215,16 @@ func TestRightsInTheBrowser(t *testing.T) {
 		}
 	}
 }
+
+// goTo goes to another page of the console, and waits until it shows what it has read.
+func goTo(p *browser.Page, path string) {
+	browser.Value[string](p, fmt.Sprintf("location.hash = %q", "#"+path))
+	p.Await(fmt.Sprintf(`document.getElementById("main").dataset.path === %q`, "#"+path))
+	p.Await(complete)
+}
+
+// complete holds when a page shows what it has read.
+const complete = `document.querySelector("h1") && !document.querySelector("[aria-busy=true]")`
 
 // readerOf gives ann a role that may read the locks with a prefix, and returns a token of hers.
 func (s *scene) readerOf(prefix string) (token string) {

@@ -61,7 +61,7 @@ func TestPictures(t *testing.T) {
 		p.Show(picture.look)
 		p.Visit(s.page("n1", picture.path))
 		p.AwaitText(picture.shows)
-		p.Await(`!document.querySelector("[aria-busy=true]")`)
+		p.Await(complete)
 		p.Picture(filepath.Join(dir, picture.file))
 	}
 }

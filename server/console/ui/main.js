@@ -25,7 +25,7 @@ function route() {
   } catch {
     // A name with a stray percent sign was typed by hand.
   }
-  return { page: page || "overview", name, query: new URLSearchParams(options ?? "") };
+  return { page: page || "overview", path: location.hash, name, query: new URLSearchParams(options ?? "") };
 }
 
 function useRoute() {
@@ -126,7 +126,7 @@ function Program() {
   const app = { api, stream, signOut, ...session };
   return html`
     <${App.Provider} value=${app}>
-      <${Shell} page=${current.page}><${Content} key=${current.page} ...${current} /><//>
+      <${Shell} page=${current.page} path=${current.path}><${Content} key=${current.page} ...${current} /><//>
     <//>`;
 }
 

@@ -105,7 +105,8 @@ export function Empty({ title, children }) {
 
 // Loading holds the place of a table until the first answer comes. It appears only if that takes a moment.
 export function Loading({ rows = 5 }) {
-  return html`<div class="loading" aria-hidden="true">${Array.from({ length: rows }, (_, i) => html`<div key=${i}></div>`)}</div>`;
+  const lines = Array.from({ length: rows }, (_, i) => html`<div key=${i}></div>`);
+  return html`<div class="loading" aria-busy="true"><span class="unseen">Reading</span>${lines}</div>`;
 }
 
 // Table is a table with a caption for screen readers. Columns are pairs of a title and a class. A table without links

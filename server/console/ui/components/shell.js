@@ -11,7 +11,7 @@ const pages = [
 
 const pageLink = (key) => (key === "overview" ? "#/" : `#/${key}`);
 
-export function Shell({ page, children }) {
+export function Shell({ page, path, children }) {
   const app = useApp();
   const phase = usePhase();
   const shown = pages.filter(([key]) => key !== "audit" || app.audits);
@@ -33,7 +33,7 @@ export function Shell({ page, children }) {
         <${Foot} status=${status.data} help=${() => help.current.showModal()} />
       </header>
       <${App.Provider} value=${{ ...app, status, stale }}>
-        <main id="main" class=${stale ? "stale" : ""}>
+        <main id="main" class=${stale ? "stale" : ""} data-path=${path}>
           <${Banner} status=${status} stale=${stale} />
           ${children}
         </main>
