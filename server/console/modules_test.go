@@ -1,6 +1,7 @@
 package console_test
 
 import (
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,7 +10,7 @@ import (
 
 // TestModules runs the tests of the modules that need no browser, which are in testdata, with Node. It is skipped
 // without Node, except in a complete check. Node needs a package.json to take files as modules, which the console
-// itself does not need, so the test runs on a copy.
+// itself does not need, so the test runs on a copy of what is served.
 func TestModules(t *testing.T) {
 	node, err := exec.LookPath("node")
 	if err != nil {
@@ -19,8 +20,15 @@ func TestModules(t *testing.T) {
 		t.Skip("node is not installed")
 	}
 	dir := t.TempDir()
-	for from, to := range map[string]string{"ui": "ui", "testdata": "test"} {
-		if err := os.CopyFS(filepath.Join(dir, to), os.DirFS(from)); err != nil {
+	if err := os.CopyFS(filepath.Join(dir, "test"), os.DirFS("testdata")); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range modules(t) {
+		file := filepath.Join(dir, "ui", name)
+		if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(file, body(t, get(t, http.MethodGet, "/ui/"+name)), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

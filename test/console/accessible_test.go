@@ -44,6 +44,7 @@ func TestAccessibility(t *testing.T) {
 	for _, path := range []string{
 		"/", "/locks", "/locks?by=queue", lockPage("orders/42"), lockPage(hostile), "/sessions",
 		fmt.Sprint("/sessions/", s.session.ID()), "/elections", "/live", "/audit",
+		waitsPage("lock", "accounts/A"), lockPage("accounts/A"),
 	} {
 		for _, width := range []int64{1280, 375} {
 			for _, dark := range []bool{false, true} {

@@ -124,6 +124,8 @@ func TestPages(t *testing.T) {
 		{"/elections", []string{"billing/leader", "refunds"}},
 		{"/live", []string{"Live"}},
 		{"/audit", []string{"Audit"}},
+		{waitsPage("lock", "orders/42"), []string{"2 requests wait for 1 lock", "refunds", "waiter-0", "held by"}},
+		{waitsPage("session", fmt.Sprint(s.session.ID())), []string{"2 requests wait for 1 lock", "refunds", "waiter-0"}},
 	} {
 		for name, look := range looks {
 			p.Show(look)

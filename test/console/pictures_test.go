@@ -30,6 +30,11 @@ func (s *scene) furnish() {
 		s.lock(s.open(fmt.Sprint("app-", i+1)), name, client.WithValue(fmt.Appendf(nil, "10.0.0.%d:8080", i+11)))
 		s.wait(name, fmt.Sprint("app-", i+3))
 	}
+	s.ring([]string{"transfer-81", "transfer-82", "transfer-83"}, []string{"accounts/A", "accounts/B", "accounts/C"})
+	s.wait("accounts/B", "auditor")
+	s.wait("accounts/B", "statement")
+	payout := s.open("payout")
+	s.waitAll(payout, s.lock(payout, "payouts/17"), "accounts/A")
 	for i := range 3 {
 		s.wait("reports/daily", fmt.Sprint("report-", i+1))
 	}
@@ -56,6 +61,7 @@ func TestPictures(t *testing.T) {
 		{"overview.png", "/", "reports/daily", browser.Desktop},
 		{"lock.png", lockPage("orders/42"), "8 requests wait", browser.Desktop},
 		{"lock-dark.png", lockPage("orders/42"), "8 requests wait", dark},
+		{"waits.png", waitsPage("lock", "accounts/A"), "Three sessions wait", browser.Desktop},
 		{"locks-narrow.png", "/locks", "inventory/sku-00037", narrow},
 	} {
 		p.Show(picture.look)

@@ -1,6 +1,6 @@
 import { test } from "node:test";
-import { equal } from "node:assert/strict";
-import { behind, eventMeaning, health, whyNothingMoves } from "../ui/sentences.js";
+import { equal, match } from "node:assert/strict";
+import { behind, circle, eventMeaning, health, whyNothingMoves } from "../ui/sentences.js";
 
 const client = (name) => ({ name });
 const hold = (more) => ({ holdId: "1", mode: "EXCLUSIVE", identity: "ann", client: client("refunds"), heldForMs: "61000", heartbeatAgeMs: "900", leased: false, ...more });
@@ -41,6 +41,26 @@ test("names in sentences are visible", () => {
   const text = whyNothingMoves(held({ ...queue, holders: [hold({ identity: "a\u202eb", client: client("<b>\u200b") })] }));
   equal(text.includes("a⟨U+202E⟩b (<b>⟨U+200B⟩)"), true);
   equal(eventMeaning({ type: "FORCED", reason: "x\u202ey" }).text, "forced to end: “x⟨U+202E⟩y”");
+});
+
+test("who waits for each other", () => {
+  const step = (sessionId, clientName, lock, owner = "0") => ({ sessionId, clientName, lock, owner });
+  const hidden = step("0", "", "");
+  for (const [cycle, text] of [
+    [[step("1", "ann", "a"), step("2", "", "b\u202e")],
+      "Two sessions wait for each other in a circle: ann waits for “a”, session 2 waits for “b⟨U+202E⟩”."],
+    [[step("1", "job", "a"), step("2", "job", "b"), step("3", "x\u200b", "c")],
+      "Three sessions wait for each other in a circle: job (session 1) waits for “a”, job (session 2) waits for “b”, " +
+      "x⟨U+200B⟩ waits for “c”."],
+    [[step("1", "ann", "a"), hidden],
+      "Two sessions wait for each other in a circle: ann waits for “a”, a session waits for a lock that you may not read."],
+    [[step("1", "ann", "a", "5"), step("1", "ann", "b", "6")],
+      "Two owners wait for each other in a circle: ann (session 1) waits for “a”, ann (session 1) waits for “b”."],
+    [Array.from({ length: 12 }, (_, i) => step(String(i), `s${i}`, "a")), /^12 sessions wait for each other/],
+  ]) {
+    if (text instanceof RegExp) match(circle(cycle), text);
+    else equal(circle(cycle), text);
+  }
 });
 
 test("what a place in the queue waits behind", () => {

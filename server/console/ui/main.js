@@ -14,6 +14,7 @@ import { Session, Sessions } from "./pages/sessions.js";
 import { Elections } from "./pages/elections.js";
 import { Live } from "./pages/events.js";
 import { Audit } from "./pages/audit.js";
+import { Waits } from "./pages/waits.js";
 
 // route reads the fragment of the address: a page, the name of what it shows, and its options.
 function route() {
@@ -43,10 +44,17 @@ function Content({ page, name, query }) {
     case "locks": return name ? html`<${Lock} key=${name} name=${name} />` : html`<${Locks} query=${query} />`;
     case "sessions": return /^\d+$/.test(name) ? html`<${Session} key=${name} id=${name} />` : html`<${Sessions} />`;
     case "elections": return html`<${Elections} />`;
+    case "waits": return html`<${Waits} key=${name} name=${name} />`;
     case "live": return html`<${Live} query=${query} />`;
     case "audit": return html`<${Audit} />`;
     default: return html`<${Overview} />`;
   }
+}
+
+// section returns the entry of the navigation to which a page belongs.
+function section({ page, name }) {
+  if (page !== "waits") return page;
+  return name.startsWith("session/") ? "sessions" : "locks";
 }
 
 // restAfter is how long a tab is hidden before its stream rests, in milliseconds.
@@ -126,7 +134,7 @@ function Program() {
   const app = { api, stream, signOut, ...session };
   return html`
     <${App.Provider} value=${app}>
-      <${Shell} page=${current.page} path=${current.path}><${Content} key=${current.page} ...${current} /><//>
+      <${Shell} page=${section(current)} path=${current.path}><${Content} key=${current.page} ...${current} /><//>
     <//>`;
 }
 

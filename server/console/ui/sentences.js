@@ -85,6 +85,30 @@ export function behind(lock, index) {
   return Number(lock.holderCount) > 1 ? `${first} and ${count(lock.holderCount - 1, "other holder")}` : `the holder, ${first}`;
 }
 
+const words = ["No", "One", "Two", "Three", "Four", "Five", "Six", "Seven", "Eight", "Nine", "Ten"];
+
+// circle says which sessions of a deadlock wait for each other. Steps that may not be read have no lock.
+export function circle(cycle) {
+  const owners = new Set(cycle.map((step, i) => (step.lock ? `${step.sessionId} ${step.owner}` : `unseen ${i}`)));
+  const sessions = new Set(cycle.map((step, i) => (step.lock ? step.sessionId : `unseen ${i}`)));
+  const all = words[owners.size] ?? number(owners.size);
+  const noun = sessions.size === owners.size ? "sessions" : "owners";
+  return `${all} ${noun} wait for each other in a circle: ${cycle.map((step) => circleStep(step, cycle)).join(", ")}.`;
+}
+
+// circleStep names a session by its number too if others in the cycle have the same name.
+function circleStep(step, cycle) {
+  if (!step.lock) return "a session waits for a lock that you may not read";
+  const session = `session ${step.sessionId}`;
+  const name = visible(step.clientName);
+  const unique = cycle.filter((other) => other.clientName === step.clientName).length === 1;
+  const who = !name ? session : unique ? name : `${name} (${session})`;
+  return `${who} waits for “${visible(step.lock)}”`;
+}
+
+// circleRemedy is what ends a deadlock.
+export const circleRemedy = "Force-release a hold or cancel a wait of one of them; none of them goes on by itself.";
+
 const ahead = 1000; // log entries by which a healthy follower may lag
 
 // health describes a cluster in one sentence: its level is good, warn or bad.

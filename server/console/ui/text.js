@@ -12,6 +12,12 @@ export function visible(text) {
   });
 }
 
+// shorten cuts a text to at most so many characters.
+export function shorten(text, most) {
+  const characters = [...text];
+  return characters.length <= most ? text : `${characters.slice(0, most - 1).join("")}…`;
+}
+
 // sentence returns an error message of a node as a sentence.
 export function sentence(message) {
   const text = visible(message);

@@ -7,9 +7,12 @@ import { useApp, useNow, usePhase } from "./state.js";
 
 export const html = htm.bind(h);
 
-// lockLink and sessionLink are the addresses of pages.
+// lockLink and sessionLink are the addresses of their pages.
 export const lockLink = (name) => `#/locks/${encodeURIComponent(name)}`;
 export const sessionLink = (id) => `#/sessions/${id}`;
+
+// waitsLink is the address of the wait-for graph around a lock or a session.
+export const waitsLink = (kind, id) => `#/waits/${kind}/${encodeURIComponent(id)}`;
 
 // LockName is a link to a lock.
 export function LockName({ name }) {

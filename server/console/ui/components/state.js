@@ -51,10 +51,10 @@ export function useWatch(filter) {
   useEffect(() => stream.follow(filter), [stream, JSON.stringify(filter)]);
 }
 
-// useRead reads with a procedure, and again when an event for which when returns true says that the answer has changed,
-// but at most once per interval milliseconds. With each set, it also reads again when the stream reports progress, which
-// it does at least every five seconds, if the answer is that many milliseconds old. absent is the answer if what is asked
-// for does not exist.
+// useRead reads with a procedure, or with a function of api, request and signal that reads more than one. It reads again
+// when an event for which when returns true says that the answer has changed, but at most once per interval milliseconds.
+// With each set, it also reads again when the stream reports progress, which it does at least every five seconds, if the
+// answer is that many milliseconds old. absent is the answer if what is asked for does not exist.
 // It returns data (the latest answer, also of the previous request until the next one is answered), at (when it came),
 // and error if the latest attempt has failed.
 export function useRead(procedure, request, { interval = 2000, when = () => true, each = 0, absent = null } = {}) {
@@ -62,7 +62,8 @@ export function useRead(procedure, request, { interval = 2000, when = () => true
   const [result, setResult] = useState({ data: null, at: 0, error: null });
   const refresher = useRef(null);
   useEffect(() => {
-    const mine = new Refresher((signal) => api.read(procedure, request, signal).catch((error) => {
+    const ask = typeof procedure === "function" ? procedure : (a, ...rest) => a.read(procedure, ...rest);
+    const mine = new Refresher((signal) => ask(api, request, signal).catch((error) => {
       if (error.code === "not_found" && absent) return absent;
       throw error;
     }), {

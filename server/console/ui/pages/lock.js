@@ -1,9 +1,11 @@
 // A lock: who holds it, who waits in which order, and why nothing moves.
 import { useState } from "../vendor/hooks.js";
-import { whyNothingMoves } from "../sentences.js";
+import { circle, circleRemedy, whyNothingMoves } from "../sentences.js";
 import { count, mode, moment, number, place, program, state, value, visible, who } from "../text.js";
 import { concerns, useApp, useNow, useRead, useWatch } from "../components/state.js";
-import { Age, Badge, Facts, Heartbeat, html, Left, Loading, Page, SessionName, Table, Time } from "../components/parts.js";
+import {
+  Age, Badge, Facts, Heartbeat, html, Left, Loading, Page, SessionName, Table, Time, waitsLink,
+} from "../components/parts.js";
 import { EventRows, eventColumns, useEvents } from "../components/events.js";
 import { Lane } from "../components/lane.js";
 import { Queue } from "../components/queue.js";
@@ -43,8 +45,29 @@ function Why({ lock, at }) {
         <span>${text}</span>
         ${lock.order && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}
         ${lock.revision && html`<span>revision <span class="number">${number(lock.revision)}</span></span>`}
+        ${lock.queueLength !== "0" && html`
+          <span class="no-print"><a href=${waitsLink("lock", lock.name)}>Wait-for graph</a></span>`}
       </p>
+      ${longest(lock) + now - at > suspicious && html`<${Deadlocks} name=${lock.name} />`}
     </section>`;
+}
+
+// suspicious is how long the oldest request has waited when a deadlock is looked for, in milliseconds. The search costs
+// a node as much as there are waits, so it is not repeated with each event.
+const suspicious = 3000;
+const searchInterval = 5000;
+
+const longest = (lock) => Math.max(-Infinity, ...lock.queue.map((wait) => Number(wait.waitingMs)));
+
+// Deadlocks says which requests for a lock wait in a deadlock.
+function Deadlocks({ name }) {
+  const read = useRead("LockService/ListDeadlocks", {}, {
+    interval: searchInterval, when: (e) => concerns(e, name), each: 2 * searchInterval,
+  });
+  const mine = read.data?.deadlocks.filter(({ cycle }) => cycle.some((step) => step.lock === name)) ?? [];
+  return mine.length > 0 && html`
+    <p class="deadlock" role="status"><strong>Deadlock.</strong> ${circle(mine[0].cycle)} ${circleRemedy}
+      ${" "}<a class="no-print" href=${waitsLink("lock", name)}>Show the graph</a></p>`;
 }
 
 // Evidence is printed at the top of the page: what was read, when, by whom and from where.

@@ -2,7 +2,9 @@
 import { useState } from "../vendor/hooks.js";
 import { duration, mode, number, place, program, visible } from "../text.js";
 import { useRead, useWatch } from "../components/state.js";
-import { Age, Badge, Empty, Facts, Heartbeat, html, Loading, LockName, Page, Pager, SessionName, Table, Time } from "../components/parts.js";
+import {
+  Age, Badge, Empty, Facts, Heartbeat, html, Loading, LockName, Page, Pager, SessionName, Table, Time, waitsLink,
+} from "../components/parts.js";
 import { EventRows, eventColumns, useEvents } from "../components/events.js";
 
 const changes = new Set(["SESSION_OPENED", "SESSION_CLOSED", "SESSION_EXPIRED", "GRANTED", "RELEASED", "QUEUED", "CANCELLED", "EXPIRED", "FORCED"]);
@@ -54,8 +56,10 @@ export function Session({ id }) {
   const read = useRead("SessionService/Get", { sessionId: id }, { interval: 500, when: (e) => e.sessionId === id, each: 4000 });
   const { session, holds = [], waits = [] } = read.data ?? {};
   const ended = read.error?.code === "not_found";
+  const graph = session && !ended && html`<a href=${waitsLink("session", id)}>Wait-for graph</a>`;
   return html`
-    <${Page} title=${session ? program(session.client) : `Session ${id}`} read=${ended ? { ...read, error: null } : read}
+    <${Page} title=${session ? program(session.client) : `Session ${id}`} actions=${graph}
+      read=${ended ? { ...read, error: null } : read}
       crumb=${html`<a href="#/sessions">Sessions</a>`}>
       ${ended && html`<p class="notice warn" role="status">
         This session has ended${session ? ". Shown is what was known before" : ", or you may not see it"}.</p>`}
