@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
+	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 )
 
 func ptr(x float64) *float64 { return &x }
@@ -64,14 +65,14 @@ func TestBenchReports(t *testing.T) {
 			t.Fatal(err)
 		}
 		programs.Write(raw)
-		golden(t, "bench-"+name+".table", people.String())
-		golden(t, "bench-"+name+".json", programs.String())
+		golden.Compare(t, "bench-"+name+".table", people.String())
+		golden.Compare(t, "bench-"+name+".json", programs.String())
 	}
 	unknown := benchReports()["idle"]
 	unknown.Servers = bench.Servers{Nodes: []bench.NodeReport{}}
 	var people bytes.Buffer
 	writeReport(&people, unknown)
-	golden(t, "bench-unknown.table", people.String())
+	golden.Compare(t, "bench-unknown.table", people.String())
 }
 
 func TestLatenciesForPeople(t *testing.T) {

@@ -51,26 +51,3 @@ func writeDeadlocks(w io.Writer, deadlocks []*wire.Deadlock) {
 		}
 	}
 }
-
-// stepLock describes the lock that one owner of a cycle waits for. The cluster hides those that may not be read.
-func stepLock(step *wire.DeadlockStep) string {
-	if step.GetLock() == "" {
-		return "a lock that you may not read"
-	}
-	return printable(step.GetLock())
-}
-
-// stepOwner describes one owner of a cycle by its session, and by its key if it has one.
-func stepOwner(step *wire.DeadlockStep) string {
-	if step.GetSessionId() == 0 {
-		return "an owner that is not shown"
-	}
-	text := fmt.Sprintf("session %d", step.GetSessionId())
-	if step.GetClientName() != "" {
-		text = printable(step.GetClientName()) + " (" + text + ")"
-	}
-	if step.GetOwner() != 0 {
-		text += fmt.Sprintf(" owner %d", step.GetOwner())
-	}
-	return text
-}

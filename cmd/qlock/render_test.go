@@ -5,10 +5,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"flag"
 	"fmt"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -16,34 +13,9 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write what is shown to testdata, instead of comparing")
-
-// golden compares output with a file in testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
-	}
-	for i, line := range strings.Split(got, "\n") {
-		if strings.TrimRight(line, " \t") != line {
-			t.Errorf("%s:%d ends in blanks", path, i+1)
-		}
-	}
-}
 
 // web and batch are two clients. The second one has a hostile name.
 func web() *wire.ClientInfo {
@@ -228,7 +200,7 @@ func TestWhatIsShown(t *testing.T) {
 			if !f.closed {
 				t.Errorf("%s: the client stays open", line)
 			}
-			golden(t, name+"."+format, got.out)
+			golden.Compare(t, name+"."+format, got.out)
 		}
 	}
 }
@@ -295,7 +267,7 @@ func TestStatusWithoutALeader(t *testing.T) {
 	if got.code != exitNoLeader || !strings.Contains(got.err, "node n1 shows what it last knew") {
 		t.Errorf("got %+v", got)
 	}
-	golden(t, "status-leaderless.table", got.out)
+	golden.Compare(t, "status-leaderless.table", got.out)
 
 	got = execTest(t, f.dialer, "status", "-o", "json")
 	var answer struct {
@@ -318,7 +290,7 @@ func TestStatusWhileSuspended(t *testing.T) {
 	if got.code != exitAtRisk {
 		t.Errorf("got %+v", got)
 	}
-	golden(t, "status-doubt.table", got.out)
+	golden.Compare(t, "status-doubt.table", got.out)
 }
 
 // alarmed is a cluster in which two nodes have found that the log of a third one diverges.
@@ -340,7 +312,7 @@ func TestStatusWithAlarms(t *testing.T) {
 			if want := map[string]int{"status": exitAtRisk}[line]; got.code != want {
 				t.Errorf("%s: got %+v", line, got)
 			}
-			golden(t, name+"."+format, got.out)
+			golden.Compare(t, name+"."+format, got.out)
 		}
 	}
 	hostile := execTest(t, hostileService{f}.dialer, "status")

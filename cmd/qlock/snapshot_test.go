@@ -16,6 +16,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -199,7 +200,7 @@ func TestSnapshotInspect(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, text := range shown {
-		golden(t, name, text)
+		golden.Compare(t, name, text)
 	}
 }
 

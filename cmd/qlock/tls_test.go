@@ -14,6 +14,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/transport/pki"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -26,7 +27,7 @@ func TestTLSInitNamesTheFlagsForTheFiles(t *testing.T) {
 		t.Fatalf("got %+v", got)
 	}
 	quoted := strings.ReplaceAll(got.out, dir, "DIR")
-	golden(t, "tls-init.table", quoted)
+	golden.Compare(t, "tls-init.table", quoted)
 
 	again := execTest(t, nil, words...)
 	if again.code != exitUsage || !strings.Contains(again.err, "already exists") {
@@ -106,7 +107,7 @@ func TestTLSLife(t *testing.T) {
 		if got.code != 0 || got.err != "" {
 			t.Fatalf("%q: %+v", words, got)
 		}
-		golden(t, name+".table", steady(dir, got.out))
+		golden.Compare(t, name+".table", steady(dir, got.out))
 	}
 	data := func(key string, words ...string) map[string]shownCert {
 		t.Helper()

@@ -31,19 +31,12 @@ func (s topSource) Samples(ctx context.Context) (top.Samples, error) {
 }
 
 // Contended returns the locks that are waited for.
-func (s topSource) Contended(ctx context.Context, q top.Query) (top.Contended, error) {
+func (s topSource) Contended(ctx context.Context, q top.Query) (*wire.ListContendedResponse, error) {
 	order := wire.ListContendedRequest_QUEUE_LENGTH
 	if q.Order == top.ByOldest {
 		order = wire.ListContendedRequest_OLDEST_WAIT
 	}
-	answer, err := s.svc.ListContended(ctx, &wire.ListContendedRequest{Prefix: q.Prefix, Order: order, Limit: uint32(q.Limit)})
-	contended := top.Contended{Total: answer.GetContended()}
-	for _, l := range answer.GetLocks() {
-		contended.Locks = append(contended.Locks, top.ContendedLock{
-			Name: l.GetName(), QueueLength: l.GetQueueLength(), HolderCount: l.GetHolderCount(), Holder: l.GetHolder(), Oldest: l.GetOldest(),
-		})
-	}
-	return contended, err
+	return s.svc.ListContended(ctx, &wire.ListContendedRequest{Prefix: q.Prefix, Order: order, Limit: uint32(q.Limit)})
 }
 
 // Lock returns one lock.
@@ -68,16 +61,14 @@ func (s topSource) Sessions(ctx context.Context, limit int) (sessions []*wire.Se
 }
 
 // Session returns one session with what it holds and waits for.
-func (s topSource) Session(ctx context.Context, id uint64) (top.Session, error) {
-	answer, err := s.svc.GetSession(ctx, &wire.GetSessionRequest{SessionId: id})
-	session := top.Session{Info: answer.GetSession()}
-	for _, h := range answer.GetHolds() {
-		session.Holds = append(session.Holds, top.SessionHold{HolderInfo: h.GetHold(), Name: h.GetName()})
-	}
-	for _, w := range answer.GetWaits() {
-		session.Waits = append(session.Waits, top.SessionWait{WaiterInfo: w.GetWait(), Name: w.GetName()})
-	}
-	return session, err
+func (s topSource) Session(ctx context.Context, id uint64) (*wire.GetSessionResponse, error) {
+	return s.svc.GetSession(ctx, &wire.GetSessionRequest{SessionId: id})
+}
+
+// Deadlocks returns the cycles of owners that wait for each other.
+func (s topSource) Deadlocks(ctx context.Context) ([]*wire.Deadlock, error) {
+	answer, err := s.svc.ListDeadlocks(ctx, &wire.ListDeadlocksRequest{})
+	return answer.GetDeadlocks(), err
 }
 
 // Watch watches all events.

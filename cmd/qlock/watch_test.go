@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -81,7 +82,7 @@ func TestWatchShowsEvents(t *testing.T) {
 		if format != "yaml" && strings.Count(got.out, "\n") != len(events()) {
 			t.Errorf("%s: not a line per event", format)
 		}
-		golden(t, "watch."+format, arrival.ReplaceAllString(got.out, "TIME  "))
+		golden.Compare(t, "watch."+format, arrival.ReplaceAllString(got.out, "TIME  "))
 	}
 }
 

@@ -26,4 +26,6 @@ var (
 	waitLeft  = words.WaitLeft
 	role      = words.Role
 	eventLine = words.Event
+	stepOwner = words.StepOwner
+	stepLock  = words.StepLock
 )

@@ -20,10 +20,11 @@ import (
 type fakeSource struct {
 	status    *wire.StatusResponse
 	samples   Samples
-	contended []ContendedLock
+	contended []*wire.ContendedLock
 	locks     map[string]*wire.GetLockResponse
 	sessions  []*wire.SessionInfo
-	session   map[uint64]Session
+	session   map[uint64]*wire.GetSessionResponse
+	deadlocks []*wire.Deadlock
 	err       error // of all reads from the leader
 	staleErr  error // of reads from any node
 	took      time.Duration
@@ -50,16 +51,16 @@ func (f *fakeSource) Status(_ context.Context, stale bool) (*wire.StatusResponse
 
 func (f *fakeSource) Samples(context.Context) (Samples, error) { return f.samples, f.err }
 
-func (f *fakeSource) Contended(_ context.Context, q Query) (Contended, error) {
+func (f *fakeSource) Contended(_ context.Context, q Query) (*wire.ListContendedResponse, error) {
 	f.queries = append(f.queries, q)
-	locks := slices.DeleteFunc(slices.Clone(f.contended), func(l ContendedLock) bool { return !strings.HasPrefix(l.Name, q.Prefix) })
-	slices.SortStableFunc(locks, func(a, b ContendedLock) int {
+	locks := slices.DeleteFunc(slices.Clone(f.contended), func(l *wire.ContendedLock) bool { return !strings.HasPrefix(l.Name, q.Prefix) })
+	slices.SortStableFunc(locks, func(a, b *wire.ContendedLock) int {
 		if q.Order == ByOldest {
 			return int(b.Oldest.GetWaitingMs()) - int(a.Oldest.GetWaitingMs())
 		}
 		return int(b.QueueLength) - int(a.QueueLength)
 	})
-	return Contended{locks, uint64(len(locks))}, f.count("contended")
+	return &wire.ListContendedResponse{Locks: locks, Contended: uint64(len(locks))}, f.count("contended")
 }
 
 func (f *fakeSource) Lock(_ context.Context, name string) (*wire.GetLockResponse, error) {
@@ -76,14 +77,18 @@ func (f *fakeSource) Sessions(context.Context, int) ([]*wire.SessionInfo, bool, 
 	return slices.Clone(f.sessions), false, f.count("sessions")
 }
 
-func (f *fakeSource) Session(_ context.Context, id uint64) (Session, error) {
+func (f *fakeSource) Session(_ context.Context, id uint64) (*wire.GetSessionResponse, error) {
 	if err := f.count("session"); err != nil {
-		return Session{}, err
+		return nil, err
 	}
-	if f.session[id].Info == nil {
-		return Session{}, client.ErrNotFound
+	if f.session[id] == nil {
+		return nil, client.ErrNotFound
 	}
 	return f.session[id], nil
+}
+
+func (f *fakeSource) Deadlocks(context.Context) ([]*wire.Deadlock, error) {
+	return f.deadlocks, f.count("deadlocks")
 }
 
 func (f *fakeSource) Watch() Watch { return <-f.watches }
@@ -223,6 +228,21 @@ func node(id string, leader bool) *wire.NodeStatus {
 	return &wire.NodeStatus{Id: id, Voter: true, Leader: leader, Reachable: true, AppliedIndex: 9_000}
 }
 
+func contendedLock(name string, queue, holders uint64, holder *wire.HolderInfo, oldest *wire.WaiterInfo) *wire.ContendedLock {
+	return &wire.ContendedLock{Name: name, QueueLength: queue, HolderCount: holders, Holder: holder, Oldest: oldest}
+}
+
+// deadlocks are a cycle through orders/42, with an owner that is hidden and a hostile name, and another cycle.
+func deadlocks() []*wire.Deadlock {
+	return []*wire.Deadlock{
+		{Cycle: []*wire.DeadlockStep{{SessionId: 1, Lock: "else"}, {SessionId: 2, Lock: "where"}}},
+		{Cycle: []*wire.DeadlockStep{
+			{SessionId: 9, ClientName: "refund", Lock: "pool", WaitId: 300}, {},
+			{SessionId: 103, ClientName: hostile, Owner: 4, Lock: "orders/42", WaitId: 103},
+		}},
+	}
+}
+
 // example is a cluster with an example of everything.
 func example() *fakeSource {
 	status := &wire.StatusResponse{ClusterId: "c4216be53d138da1", LeaderId: "n2", NodeId: "n2", Term: 7, Locks: 1_204, Sessions: 88, Holds: 1_190, Waiters: 40,
@@ -235,11 +255,11 @@ func example() *fakeSource {
 	first, pool := holding(9, 185*time.Second), holding(12, 26*time.Hour)
 	pool.Mode, pool.Permits = wire.Mode_PERMITS, 3
 	f := &fakeSource{status: status, samples: Samples{5 * time.Second, grants}, locks: map[string]*wire.GetLockResponse{}, watches: make(chan *fakeWatch, 3)}
-	f.contended = []ContendedLock{
-		{"orders/42", 30, 1, first, waiting(100, 1, 70*time.Second)},
-		{hostile, 5, 1, holding(10, time.Second), waiting(110, 1, 900*time.Second)},
-		{"pool", 4, 3, pool, waiting(120, 1, 3*time.Second)},
-		{"closed", 1, 0, nil, waiting(130, 1, 2*time.Second)},
+	f.contended = []*wire.ContendedLock{
+		contendedLock("orders/42", 30, 1, first, waiting(100, 1, 70*time.Second)),
+		contendedLock(hostile, 5, 1, holding(10, time.Second), waiting(110, 1, 900*time.Second)),
+		contendedLock("pool", 4, 3, pool, waiting(120, 1, 3*time.Second)),
+		contendedLock("closed", 1, 0, nil, waiting(130, 1, 2*time.Second)),
 	}
 	f.locks["orders/42"] = &wire.GetLockResponse{Name: "orders/42", Holders: []*wire.HolderInfo{first}, HolderCount: 1, Queue: queueOf(30), QueueLength: 30}
 	f.locks[hostile] = &wire.GetLockResponse{Name: hostile, Holders: []*wire.HolderInfo{holding(10, time.Second)}, HolderCount: 1, Queue: queueOf(5), QueueLength: 1_005}
@@ -253,7 +273,10 @@ func example() *fakeSource {
 	}
 	many := holding(211, time.Minute)
 	many.Locks = []string{"a", "b"}
-	f.session = map[uint64]Session{9: {Info: f.sessions[0], Holds: []SessionHold{{first, "orders/42"}, {many, "a"}}, Waits: []SessionWait{{waiting(300, 2, time.Second), hostile}}}}
+	f.session = map[uint64]*wire.GetSessionResponse{9: {
+		Session: f.sessions[0], Holds: []*wire.SessionHold{{Hold: first, Name: "orders/42"}, {Hold: many, Name: "a"}},
+		Waits: []*wire.SessionWait{{Wait: waiting(300, 2, time.Second), Name: hostile}},
+	}}
 	return f
 }
 

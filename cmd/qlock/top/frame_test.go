@@ -1,11 +1,8 @@
 package top
 
 import (
-	"flag"
 	"fmt"
 	"maps"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
@@ -17,29 +14,9 @@ import (
 	"github.com/charmbracelet/x/ansi"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-var rewrite = flag.Bool("rewrite", false, "write the frames to testdata, instead of comparing")
-
-// golden compares a frame with a file in testdata.
-func golden(t *testing.T, name, got string) {
-	t.Helper()
-	path := filepath.Join("testdata", name)
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	want, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got != string(want) {
-		t.Errorf("%s: got\n%s\nwant\n%s", path, got, want)
-	}
-}
 
 // pages lead to every page and every state of the screen.
 var pages = map[string]func(*screen){
@@ -52,6 +29,10 @@ var pages = map[string]func(*screen){
 		s.happen(happened()...)
 		s.press("enter")
 		s.pass(4 * time.Second)
+	},
+	"deadlock": func(s *screen) {
+		s.m.source.(*fakeSource).deadlocks = deadlocks()
+		s.press("enter")
 	},
 	"lock-end": func(s *screen) { s.press("enter", "end") },
 	"hostile":  func(s *screen) { s.happen(happened()...); s.press("down", "enter"); s.pass(0) },
@@ -104,11 +85,11 @@ func TestFrames(t *testing.T) {
 		for _, name := range slices.Sorted(maps.Keys(pages)) {
 			s := newScreen(t, example(), size[0], size[1])
 			pages[name](s)
-			golden(t, fmt.Sprintf("%s-%dx%d.txt", name, size[0], size[1]), s.m.frame().plain())
+			golden.Compare(t, fmt.Sprintf("%s-%dx%d.txt", name, size[0], size[1]), s.m.frame().plain())
 		}
 	}
 	s := newScreen(t, &fakeSource{err: client.ErrUnavailable, staleErr: client.ErrUnavailable}, 80, 24)
-	golden(t, "connecting-80x24.txt", s.m.frame().plain())
+	golden.Compare(t, "connecting-80x24.txt", s.m.frame().plain())
 }
 
 // sgr is the only kind of escape sequence in a frame.

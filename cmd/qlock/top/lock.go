@@ -13,8 +13,16 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// recentEvents is how many events the page of a lock or a session has above its queue.
-const recentEvents = 4
+const (
+	// recentEvents is how many events the page of a lock or a session has above its queue.
+	recentEvents = 4
+	// suspicious is how long the oldest request has waited when deadlocks are looked for, and searchInterval the least
+	// time between two searches: one costs the cluster as much as there are waits.
+	suspicious     = 3 * time.Second
+	searchInterval = 5 * time.Second
+	// shownSteps is how many owners of a deadlock the page names.
+	shownSteps = 6
+)
 
 // lockPage shows one lock.
 type lockPage struct {
@@ -22,6 +30,9 @@ type lockPage struct {
 	m    *Model
 	name string
 	lock *wire.GetLockResponse // nil if nobody holds it or waits for it
+
+	searched time.Time            // when deadlocks were last looked for
+	cycle    []*wire.DeadlockStep // a deadlock in which a request for the lock waits; empty if there is none
 }
 
 func newLock(m *Model, name string) *lockPage {
@@ -35,21 +46,51 @@ func (p *lockPage) title() string {
 }
 
 func (p *lockPage) load() load {
+	maySearch := p.m.now().Sub(p.searched) >= searchInterval
 	return func(ctx context.Context, source Source) (func(), error) {
 		lock, err := source.Lock(ctx, p.name)
 		if errors.Is(err, client.ErrNotFound) {
 			lock, err = nil, nil
 		}
+		if err != nil {
+			return nil, err
+		}
+		suspect := slices.ContainsFunc(lock.GetQueue(), func(q *wire.WaiterInfo) bool { return q.GetWaitingMs() > millis(suspicious) })
+		search := suspect && maySearch
+		var deadlocks []*wire.Deadlock
+		if search {
+			deadlocks, err = source.Deadlocks(ctx)
+		}
 		return func() {
-			p.lock = lock
-			for _, h := range lock.GetHolders() {
-				p.m.know(h)
+			p.keep(lock)
+			if search {
+				p.searched = p.m.now()
 			}
-			for _, q := range lock.GetQueue() {
-				p.m.know(q)
+			if search || !suspect {
+				p.cycle = cycleThrough(p.name, deadlocks)
 			}
 		}, err
 	}
+}
+
+func (p *lockPage) keep(lock *wire.GetLockResponse) {
+	p.lock = lock
+	for _, h := range lock.GetHolders() {
+		p.m.know(h)
+	}
+	for _, q := range lock.GetQueue() {
+		p.m.know(q)
+	}
+}
+
+// cycleThrough returns the first cycle with a wait for a lock.
+func cycleThrough(name string, deadlocks []*wire.Deadlock) []*wire.DeadlockStep {
+	for _, d := range deadlocks {
+		if slices.ContainsFunc(d.GetCycle(), func(step *wire.DeadlockStep) bool { return step.GetLock() == name }) {
+			return d.GetCycle()
+		}
+	}
+	return nil
 }
 
 func (p *lockPage) concerns(e *wire.Event) bool {
@@ -61,7 +102,11 @@ func (p *lockPage) sections(m *Model) []section {
 		return nil
 	}
 	grown := m.grown(&p.read)
-	sections := []section{text(p.sentences(grown)...), p.holders(grown)}
+	why := p.sentences(grown)
+	if len(p.cycle) > 0 {
+		why = append(why, words.Cycle(p.cycle, shownSteps)...)
+	}
+	sections := []section{text(why...), p.holders(grown)}
 	if events := m.recent(p.concerns); len(events.rows) > 0 {
 		sections = append(sections, events)
 	}

@@ -21,7 +21,7 @@ type locksPage struct {
 	view
 	m      *Model
 	query  Query
-	answer Contended
+	answer *wire.ListContendedResponse
 }
 
 func newLocks(m *Model) *locksPage {
@@ -38,14 +38,14 @@ func (p *locksPage) title() string {
 	if p.query.Prefix != "" {
 		title += ", prefix " + words.Printable(p.query.Prefix)
 	}
-	if n := len(p.answer.Locks); uint64(n) < p.answer.Total {
-		title += fmt.Sprintf(", %s of %s", number(uint64(n)), number(p.answer.Total))
+	if n := len(p.answer.GetLocks()); uint64(n) < p.answer.GetContended() {
+		title += fmt.Sprintf(", %s of %s", number(uint64(n)), number(p.answer.GetContended()))
 	}
 	return title
 }
 
 func (p *locksPage) sections(*Model) []section {
-	if len(p.answer.Locks) == 0 {
+	if len(p.answer.GetLocks()) == 0 {
 		switch {
 		case p.read.answered.IsZero():
 			return nil
@@ -56,23 +56,23 @@ func (p *locksPage) sections(*Model) []section {
 	}
 	grown := p.m.grown(&p.read)
 	s := section{heads: []string{"LOCK", "QUEUE", "OLDEST", "HELD FOR", "HEARTBEAT", "HELD BY"}}
-	for _, l := range p.answer.Locks {
+	for _, l := range p.answer.GetLocks() {
 		held, heard, by := "-", "-", "nobody"
-		if h := l.Holder; h != nil {
+		if h := l.GetHolder(); h != nil {
 			h = olderHolder(h, grown)
 			held, heard, by = words.Millis(h.GetHeldForMs()), words.Heartbeat(h), words.Who(h)
 		}
-		if l.HolderCount > 1 {
-			by += " and " + words.Count(l.HolderCount-1, "other")
+		if l.GetHolderCount() > 1 {
+			by += " and " + words.Count(l.GetHolderCount()-1, "other")
 		}
 		oldest := "-"
-		if l.Oldest != nil {
-			oldest = words.Millis(l.Oldest.GetWaitingMs() + millis(grown))
+		if l.GetOldest() != nil {
+			oldest = words.Millis(l.GetOldest().GetWaitingMs() + millis(grown))
 		}
 		s.rows = append(s.rows, row{
-			cells: []string{words.Printable(l.Name), number(l.QueueLength), oldest, held, heard, by},
-			key:   l.Name,
-			open:  func() page { return newLock(p.m, l.Name) },
+			cells: []string{words.Printable(l.GetName()), number(l.GetQueueLength()), oldest, held, heard, by},
+			key:   l.GetName(),
+			open:  func() page { return newLock(p.m, l.GetName()) },
 		})
 	}
 	return []section{s}
@@ -84,9 +84,9 @@ func (p *locksPage) load() load {
 		answer, err := source.Contended(ctx, query)
 		return func() {
 			p.answer = answer
-			for _, l := range answer.Locks {
-				p.m.know(l.Holder)
-				p.m.know(l.Oldest)
+			for _, l := range answer.GetLocks() {
+				p.m.know(l.GetHolder())
+				p.m.know(l.GetOldest())
 			}
 		}, err
 	}

@@ -187,12 +187,12 @@ func TestSelectionStays(t *testing.T) {
 	f := example()
 	s := newScreen(t, f, 80, 24)
 	s.press("down", "down")
-	f.contended = append(f.contended, ContendedLock{"new", 100, 0, nil, nil})
+	f.contended = append(f.contended, contendedLock("new", 100, 0, nil, nil))
 	s.pass(heartbeatInterval)
 	s.press("enter")
 	s.shows("lock pool")
 	s.press("esc", "home")
-	f.contended = append(f.contended, ContendedLock{"newer", 200, 0, nil, nil})
+	f.contended = append(f.contended, contendedLock("newer", 200, 0, nil, nil))
 	s.pass(heartbeatInterval)
 	s.press("enter")
 	s.shows("lock newer")
@@ -329,12 +329,47 @@ func TestOnce(t *testing.T) {
 	f := example()
 	f.reads = map[string]int{}
 	for i := range 200 {
-		f.contended = append(f.contended, ContendedLock{Name: fmt.Sprintf("%0200d", i)})
+		f.contended = append(f.contended, &wire.ContendedLock{Name: fmt.Sprintf("%0200d", i)})
 	}
 	if frame, _, _ := Once(t.Context(), f, time.Second, 80, 24); strings.Count(frame, "\n") != 24 {
 		t.Errorf("%d lines", strings.Count(frame, "\n"))
 	}
 	if frame, _, _ := Once(t.Context(), f, time.Second, 0, 0); strings.Count(frame, "\n") != 211 || !strings.Contains(frame, fmt.Sprintf("%0200d", 7)) {
 		t.Errorf("not all rows:\n%s", frame)
+	}
+}
+
+// TestDeadlock checks that a deadlock is looked for only when a request has waited for some time, and not with each
+// read of the lock.
+func TestDeadlock(t *testing.T) {
+	f := example()
+	f.deadlocks = deadlocks()
+	s := newScreen(t, f, 80, 24)
+	s.press("G", "enter") // the lock with a wait of 70 s in its queue, in no deadlock
+	s.shows("lock closed")
+	s.hides("Deadlock")
+	s.press("esc", "home", "enter")
+	s.shows("Deadlock: 3 owners wait in a circle", "refund (session 9) waits for pool", "an owner that is not shown waits for a lock")
+	searched := f.reads["deadlocks"]
+	for range 8 {
+		s.happen(&wire.Event{Type: wire.Event_QUEUED, Lock: "orders/42"})
+		s.pass(500 * time.Millisecond)
+	}
+	if n := f.reads["deadlocks"]; n != searched {
+		t.Errorf("%d searches within 4 seconds", n-searched)
+	}
+	s.shows("Deadlock")
+	f.deadlocks = nil
+	s.pass(searchInterval)
+	s.hides("Deadlock")
+	f.deadlocks = deadlocks()
+	for _, q := range f.locks["orders/42"].GetQueue() {
+		q.WaitingMs = 10
+	}
+	searched = f.reads["deadlocks"]
+	s.pass(2 * searchInterval)
+	s.hides("Deadlock")
+	if n := f.reads["deadlocks"]; n != searched {
+		t.Error("a search although nobody has waited for long")
 	}
 }

@@ -3,13 +3,13 @@ package top
 import (
 	"fmt"
 	"html"
-	"os"
 	"strings"
 	"testing"
 	"time"
 
 	"google.golang.org/protobuf/proto"
 
+	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -88,7 +88,7 @@ func recorded() *fakeSource {
 		h := holding(uint64(90+i), time.Duration(185-40*i)*time.Second)
 		h.Identity, h.Client = owner([]int{0, 3, 4, 2}[i])
 		h.Token, h.RemainingHoldMs, h.Value, h.HeartbeatAgeMs = uint64(70_411+i), nil, nil, proto.Uint64(uint64(700+400*i))
-		f.contended = append(f.contended, ContendedLock{name, uint64(12 - 3*i), 1, h, waiting(7, 1, time.Duration(72-11*i)*time.Second)})
+		f.contended = append(f.contended, contendedLock(name, uint64(12-3*i), 1, h, waiting(7, 1, time.Duration(72-11*i)*time.Second)))
 	}
 	f.contended[1].HolderCount = 4
 	f.locks["orders/42"] = &wire.GetLockResponse{Name: "orders/42", Holders: []*wire.HolderInfo{f.contended[0].Holder}, HolderCount: 1, Queue: queue, QueueLength: 12}
@@ -128,17 +128,7 @@ func scenes(t *testing.T) []frame {
 	return append(frames, s.m.frame())
 }
 
-// TestRecording compares the recording in the documents with one of today's screen.
+// TestRecording compares the recording in the documents with one of today's screen. Look at it after -rewrite.
 func TestRecording(t *testing.T) {
-	const path = "../../../docs/top.svg"
-	got := recording(scenes(t))
-	if *rewrite {
-		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if want, err := os.ReadFile(path); err != nil || got != string(want) {
-		t.Errorf("%s is not what the screen shows (%v): look at it after go test ./cmd/qlock/top -run Recording -rewrite", path, err)
-	}
+	golden.CompareFile(t, "../../../docs/top.svg", recording(scenes(t)))
 }

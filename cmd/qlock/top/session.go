@@ -16,7 +16,7 @@ type sessionPage struct {
 	view
 	m       *Model
 	id      uint64
-	session Session // without Info if the session has ended
+	session *wire.GetSessionResponse // nil if the session has ended
 }
 
 func newSession(m *Model, id uint64) *sessionPage {
@@ -31,11 +31,11 @@ func (p *sessionPage) load() load {
 	return func(ctx context.Context, source Source) (func(), error) {
 		session, err := source.Session(ctx, p.id)
 		if errors.Is(err, client.ErrNotFound) {
-			session, err = Session{}, nil
+			session, err = nil, nil
 		}
 		return func() {
 			p.session = session
-			p.m.know(session.Info)
+			p.m.know(session.GetSession())
 		}, err
 	}
 }
@@ -58,10 +58,10 @@ func (p *sessionPage) sections(m *Model) []section {
 
 // sentences say who the session is and how it is.
 func (p *sessionPage) sentences(grown time.Duration) []string {
-	if p.session.Info == nil {
+	if p.session == nil {
 		return []string{"There is no such session: it was closed, or it has expired."}
 	}
-	s := olderSession(p.session.Info, grown)
+	s := olderSession(p.session.GetSession(), grown)
 	alive := "heartbeat " + words.Ago(s.HeartbeatAgeMs)
 	if s.GetLeased() {
 		alive = words.LeaseKind(s)
@@ -78,12 +78,12 @@ func (p *sessionPage) sentences(grown time.Duration) []string {
 
 func (p *sessionPage) holds(grown time.Duration) section {
 	s := section{heads: []string{"HOLDS", "MODE", "TOKEN", "HELD FOR", "ENDS IN"}}
-	for _, hold := range p.session.Holds {
-		h := olderHolder(hold.HolderInfo, grown)
+	for _, hold := range p.session.GetHolds() {
+		h := olderHolder(hold.GetHold(), grown)
 		s.rows = append(s.rows, row{
-			cells: []string{lockNames(hold.Name, h.GetLocks()), words.Mode(h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), words.Millis(h.GetHeldForMs()), endOf(h)},
+			cells: []string{lockNames(hold.GetName(), h.GetLocks()), words.Mode(h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), words.Millis(h.GetHeldForMs()), endOf(h)},
 			key:   fmt.Sprint("hold ", h.GetHoldId()),
-			open:  p.lock(hold.Name),
+			open:  p.lock(hold.GetName()),
 		})
 	}
 	return s
@@ -91,16 +91,16 @@ func (p *sessionPage) holds(grown time.Duration) section {
 
 func (p *sessionPage) waits(grown time.Duration) section {
 	s := section{heads: []string{"WAITS FOR", "POSITION", "WAITING", "GIVES UP", "WANTS IT"}}
-	for _, wait := range p.session.Waits {
-		w := olderWaiter(wait.WaiterInfo, grown)
+	for _, wait := range p.session.GetWaits() {
+		w := olderWaiter(wait.GetWait(), grown)
 		position := "-"
 		if w.GetPosition() > 0 {
 			position = number(w.GetPosition())
 		}
 		s.rows = append(s.rows, row{
-			cells: []string{lockNames(wait.Name, w.GetLocks()), position, words.Millis(w.GetWaitingMs()), words.WaitLeft(w), words.Wants(w)},
+			cells: []string{lockNames(wait.GetName(), w.GetLocks()), position, words.Millis(w.GetWaitingMs()), words.WaitLeft(w), words.Wants(w)},
 			key:   fmt.Sprint("wait ", w.GetWaitId()),
-			open:  p.lock(wait.Name),
+			open:  p.lock(wait.GetName()),
 		})
 	}
 	return s

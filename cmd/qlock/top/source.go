@@ -15,13 +15,15 @@ type Source interface {
 	// Samples returns how many locks were granted in the last ten minutes, oldest first.
 	Samples(ctx context.Context) (Samples, error)
 	// Contended returns the locks that are waited for, in order.
-	Contended(context.Context, Query) (Contended, error)
+	Contended(context.Context, Query) (*wire.ListContendedResponse, error)
 	// Lock returns one lock, or client.ErrNotFound if nobody holds it or waits for it.
 	Lock(ctx context.Context, name string) (*wire.GetLockResponse, error)
 	// Sessions returns at most limit sessions, and whether there are more.
 	Sessions(ctx context.Context, limit int) (sessions []*wire.SessionInfo, more bool, err error)
 	// Session returns one session, or client.ErrNotFound.
-	Session(ctx context.Context, id uint64) (Session, error)
+	Session(ctx context.Context, id uint64) (*wire.GetSessionResponse, error)
+	// Deadlocks returns the cycles of owners that wait for each other. It costs the cluster as much as there are waits.
+	Deadlocks(ctx context.Context) ([]*wire.Deadlock, error)
 	// Watch starts a watch of all events from now on.
 	Watch() Watch
 }
@@ -47,40 +49,6 @@ type Query struct {
 	Prefix string
 	Order  Order
 	Limit  int
-}
-
-// Contended are the first locks of a query, and how many there are.
-type Contended struct {
-	Locks []ContendedLock
-	Total uint64
-}
-
-// ContendedLock is a lock that is waited for.
-type ContendedLock struct {
-	Name        string
-	QueueLength uint64
-	HolderCount uint64
-	Holder      *wire.HolderInfo // one of the holders; nil if there is none
-	Oldest      *wire.WaiterInfo // the wait that began first
-}
-
-// Session is a session with what it holds and waits for.
-type Session struct {
-	Info  *wire.SessionInfo
-	Holds []SessionHold
-	Waits []SessionWait
-}
-
-// SessionHold is a hold of a session. Name is its first lock; all are in Locks if it has several.
-type SessionHold struct {
-	*wire.HolderInfo
-	Name string
-}
-
-// SessionWait is a wait of a session, with names like those of SessionHold.
-type SessionWait struct {
-	*wire.WaiterInfo
-	Name string
 }
 
 // Samples are the numbers of grants in consecutive intervals, the last of which has just ended.

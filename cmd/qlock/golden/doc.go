@@ -1,0 +1,2 @@
+// Package golden compares what tests show with files in testdata.
+package golden
