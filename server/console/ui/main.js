@@ -3,6 +3,7 @@ import { render } from "./vendor/preact.js";
 import { useEffect, useMemo, useState } from "./vendor/hooks.js";
 import { Api, ApiError } from "./api.js";
 import { Stream } from "./live.js";
+import { Rights } from "./rights.js";
 import { App } from "./components/state.js";
 import { html } from "./components/parts.js";
 import { Shell } from "./components/shell.js";
@@ -83,14 +84,6 @@ function restWhileHidden(stream) {
   addEventListener("pageshow", change);
 }
 
-// mayAudit reports whether the caller may read the audit log. Only for roles that the policy defines itself it has to
-// be tried.
-async function mayAudit(api, me) {
-  if (!me.hasPolicy || me.roles.some((role) => role === "operator" || role === "admin")) return true;
-  if (me.roles.every((role) => role === "reader" || role === "user")) return false;
-  return api.read("OperatorService/ListAudit", { pageSize: 1 }).then(() => true, () => false);
-}
-
 function Program() {
   const api = useMemo(() => new Api(), []);
   const stream = useMemo(() => new Stream((filter, signal) => api.watch(filter, signal)), [api]);
@@ -111,7 +104,7 @@ function Program() {
         throw new ApiError(token === "" ? "unauthenticated" : "permission_denied",
           `${me.caller.identity} has no role in the policy, so there is nothing to show.`);
       }
-      setSession({ phase: "in", me, audits: await mayAudit(api, me), token: token !== "" });
+      setSession({ phase: "in", me, rights: new Rights(me), token: token !== "" });
     } catch (error) {
       api.setToken("");
       const expected = token === "" && error.code === "unauthenticated";

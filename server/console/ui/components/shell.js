@@ -2,6 +2,7 @@
 import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { clock, visible } from "../text.js";
 import { App, useApp, useNow, usePhase, useRead } from "./state.js";
+import { ActDialog } from "./act.js";
 import { html } from "./parts.js";
 
 const pages = [
@@ -14,10 +15,13 @@ const pageLink = (key) => (key === "overview" ? "#/" : `#/${key}`);
 export function Shell({ page, path, children }) {
   const app = useApp();
   const phase = usePhase();
-  const shown = pages.filter(([key]) => key !== "audit" || app.audits);
+  const shown = pages.filter(([key]) => key !== "audit" || app.rights.onCluster("AUDIT"));
   const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: 4000 });
   const stale = phase === "broken" || Boolean(status.error && !status.error.final);
   const help = useRef(null);
+  const [acting, setActing] = useState(null);
+  const begin = (act, opener) => setActing({ act, opener });
+  const end = () => setActing((now) => (now === acting ? null : now)); // a closed dialog does not close the next one
   useKeys(shown, () => help.current.showModal());
   return html`
     <a class="skip" href="#main" onClick=${(e) => { e.preventDefault(); document.querySelector("h1")?.focus(); }}>Skip to the content</a>
@@ -32,14 +36,15 @@ export function Shell({ page, path, children }) {
         </nav>
         <${Foot} status=${status.data} help=${() => help.current.showModal()} />
       </header>
-      <${App.Provider} value=${{ ...app, status, stale }}>
+      <${App.Provider} value=${{ ...app, status, stale, begin }}>
         <main id="main" class=${stale ? "stale" : ""} data-path=${path}>
           <${Banner} status=${status} stale=${stale} />
           ${children}
         </main>
       <//>
     </div>
-    <${Help} dialog=${help} shown=${shown} />`;
+    ${acting && html`<${ActDialog} ...${acting} close=${end} />`}
+    <${Help} dialog=${help} shown=${shown} acts=${app.rights.acts()} />`;
 }
 
 function Foot({ status, help }) {
@@ -115,6 +120,7 @@ function useKeys(shown, help) {
   useEffect(() => {
     let prefixed = 0;
     const press = (event) => {
+      if (document.querySelector("dialog[open]")) return; // what is behind a dialog does not react
       if (event.ctrlKey || event.metaKey || event.altKey || /^(INPUT|SELECT|TEXTAREA)$/.test(event.target.tagName)) {
         if (event.key === "Escape") event.target.blur?.();
         return;
@@ -142,9 +148,13 @@ function moveRow(step) {
   next?.focus();
 }
 
-function Help({ dialog, shown }) {
+const actKeys = [["r", "Ask the holder to release the lock"], ["f", "Force release"], ["d", "Skip a lock-delay"],
+  ["c", "Close the session"], ["t", "Transfer leadership, on the overview"]];
+
+function Help({ dialog, shown, acts }) {
   const keys = [...shown.map(([, name, letter]) => [`g ${letter}`, name]), ["/", "Search"], ["j  k", "Next and previous row"],
-    ["Enter", "Open the row"], ["u", "Up, to the list"], ["p", "Pause and resume the live events"], ["?", "This help"]];
+    ["Enter", "Open the row"], ["u", "Up, to the list"], ["p", "Pause and resume the live events"],
+    ...(acts ? actKeys : []), ["?", "This help"]];
   return html`
     <dialog ref=${dialog} aria-labelledby="keys-title">
       <h2 id="keys-title">Keys</h2>

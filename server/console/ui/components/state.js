@@ -3,8 +3,9 @@ import { createContext } from "../vendor/preact.js";
 import { useContext, useEffect, useRef, useState } from "../vendor/hooks.js";
 import { Refresher } from "../live.js";
 
-// App holds api, stream, me (the answer of WhoAmI), audits (whether the caller may read the audit log), and inside of the
-// shell status (the read of the cluster's status) and stale (whether the node does not answer at present).
+// App holds api, stream, me (the answer of WhoAmI), rights (what the caller may do), and inside of the shell status
+// (the read of the cluster's status), stale (whether the node does not answer at present) and begin, which opens the
+// dialog of an act.
 export const App = createContext(null);
 export const useApp = () => useContext(App);
 

@@ -1,7 +1,9 @@
 // A lock: who holds it, who waits in which order, and why nothing moves.
 import { useState } from "../vendor/hooks.js";
+import { askBack, forceRelease, resize, skipDelay } from "../acts.js";
 import { circle, circleRemedy, whyNothingMoves } from "../sentences.js";
 import { count, mode, moment, number, place, program, state, value, visible, who } from "../text.js";
+import { ActButton } from "../components/act.js";
 import { concerns, useApp, useNow, useRead, useWatch } from "../components/state.js";
 import {
   Age, Badge, Facts, Heartbeat, html, Left, Loading, Page, SessionName, Table, Time, waitsLink,
@@ -20,9 +22,12 @@ export function Lock({ name }) {
     interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name), each: 4000, absent: { ...nobody, name },
   });
   const lock = read.data;
+  const { rights } = useApp();
+  const sized = lock && lock.limit !== "0" && rights.onLock(name, "OPERATE");
   const print = html`<button type="button" class="hide-small" onClick=${() => window.print()}>Print</button>`;
   return html`
-    <${Page} title=${visible(name)} crumb=${html`<a href="#/locks">Locks</a>`} read=${read} actions=${lock && print}>
+    <${Page} title=${visible(name)} crumb=${html`<a href="#/locks">Locks</a>`} read=${read} actions=${lock && [
+      sized && html`<${ActButton} key="resize" act=${resize(name, lock.limit)} />`, print]}>
       ${!lock ? (read.error?.final ? null : html`<${Loading} />`) : html`
         <${Evidence} lock=${lock} at=${read.at} />
         <${Why} lock=${lock} at=${read.at} />
@@ -88,14 +93,31 @@ function Holders({ lock, at }) {
     <section>
       <h2>${lock.holderCount === "1" ? "Holder" : `${number(lock.holderCount)} holders`}</h2>
       ${lock.holders.length > 3 ? html`<${HolderTable} lock=${lock} at=${at} />` : html`
-        <div class="holders">${lock.holders.map((hold) => html`<${Holder} key=${hold.holdId} hold=${hold} at=${at} />`)}</div>`}
+        <div class="holders">${lock.holders.map((hold) => html`
+          <${Holder} key=${hold.holdId} lock=${lock} hold=${hold} at=${at} />`)}</div>`}
       ${hidden > 0 && html`<p class="faint">${count(hidden, "more holder")} are not shown.</p>`}
     </section>`;
+}
+
+// HoldActs are the buttons of what the caller may do to a hold. The keys of the first one are the page's.
+function HoldActs({ lock, hold }) {
+  const { rights } = useApp();
+  if (!rights.operatesClaim(hold, lock.name)) return null;
+  const first = hold === lock.holders[0];
+  const about = `: hold of ${who(hold)}`;
+  return html`
+    <span class="acts">
+      <${ActButton} act=${askBack(lock.name, hold)} about=${about} shortcut=${first ? "r" : undefined} />
+      <${ActButton} act=${forceRelease(lock.name, hold)} about=${about} shortcut=${first ? "f" : undefined} />
+    </span>`;
 }
 
 // HolderTable is for locks with many holders.
 function HolderTable({ lock, at }) {
   const columns = [["Who"], ["Holds", "slim"], ["For", "right slim"], ["Heartbeat", "right slim"], ["Fencing token", "right slim hide-small"]];
+  const { rights } = useApp();
+  const acts = rights.onLock(lock.name, "OPERATE");
+  if (acts) columns.push(["Acts", "slim"]);
   return html`
     <${Table} caption="Holders" columns=${columns}>
       ${lock.holders.map((hold) => html`
@@ -105,17 +127,19 @@ function HolderTable({ lock, at }) {
           <td class="right"><${Age} ms=${hold.heldForMs} at=${at} /></td>
           <td class="right">${hold.leased ? html`<span class="faint">lease</span>` : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`}</td>
           <td class="right number mono hide-small">${hold.token}</td>
+          ${acts && html`<td><${HoldActs} lock=${lock} hold=${hold} /></td>`}
         </tr>`)}
     <//>`;
 }
 
-function Holder({ hold, at }) {
+function Holder({ lock, hold, at }) {
   const content = hold.value ? value(hold.value) : null;
   return html`
     <article class="panel holder">
       <h3><${SessionName} id=${hold.sessionId}>${program(hold.client)}<//> <${Badge} kind="grant">${mode(hold)}<//>
         ${hold.leased && html`<${Badge} kind="session">${hold.byValue ? "Redis key" : "lease"}<//>`}
-        ${hold.revocation && html`<${Badge} kind="operator">asked to release<//>`}</h3>
+        ${hold.revocation && html`<${Badge} kind="operator">asked to release<//>`}
+        <${HoldActs} lock=${lock} hold=${hold} /></h3>
       <${Facts} facts=${[
         ["Identity", visible(hold.identity)],
         ["Runs at", place(hold.client)],
@@ -145,16 +169,23 @@ function TimeLeft({ hold, at }) {
 }
 
 function Delays({ lock, at }) {
+  const { rights } = useApp();
+  const acts = rights.onLock(lock.name, "OPERATE");
+  const columns = [["Ended hold"], ["Session"], ["Since", "slim"], ["Time left", "right slim"]];
+  if (acts) columns.push(["Acts", "slim"]);
   return html`
     <section class="panel">
-      <h2>Lock-delays</h2>
-      <${Table} caption="Lock-delays" columns=${[["Ended hold"], ["Session"], ["Since", "slim"], ["Time left", "right slim"]]}>
+      <h2>Lock-delays ${acts && html`
+        <span class="more"><${ActButton} act=${skipDelay(lock.name)} shortcut="d" /></span>`}</h2>
+      <${Table} caption="Lock-delays" columns=${columns}>
         ${lock.delays.map((delay) => html`
           <tr key=${delay.holdId}>
             <td class="number mono">${delay.holdId}</td>
             <td class="number mono"><${SessionName} id=${delay.sessionId}>${delay.sessionId}<//></td>
             <td><${Time} unixMs=${delay.sinceUnixMs} /></td>
             <td class="right">${delay.remainingMs === undefined ? "–" : html`<${Left} ms=${delay.remainingMs} at=${at} />`}</td>
+            ${acts && html`
+              <td><${ActButton} act=${skipDelay(lock.name, delay.holdId)} about=${`: delay of hold ${delay.holdId}`} /></td>`}
           </tr>`)}
       <//>
     </section>`;

@@ -1,12 +1,14 @@
 // The overview: how the cluster is, in one sentence, and what it does.
+import { canLead, nextLeader, transfer } from "../acts.js";
 import { certificateLeft, health, lag } from "../sentences.js";
 import { count, duration, latency, number, visible } from "../text.js";
+import { ActButton } from "../components/act.js";
 import { useApp, useNow, useRead, useWatch } from "../components/state.js";
 import { Age, Badge, Facts, html, Loading, LockName, Page, Table, Time } from "../components/parts.js";
 import { Sparkline } from "../components/sparkline.js";
 
 export function Overview() {
-  const { audits, status } = useApp();
+  const { rights, status } = useApp();
   useWatch({});
   return html`
     <${Page} title="Overview" read=${status}>
@@ -18,7 +20,7 @@ export function Overview() {
           <${Hottest} title="Longest waits" order="OLDEST_WAIT" />
         </div>
         <${Nodes} status=${status.data} />
-        <${Cluster} status=${status.data} audits=${audits} />`}
+        <${Cluster} status=${status.data} audits=${rights.onCluster("AUDIT")} />`}
     <//>`;
 }
 
@@ -89,16 +91,23 @@ function Nodes({ status }) {
     ["Node"], ["Role", "slim"], ["Behind", "right slim"], ["Disk sync", "right slim"], ["Commit", "right slim"],
     ["Version", "hide-small"], ["Certificate", "hide-small"], ["Peer address", "hide-small"],
   ];
+  const { rights } = useApp();
+  const acts = rights.onCluster("MEMBERS") && status.nodes.length > 1;
+  const next = acts ? nextLeader(status) : null;
+  if (acts) columns.push(["Acts", "slim"]);
   return html`
     <section class="panel">
-      <h2>Nodes</h2>
+      <h2>Nodes ${next && html`
+        <span class="more">
+          <${ActButton} act=${{ ...transfer(next.id), verb: "Transfer leadership" }} shortcut="t" />
+        </span>`}</h2>
       <${Table} caption="Nodes" columns=${columns} plain>
-        ${status.nodes.map((node) => html`<${Node} key=${node.id} node=${node} status=${status} />`)}
+        ${status.nodes.map((node) => html`<${Node} key=${node.id} node=${node} status=${status} acts=${acts} />`)}
       <//>
     </section>`;
 }
 
-function Node({ node, status }) {
+function Node({ node, status, acts }) {
   const now = useNow();
   const left = certificateLeft(node, now);
   const behind = lag(status, node);
@@ -114,6 +123,8 @@ function Node({ node, status }) {
       <td class="hide-small number mono">${visible(node.version) || "–"}</td>
       <td class="hide-small">${left === Infinity ? html`<span class="faint">none</span>` : html`<span class="number">${duration(left)} left</span>`}</td>
       <td class="hide-small number mono">${visible(node.peerAddr)}</td>
+      ${acts && html`
+        <td>${canLead(node) && html`<${ActButton} act=${transfer(node.id)} about=${visible(node.id)} />`}</td>`}
     </tr>`;
 }
 

@@ -1,7 +1,9 @@
 // Sessions: who is alive, and what a session holds and waits for.
 import { useState } from "../vendor/hooks.js";
+import { closeSession } from "../acts.js";
 import { duration, mode, number, place, program, visible } from "../text.js";
-import { useRead, useWatch } from "../components/state.js";
+import { ActButton } from "../components/act.js";
+import { useApp, useRead, useWatch } from "../components/state.js";
 import {
   Age, Badge, Empty, Facts, Heartbeat, html, Loading, LockName, Page, Pager, SessionName, Table, Time, waitsLink,
 } from "../components/parts.js";
@@ -56,9 +58,12 @@ export function Session({ id }) {
   const read = useRead("SessionService/Get", { sessionId: id }, { interval: 500, when: (e) => e.sessionId === id, each: 4000 });
   const { session, holds = [], waits = [] } = read.data ?? {};
   const ended = read.error?.code === "not_found";
-  const graph = session && !ended && html`<a href=${waitsLink("session", id)}>Wait-for graph</a>`;
+  const { rights } = useApp();
+  const closes = session && !ended && rights.operatesSession({ session, holds, waits });
+  const graph = session && !ended && html`<a key="graph" href=${waitsLink("session", id)}>Wait-for graph</a>`;
+  const close = closes && html`<${ActButton} key="close" act=${closeSession(id)} shortcut="c" />`;
   return html`
-    <${Page} title=${session ? program(session.client) : `Session ${id}`} actions=${graph}
+    <${Page} title=${session ? program(session.client) : `Session ${id}`} actions=${[graph, close]}
       read=${ended ? { ...read, error: null } : read}
       crumb=${html`<a href="#/sessions">Sessions</a>`}>
       ${ended && html`<p class="notice warn" role="status">
