@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/test/console/browser"
 )
 
@@ -33,28 +34,50 @@ func axe(t *testing.T) string {
 const findings = `axe.run(document, {resultTypes: ["violations"]}).then(r =>
 	r.violations.map(v => v.impact + ": " + v.id + ": " + v.nodes.map(n => n.html.slice(0, 160)).join(" | ")))`
 
-// TestAccessibility lets axe-core check each page, wide and narrow, light and dark. It must find nothing.
+// tooLong is an expression that enters a wrong ticket into the dialog of an act.
+const tooLong = `(() => {
+	const ticket = document.getElementById("act-ticket");
+	ticket.value = "x".repeat(300);
+	return ticket.dispatchEvent(new Event("input", {bubbles: true}));
+})()`
+
+// TestAccessibility lets axe-core check each page and the dialog of each act, wide and narrow, light and dark. It must
+// find nothing.
 func TestAccessibility(t *testing.T) {
 	if os.Getenv("QUORUMLOCK_CHECK") != "1" {
 		t.Skip("make check has this, with QUORUMLOCK_CHECK=1: it needs npm")
 	}
 	b, s, script := browser.Start(t), stage(t), axe(t)
 	s.furnish()
+	if _, err := s.session.Semaphore("reports/workers", 3).Acquire(t.Context(), 2); err != nil {
+		t.Fatal(err)
+	}
 	p := b.Open(t, s.page("n1", "/"), browser.Desktop)
-	for _, path := range []string{
-		"/", "/locks", "/locks?by=queue", lockPage("orders/42"), lockPage(hostile), "/sessions",
-		fmt.Sprint("/sessions/", s.session.ID()), "/elections", "/live", "/audit",
-		waitsPage("lock", "accounts/A"), lockPage("accounts/A"),
+	session := fmt.Sprint("/sessions/", s.session.ID())
+	for _, page := range []struct{ path, act string }{
+		{"/", ""}, {"/locks", ""}, {"/locks?by=queue", ""}, {lockPage("orders/42"), ""}, {lockPage(hostile), ""}, {"/sessions", ""},
+		{session, ""}, {"/elections", ""}, {"/live", ""}, {"/audit", ""}, {waitsPage("lock", "accounts/A"), ""},
+		{lockPage("accounts/A"), ""},
+		{"/", "TRANSFER_LEADERSHIP"}, {lockPage("orders/42"), "REVOKE"}, {lockPage(hostile), "FORCE_RELEASE"},
+		{lockPage("reports/hourly"), "SKIP_DELAY"}, {lockPage("reports/workers"), "RESIZE"}, {session, "FORCE_CLOSE"},
 	} {
 		for _, width := range []int64{1280, 375} {
 			for _, dark := range []bool{false, true} {
 				p.Show(browser.Look{Width: width, Height: 900, Dark: dark})
+				if page.act == "SKIP_DELAY" {
+					s.delay("reports/hourly", client.WithShared()) // the one before may be over
+				}
 				p.Visit("about:blank")
-				p.Visit(s.page("n1", path))
+				p.Visit(s.page("n1", page.path))
 				p.Await(complete)
+				if page.act != "" {
+					begin(p, page.act)
+					browser.Value[bool](p, tooLong)
+					p.Await(`document.querySelector(".wrong")`)
+				}
 				browser.Value[bool](p, script+";true")
 				for _, finding := range browser.Value[[]string](p, findings) {
-					t.Errorf("%s, %d pixels wide, dark %v: %s", path, width, dark, finding)
+					t.Errorf("%s %s, %d pixels wide, dark %v: %s", page.path, page.act, width, dark, finding)
 				}
 			}
 		}

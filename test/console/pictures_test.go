@@ -57,17 +57,25 @@ func TestPictures(t *testing.T) {
 	for _, picture := range []struct {
 		file, path, shows string
 		look              browser.Look
+		act               string // whose dialog is open
 	}{
-		{"overview.png", "/", "reports/daily", browser.Desktop},
-		{"lock.png", lockPage("orders/42"), "8 requests wait", browser.Desktop},
-		{"lock-dark.png", lockPage("orders/42"), "8 requests wait", dark},
-		{"waits.png", waitsPage("lock", "accounts/A"), "Three sessions wait", browser.Desktop},
-		{"locks-narrow.png", "/locks", "inventory/sku-00037", narrow},
+		{"overview.png", "/", "reports/daily", browser.Desktop, ""},
+		{"lock.png", lockPage("orders/42"), "8 requests wait", browser.Desktop, ""},
+		{"lock-dark.png", lockPage("orders/42"), "8 requests wait", dark, ""},
+		{"waits.png", waitsPage("lock", "accounts/A"), "Three sessions wait", browser.Desktop, ""},
+		{"locks-narrow.png", "/locks", "inventory/sku-00037", narrow, ""},
+		{"force-release.png", lockPage("orders/42"), "8 requests wait", browser.Desktop, "FORCE_RELEASE"},
 	} {
 		p.Show(picture.look)
 		p.Visit(s.page("n1", picture.path))
 		p.AwaitText(picture.shows)
 		p.Await(complete)
+		if picture.act != "" {
+			begin(p, picture.act)
+			p.Type("#act-reason", "the host of refunds is on fire")
+			p.Type("#act-ticket", "OPS-1207")
+			p.Type("#act-typed", "orders/4")
+		}
 		p.Picture(filepath.Join(dir, picture.file))
 	}
 }
