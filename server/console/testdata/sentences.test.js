@@ -35,6 +35,7 @@ test("why nothing moves", () => {
     [lock({ delays: [{}] }), 0, "Nobody holds this lock, but a lock-delay keeps it closed, since its last hold did not end by a release."],
     [lock({ queue: [wait(1, { locks: ["a", "b"] })], queueLength: "1" }), 0, "One request waits: the first, w1, needs 2 locks at once and waits for another of them."],
   ]) equal(whyNothingMoves(given, elapsed), text);
+  equal(whyNothingMoves(held(queue), 0, false), "2 requests wait because ann (refunds) has held it exclusively for 1 min 01 s.");
 });
 
 test("names in sentences are visible", () => {

@@ -3,8 +3,8 @@
 import { count, duration, mode, number, visible, who } from "./text.js";
 
 // whyNothingMoves explains what the head of a lock's queue waits for, or why there is no queue. elapsed is the time
-// since the lock was read, in milliseconds.
-export function whyNothingMoves(lock, elapsed = 0) {
+// since the lock was read, in milliseconds. Unless the lock is known at present, nothing is said of what comes next.
+export function whyNothingMoves(lock, elapsed = 0, present = true) {
   const waiting = Number(lock.queueLength);
   const holders = Number(lock.holderCount);
   if (holders === 0 && lock.delays.length > 0) return delayed(lock, waiting, elapsed);
@@ -18,7 +18,7 @@ export function whyNothingMoves(lock, elapsed = 0) {
   if (holders === 0) return `${subject}: ${elsewhere(head)}.`;
   if (Number(lock.limit) > 0) return permits(lock, head, subject, holders);
   if (lock.holders[0]?.mode === "SHARED" && head?.mode === "SHARED") return `${subject}: ${elsewhere(head)}.`;
-  return `${subject} because ${holding(lock, holders, elapsed)}.${outlook(lock.holders, holders, elapsed)}`;
+  return `${subject} because ${holding(lock, holders, elapsed)}.${present ? outlook(lock.holders, holders, elapsed) : ""}`;
 }
 
 function idle(lock, holders, elapsed) {

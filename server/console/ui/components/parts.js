@@ -37,10 +37,13 @@ export function Left({ ms, at }) {
   return html`<span class="number">${duration(Number(ms) - Math.max(0, now - at))}</span>`;
 }
 
-// Heartbeat shows when a session was last heard of, and warns when most of its TTL has passed.
+// Heartbeat shows when a session was last heard of, and warns when most of its TTL has passed. While nothing new is
+// learned, it shows the time of day.
 export function Heartbeat({ ms, at, ttl }) {
   const now = useNow();
+  const { knownAt } = useApp();
   if (ms === undefined) return html`<${Age} />`;
+  if (knownAt) return html`<span class="number">at ${clock(at - Number(ms))}</span>`;
   const age = Number(ms) + Math.max(0, now - at);
   const late = ttl && age > (ttl * 2) / 3;
   return html`<span class=${late ? "number late" : "number"}>${age < 1000 ? "now" : `${duration(age)} ago`}</span>`;
@@ -80,12 +83,12 @@ export function Page({ title, crumb, read, actions, children }) {
 // Fresh says how current a page is.
 export function Fresh({ read }) {
   const phase = usePhase();
-  const { stale } = useApp();
-  const live = phase === "live" && !stale && !read.error && !read.data?.local;
+  const { knownAt } = useApp();
+  const live = phase === "live" && !knownAt && !read.error && !read.data?.local;
   const kind = live ? "good" : "warn";
   if (!read.at && read.error?.final) return null;
   if (!read.at) return html`<p class="fresh" role="status"><span class="dot idle"></span>reading</p>`;
-  return html`<p class="fresh"><span class=${`dot ${kind}`}></span>${live ? "live" : `as of ${clock(read.at)}`}</p>`;
+  return html`<p class="fresh"><span class=${`dot ${kind}`}></span>${live ? "live" : `as of ${clock(Math.max(read.at, knownAt))}`}</p>`;
 }
 
 // Trouble says why a page could not be read.

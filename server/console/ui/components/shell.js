@@ -1,7 +1,7 @@
 // Shell surrounds the pages: navigation, banner, keys and theme.
 import { useEffect, useRef, useState } from "../vendor/hooks.js";
 import { clock, visible } from "../text.js";
-import { App, useApp, useNow, usePhase, useRead } from "./state.js";
+import { App, useApp, useClock, usePhase, useRead } from "./state.js";
 import { ActDialog } from "./act.js";
 import { html } from "./parts.js";
 
@@ -17,7 +17,7 @@ export function Shell({ page, path, children }) {
   const phase = usePhase();
   const shown = pages.filter(([key]) => key !== "audit" || app.rights.onCluster("AUDIT"));
   const status = useRead("ClusterService/Status", {}, { interval: 5000, when: () => false, each: 4000 });
-  const stale = phase === "broken" || Boolean(status.error && !status.error.final);
+  const knownAt = useKnownAt(phase, status);
   const help = useRef(null);
   const [acting, setActing] = useState(null);
   const begin = (act, opener) => setActing({ act, opener });
@@ -36,9 +36,9 @@ export function Shell({ page, path, children }) {
         </nav>
         <${Foot} status=${status.data} help=${() => help.current.showModal()} />
       </header>
-      <${App.Provider} value=${{ ...app, status, stale, begin }}>
-        <main id="main" class=${stale ? "stale" : ""} data-path=${path}>
-          <${Banner} status=${status} stale=${stale} />
+      <${App.Provider} value=${{ ...app, status, knownAt, begin }}>
+        <main id="main" class=${knownAt ? "stale" : ""} data-path=${path}>
+          <${Banner} status=${status} knownAt=${knownAt} />
           ${children}
         </main>
       <//>
@@ -69,23 +69,33 @@ function Foot({ status, help }) {
     </div>`;
 }
 
+// useKnownAt returns 0, or the time of what is shown: of the break of the stream, or of the last answer that a leader
+// knew of.
+function useKnownAt(phase, { data, at, error }) {
+  const { stream } = useApp();
+  const led = useRef(0);
+  if (data?.leaderId && !data.local) led.current = at;
+  if (phase === "broken") return stream.since;
+  if (error && !error.final) return at;
+  return data && led.current !== at ? led.current || at : 0;
+}
+
 const breaksAfter = 1000; // milliseconds after which a break of the stream is announced
 const newsLasts = 15000; // milliseconds for which a new leader is announced
 
 // Banner says that what is shown may be old, or that another node leads now.
-function Banner({ status, stale }) {
-  const { stream } = useApp();
-  const now = useNow();
+function Banner({ status, knownAt }) {
+  const now = useClock();
   const leader = useLeader(status.data);
-  const since = stream.phase === "broken" ? stream.since : status.at;
-  if (stale && now - since > breaksAfter) {
+  if (knownAt && status.data && !status.data.leaderId && !status.error) {
     return html`<div class="banner warn" role="status">
-      <p><strong>Reconnecting.</strong> The page shows what was known at ${clock(since)}, and continues from there without gaps.</p>
-      <${OtherNodes} status=${status.data} /></div>`;
+      <p><strong>No leader.</strong> The nodes are electing one; nothing is granted until then. The page shows what was known
+        at ${clock(knownAt)}.</p></div>`;
   }
-  if (status.data && !status.data.leaderId) {
+  if (knownAt && now - knownAt > breaksAfter) {
     return html`<div class="banner warn" role="status">
-      <p><strong>No leader.</strong> The nodes are electing one; nothing is granted until then.</p></div>`;
+      <p><strong>Reconnecting.</strong> The page shows what was known at ${clock(knownAt)}, and continues from there without gaps.</p>
+      <${OtherNodes} status=${status.data} /></div>`;
   }
   if (leader && now - leader.at < newsLasts) {
     return html`<div class="banner" role="status">

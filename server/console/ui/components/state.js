@@ -4,8 +4,8 @@ import { useContext, useEffect, useRef, useState } from "../vendor/hooks.js";
 import { Refresher } from "../live.js";
 
 // App holds api, stream, me (the answer of WhoAmI), rights (what the caller may do), and inside of the shell status
-// (the read of the cluster's status), stale (whether the node does not answer at present) and begin, which opens the
-// dialog of an act.
+// (the read of the cluster's status), begin, which opens the dialog of an act, and knownAt: 0, or while nothing new is
+// learned the time of what is shown.
 export const App = createContext(null);
 export const useApp = () => useContext(App);
 
@@ -13,8 +13,8 @@ const ticks = new Set();
 setInterval(() => { if (!document.hidden) for (const tick of ticks) tick(); }, 1000);
 document.addEventListener("visibilitychange", () => { if (!document.hidden) for (const tick of ticks) tick(); });
 
-// useNow draws a component again each second, for ages, and returns the time in milliseconds.
-export function useNow() {
+// useClock draws a component again each second, and returns the time in milliseconds.
+export function useClock() {
   const [, draw] = useState(0);
   useEffect(() => {
     const tick = () => draw((n) => n + 1);
@@ -22,6 +22,13 @@ export function useNow() {
     return () => ticks.delete(tick);
   }, []);
   return Date.now();
+}
+
+// useNow is useClock for ages and times left. They stop while nothing new is learned: what was held, alive or left then
+// may have ended.
+export function useNow() {
+  const now = useClock();
+  return useApp().knownAt || now;
 }
 
 // useListener listens to the stream while the component is shown.

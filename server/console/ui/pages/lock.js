@@ -2,7 +2,7 @@
 import { useState } from "../vendor/hooks.js";
 import { askBack, forceRelease, resize, skipDelay } from "../acts.js";
 import { circle, circleRemedy, whyNothingMoves } from "../sentences.js";
-import { count, mode, moment, number, place, program, state, value, visible, who } from "../text.js";
+import { clock, count, mode, moment, number, place, program, state, value, visible, who } from "../text.js";
 import { ActButton } from "../components/act.js";
 import { concerns, useApp, useNow, useRead, useWatch } from "../components/state.js";
 import {
@@ -41,11 +41,13 @@ export function Lock({ name }) {
 
 function Why({ lock, at }) {
   const now = useNow();
+  const { knownAt } = useApp();
   const { kind, text } = state(lock);
   const level = lock.queueLength !== "0" ? "warn" : kind === "delayed" ? "warn" : "good";
   return html`
     <section class=${`why ${level}`} aria-label="why nothing moves" aria-live="off">
-      <p>${whyNothingMoves(lock, Math.max(0, now - at))}</p>
+      <p>${knownAt > 0 && html`<strong>At ${clock(Math.max(at, knownAt))}:</strong> `}
+        ${whyNothingMoves(lock, Math.max(0, now - at), !knownAt)}</p>
       <p class="why-facts faint">
         <span>${text}</span>
         ${lock.order && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}

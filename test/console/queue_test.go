@@ -1,0 +1,111 @@
+package console_test
+
+import (
+	"context"
+	"fmt"
+	"testing"
+
+	"github.com/quorumlock/quorumlock/client/admin"
+	"github.com/quorumlock/quorumlock/test/console/browser"
+	"github.com/quorumlock/quorumlock/test/process"
+)
+
+// crowded is the lock that many wait for.
+const crowded = "crowd"
+
+// gather lets so many requests wait for a lock that a long job holds.
+func (s *scene) gather(waiters int) {
+	s.t.Helper()
+	s.session = s.open("long job")
+	s.held = s.lock(s.session, crowded)
+	const bySession = 500
+	for n := 0; n < waiters; n += bySession {
+		session := s.open(fmt.Sprint("crowd-", n/bySession))
+		for range min(bySession, waiters-n) {
+			go func() { _, _ = session.Lock(s.t.Context(), crowded) }()
+		}
+	}
+	s.cluster.Await("a long queue", 2*process.WaitTimeout, func(ctx context.Context) error {
+		lock, err := admin.New(s.client).Lock(ctx, crowded)
+		if err == nil && lock.QueueLength != uint64(waiters) {
+			err = fmt.Errorf("%d requests wait", lock.QueueLength)
+		}
+		return err
+	})
+}
+
+// showMore presses the button that shows more of the queue, and waits for the answer.
+func showMore(p *browser.Page, more string) {
+	button := fmt.Sprintf(`[...document.querySelectorAll("button")].find(b => b.textContent === "Show %s")`, more)
+	p.Await(button)
+	rows := browser.Value[float64](p, `document.querySelector(".table:has([aria-rowindex])").scrollHeight`)
+	browser.Value[bool](p, button+".click(), true")
+	p.Await(fmt.Sprintf(`document.querySelector(".table:has([aria-rowindex])").scrollHeight > %v`, rows))
+}
+
+// inSight are the rows of the queue that a person sees: their positions, as text and for screen readers. It fails on what
+// is not a row where one should be.
+const inSight = `(() => {
+	const table = document.querySelector(".table:has([aria-rowindex])").getBoundingClientRect();
+	const rows = [];
+	for (let y = Math.max(60, table.top + 40); y < Math.min(innerHeight, table.bottom) - 5; y += 40) {
+		const row = document.elementFromPoint(table.left + 30, y)?.closest("tr[data-row]");
+		rows.push(row ? [Number(row.cells[0].textContent.replace(",", "")), Number(row.ariaRowIndex ?? row.getAttribute("aria-rowindex")) - 1] : [0, 0]);
+	}
+	return rows;
+})()`
+
+// bottom reports whether the page is scrolled to its end, and scrollOn scrolls it by half a screen.
+const (
+	bottom   = `scrollY + innerHeight >= document.documentElement.scrollHeight - 1`
+	scrollOn = `window.scrollBy({top: innerHeight / 2, behavior: "instant"}), true`
+)
+
+// TestLongQueue scrolls through a queue of which only a part is drawn, with the wheel and with the keyboard. Every request
+// must be reached, at its place.
+func TestLongQueue(t *testing.T) {
+	const waiters = 1_000
+	b := browser.Start(t)
+	c := process.Start(t, programs, 3)
+	s := &scene{t: t, cluster: c, client: c.Client()}
+	s.gather(waiters)
+	p := b.Open(t, s.page("n1", lockPage(crowded)), browser.Desktop)
+	showMore(p, "1,000")
+	if drawn := browser.Value[int](p, `document.querySelectorAll("tr[data-row]").length`); drawn > 200 {
+		t.Errorf("%d rows are drawn", drawn)
+	}
+	seen := map[int]bool{}
+	for last := false; !last; {
+		last = browser.Value[bool](p, bottom)
+		p.Await(inSight + `.every(([position]) => position > 0)`)
+		for _, row := range browser.Value[[][2]int](p, inSight) {
+			if seen[row[0]] = true; row[0] != row[1] {
+				t.Fatalf("the row of request %d says that it is no. %d", row[0], row[1])
+			}
+		}
+		browser.Value[bool](p, scrollOn)
+	}
+	for position := 1; position <= waiters; position++ {
+		if !seen[position] {
+			t.Fatalf("request %d was never in sight", position)
+		}
+	}
+	s.walk(p)
+}
+
+// walk goes down the queue row by row with a key, for longer than what is drawn at first.
+func (s *scene) walk(p *browser.Page) {
+	browser.Value[bool](p, `window.scrollTo({top: 0, behavior: "instant"}), true`)
+	p.Await(`document.querySelector("[aria-rowindex='2']")`)
+	const rows = 250
+	for range rows {
+		p.Press("j")
+	}
+	focused := `document.activeElement.closest("tr[data-row]")`
+	p.Await(fmt.Sprintf(`%s?.getAttribute("aria-rowindex") === "%d"`, focused, rows+1))
+	p.Await(fmt.Sprintf(`(({top, bottom}) => top >= 0 && bottom <= innerHeight)(%s.getBoundingClientRect())`, focused))
+	for range 5 {
+		p.Press("k")
+	}
+	p.Await(fmt.Sprintf(`%s?.getAttribute("aria-rowindex") === "%d"`, focused, rows+1-5))
+}
