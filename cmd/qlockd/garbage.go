@@ -21,11 +21,11 @@ const (
 	// A load has ended when the allocation rate was slowFactor times as high before, and has been this low
 	// in slowLooks consecutive measurements.
 	slowFactor, slowLooks = 4, 2
-	// smallFootprint is a footprint too small to justify a collection after a load.
-	smallFootprint = 64 << 20
+	// little is too little memory to justify a collection that returns it.
+	little = 64 << 20
 	// After memory was returned, it is not returned again for returnRest times as long as returning it
 	// took.
-	returnRest = 10
+	returnRest = 100
 )
 
 // limitMemory makes the collector work harder before the process exceeds nine tenths of the node's memory;
@@ -71,6 +71,10 @@ func limitHeap(buffers func() int64) (stop func()) {
 // memory holds, in bytes, what the process has allocated in total, what was live at the last collection,
 // what the process occupies of the machine's memory, and what buffers for clients take.
 type memory struct{ allocated, live, footprint, buffers uint64 }
+
+// excess returns what the process occupies beyond the live heap and half as much for garbage. Reads that come every few
+// seconds use that room again and again: returning it after each would cost more than the reads.
+func (m memory) excess() uint64 { return m.footprint - min(m.footprint, m.live/2*3) }
 
 // pace adapts the collector to the allocation rate.
 type pace struct {
@@ -133,8 +137,9 @@ func (p *pace) look() {
 		p.setPercent(percent)
 		p.percent, p.quiet = percent, 0
 	}
-	now := time.Now()
-	if freed := p.freed(u.buffers, now); less || freed || p.ended(allocated, u.footprint, now) {
+	now, excess := time.Now(), u.excess()
+	less = less && excess > little && now.After(p.rest)
+	if freed := p.freed(u.buffers, now); less || freed || p.ended(allocated, excess, now) {
 		p.giveBack()
 		p.returned(u, allocated, now)
 	}
@@ -150,10 +155,10 @@ func (p *pace) returned(had memory, allocated uint64, started time.Time) {
 }
 
 // ended reports whether a load has ended that left memory worth returning.
-func (p *pace) ended(allocated, footprint uint64, now time.Time) bool {
+func (p *pace) ended(allocated, excess uint64, now time.Time) bool {
 	if p.again > 0 {
 		if p.again--; p.again == 0 {
-			return footprint > smallFootprint
+			return excess > little
 		}
 	}
 	p.fastest = max(p.fastest, allocated)
@@ -162,14 +167,14 @@ func (p *pace) ended(allocated, footprint uint64, now time.Time) bool {
 	} else {
 		p.slow++
 	}
-	return p.slow >= slowLooks && footprint > smallFootprint && now.After(p.rest)
+	return p.slow >= slowLooks && excess > little && now.After(p.rest)
 }
 
 // freed reports whether buffers were freed that are worth returning. Clients that fill them allocate little afterwards, so
 // the rate does not show when they go.
 func (p *pace) freed(buffers uint64, now time.Time) bool {
 	p.buffers = max(p.buffers, buffers)
-	return p.buffers-buffers > smallFootprint && now.After(p.rest)
+	return p.buffers-buffers > little && now.After(p.rest)
 }
 
 // garbagePercent returns how much garbage to allow, in percent of the live heap, if allocated bytes are
