@@ -142,8 +142,15 @@ func compareLocks(t tester, m *Machine, d *model.Model) {
 	if len(listed) != len(names) {
 		t.Fatalf("locks     %v\nthe model %v", listed, names)
 	}
+	elections := m.ListLocks(&wire.ListLocksRequest{Elections: true}).Locks
 	for i, name := range names {
 		want := d.LockInfo(name)
+		if len(want.Holders) == 1 && want.Holders[0].Mode == wire.Mode_EXCLUSIVE && len(want.Holders[0].Value) > 0 {
+			if len(elections) == 0 || !same(elections[0], listed[i]) {
+				t.Fatalf("elections %v\nthe model %v", elections, want)
+			}
+			elections = elections[1:]
+		}
 		r, _ := m.GetLock(&wire.GetLockRequest{Name: name})
 		got := &wire.LockInfo{
 			Name: r.GetName(), Holders: r.GetHolders(), Queue: r.GetQueue(), QueueLength: r.GetQueueLength(), Order: r.GetOrder(),
@@ -157,6 +164,9 @@ func compareLocks(t tester, m *Machine, d *model.Model) {
 			t.Fatalf("listed    %v\nthe model %v", listed[i], want)
 		}
 		compareTokens(t, m, d, want)
+	}
+	if len(elections) > 0 {
+		t.Fatalf("elections %v, which the model does not have", elections)
 	}
 }
 

@@ -16,7 +16,9 @@ const (
 	defaultPage = 100
 	maxPage     = 1_000
 	// Bounds of the waiters listed for each lock in a list, and for a single lock.
-	waitersInList  = 10
+	waitersInList = 10
+	// maxExamined bounds the locks that are examined for a page of elections.
+	maxExamined    = 10_000
 	defaultWaiters = 1_000
 	maxWaiters     = 10_000
 	// maxHolders bounds the holders listed for a lock, and its lock-delays.
@@ -78,11 +80,12 @@ func (m *Machine) ListLocks(req *wire.ListLocksRequest) *wire.ListLocksResponse 
 	return m.ListReadable(req, nil)
 }
 
-// ListReadable is ListLocks for a caller that may not read all locks. It skips the others without reading them.
+// ListReadable is ListLocks for a caller that may not read all locks. It skips the others without reading them. If only
+// elections are listed, the page ends after maxExamined locks, and its token may be the name of a lock that it omits.
 func (m *Machine) ListReadable(req *wire.ListLocksRequest, g *rights.Grants) *wire.ListLocksResponse {
 	reply := &wire.ListLocksResponse{Revision: m.state.revision}
 	limit := pageSize(req.GetPageSize(), defaultPage, maxPage)
-	size := 0
+	size, examined, last := 0, 0, ""
 	m.eachReadable(max(req.GetPrefix(), req.GetPageToken()), g, func(l *lock) bool {
 		if l.name == req.GetPageToken() {
 			return true
@@ -90,9 +93,15 @@ func (m *Machine) ListReadable(req *wire.ListLocksRequest, g *rights.Grants) *wi
 		if !strings.HasPrefix(l.name, req.GetPrefix()) {
 			return false
 		}
-		if len(reply.Locks) == limit || size > maxReplyBytes {
-			reply.NextPageToken = reply.Locks[len(reply.Locks)-1].Name
+		if len(reply.Locks) == limit || size > maxReplyBytes || examined == maxExamined {
+			reply.NextPageToken = last
 			return false
+		}
+		last = l.name
+		if req.GetElections() {
+			if examined++; !m.isElection(l) {
+				return true
+			}
 		}
 		info := m.lockInfo(l)
 		info.Holders = m.holdersWithin(l, maxHolders, holdersListBytes)
@@ -102,6 +111,16 @@ func (m *Machine) ListReadable(req *wire.ListLocksRequest, g *rights.Grants) *wi
 		return true
 	})
 	return reply
+}
+
+// isElection reports whether a lock is held exclusively with a value, as by the leader of an election.
+func (m *Machine) isElection(l *lock) bool {
+	leads := false
+	m.eachOccupant(l, func(c *claim) bool {
+		leads = c.held() && c.wantOf(l.id).mode == wire.Mode_EXCLUSIVE && len(c.options().value) > 0
+		return !c.held()
+	})
+	return leads
 }
 
 // eachReadable calls fn for the locks from a name on that the grants allow to read, until it returns false.

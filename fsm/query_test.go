@@ -102,6 +102,41 @@ func TestListLocksPages(t *testing.T) {
 	}
 }
 
+// TestElectionsAmongManyLocks lists the few elections among many locks. A page ends when enough locks were examined, even
+// without an election.
+func TestElectionsAmongManyLocks(t *testing.T) {
+	const locks, every = 3*maxExamined + 1, maxExamined * 2
+	m := spacious(t)
+	var want []string
+	fillWith(t, m, locks, func(i int) *wire.Acquire {
+		op := &wire.Acquire{Locks: []*wire.LockRequest{{Name: fmt.Sprintf("l/%06d", i)}}}
+		switch i % every {
+		case 0, every - 1:
+			op.Value = []byte("v")
+			want = append(want, op.Locks[0].Name)
+		case 1:
+			op.Value, op.Locks[0].Mode = []byte("v"), wire.Mode_SHARED
+		}
+		return op
+	})
+	for _, size := range []uint32{1, 2, 100} {
+		var names []string
+		req, pages := &wire.ListLocksRequest{Prefix: "l/", PageSize: size, Elections: true}, 1
+		for ; ; pages++ {
+			page := m.ListLocks(req)
+			for _, l := range page.Locks {
+				names = append(names, l.Name)
+			}
+			if req.PageToken = page.NextPageToken; req.PageToken == "" {
+				break
+			}
+		}
+		if !slices.Equal(names, want) || pages < locks/maxExamined {
+			t.Errorf("pages of %d: %d pages with %q, want %q", size, pages, names, want)
+		}
+	}
+}
+
 func TestListSessionsPages(t *testing.T) {
 	m := bootstrapped(t)
 	for i := range 25 {

@@ -45,8 +45,20 @@ func (c *Client) Lock(ctx context.Context, name string, opts ...ReadOption) (Loc
 // Locks returns the locks whose names start with prefix, ordered by name. Each contains at most ten of its
 // waiters. The pages of the list are read one after the other and are not from a single moment.
 func (c *Client) Locks(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[Lock, error] {
+	return c.list(ctx, &wire.ListLocksRequest{Prefix: prefix, Stale: stale(opts)})
+}
+
+// Elections returns the locks among these that are held exclusively with a value, as by the leader of an election, like
+// Locks.
+func (c *Client) Elections(ctx context.Context, prefix string, opts ...ReadOption) iter.Seq2[Lock, error] {
+	return c.list(ctx, &wire.ListLocksRequest{Prefix: prefix, Elections: true, Stale: stale(opts)})
+}
+
+func (c *Client) list(ctx context.Context, req *wire.ListLocksRequest) iter.Seq2[Lock, error] {
 	return pages(func(token string) ([]Lock, string, error) {
-		page, err := c.calls.ListLocks(ctx, &wire.ListLocksRequest{Prefix: prefix, PageToken: token, Stale: stale(opts)})
+		page, err := c.calls.ListLocks(ctx, &wire.ListLocksRequest{
+			Prefix: req.Prefix, PageToken: token, Stale: req.Stale, Elections: req.Elections,
+		})
 		return convertAll[Lock](page.GetLocks()), page.GetNextPageToken(), err
 	})
 }

@@ -2,6 +2,7 @@ package admin_test
 
 import (
 	"errors"
+	"slices"
 	"testing"
 
 	"google.golang.org/protobuf/proto"
@@ -56,5 +57,31 @@ func TestSession(t *testing.T) {
 	}
 	if got, err := c.Session(t.Context(), 8); !errors.Is(err, client.ErrNotFound) || got.Holds != nil {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestElections checks what is sent for all pages of the elections, one of which is empty.
+func TestElections(t *testing.T) {
+	pages := map[string]*wire.ListLocksResponse{
+		"":   {NextPageToken: "t1"},
+		"t1": {NextPageToken: "t2", Locks: []*wire.LockInfo{{Name: "a/1"}}},
+		"t2": {Locks: []*wire.LockInfo{{Name: "a/2"}}},
+	}
+	c := connected(t, func(req *wire.Request) *wire.Response {
+		token := req.GetListLocks().GetPageToken()
+		if want := (&wire.ListLocksRequest{Prefix: "a/", Elections: true, PageToken: token, Stale: true}); !proto.Equal(req.GetListLocks(), want) {
+			t.Errorf("sent %v, want %v", req, want)
+		}
+		return &wire.Response{Body: &wire.Response_ListLocks{ListLocks: pages[token]}}
+	})
+	var names []string
+	for lock, err := range c.Elections(t.Context(), "a/", admin.Stale()) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		names = append(names, lock.Name)
+	}
+	if !slices.Equal(names, []string{"a/1", "a/2"}) {
+		t.Errorf("%q", names)
 	}
 }

@@ -17,6 +17,9 @@ func locksVerb(dial dialer) *cli.Command {
 		Name:      "locks",
 		Usage:     "list the locks and their holders",
 		ArgsUsage: "[PREFIX]",
+		Flags: []cli.Flag{
+			&cli.BoolFlag{Name: "elections", Usage: "list only locks that are held exclusively with a value, as by leaders"},
+		},
 		Action: func(c *cli.Context) error {
 			args := arguments(c)
 			if len(args) > 1 {
@@ -27,7 +30,7 @@ func locksVerb(dial dialer) *cli.Command {
 				return err
 			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
-				locks, err := allLocks(ctx, svc, &wire.ListLocksRequest{Prefix: prefix})
+				locks, err := allLocks(ctx, svc, &wire.ListLocksRequest{Prefix: prefix, Elections: c.Bool("elections")})
 				if err != nil {
 					return err
 				}

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/internal/wirecall"
@@ -200,5 +202,23 @@ func TestObserve(t *testing.T) {
 	want := "nobody leads db\na leads db, token 5, session 9\nb leads db, token 5, session 9\nnobody leads db\n"
 	if got.code != 130 || got.out != want {
 		t.Errorf("got %+v, want %q", got, want)
+	}
+}
+
+// TestElectionsAreAskedFor checks that qlock locks asks for what its flag says.
+func TestElectionsAreAskedFor(t *testing.T) {
+	for line, want := range map[string]*wire.ListLocksRequest{
+		"locks a/":             {Prefix: "a/"},
+		"locks --elections a/": {Prefix: "a/", Elections: true},
+	} {
+		f := &fakeService{t: t, listLocks: func(req *wire.ListLocksRequest) (*wire.ListLocksResponse, error) {
+			if !proto.Equal(req, want) {
+				t.Errorf("qlock %s: asked %v", line, req)
+			}
+			return &wire.ListLocksResponse{}, nil
+		}}
+		if got := execTest(t, f.dialer, strings.Fields(line)...); got.code != 0 {
+			t.Errorf("qlock %s: %+v", line, got)
+		}
 	}
 }

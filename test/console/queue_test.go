@@ -5,28 +5,29 @@ import (
 	"fmt"
 	"testing"
 
+	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/client/admin"
 	"github.com/quorumlock/quorumlock/test/console/browser"
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
-// crowded is the lock that many wait for.
-const crowded = "crowd"
+// popular is the lock that many wait for.
+const popular = "popular"
 
 // gather lets so many requests wait for a lock that a long job holds.
 func (s *scene) gather(waiters int) {
 	s.t.Helper()
 	s.session = s.open("long job")
-	s.held = s.lock(s.session, crowded)
+	s.held = s.lock(s.session, popular)
 	const bySession = 500
 	for n := 0; n < waiters; n += bySession {
-		session := s.open(fmt.Sprint("crowd-", n/bySession))
+		session := s.open(fmt.Sprint("waiter-", n/bySession))
 		for range min(bySession, waiters-n) {
-			go func() { _, _ = session.Lock(s.t.Context(), crowded) }()
+			go func() { _, _ = session.Lock(s.t.Context(), popular) }()
 		}
 	}
 	s.cluster.Await("a long queue", 2*process.WaitTimeout, func(ctx context.Context) error {
-		lock, err := admin.New(s.client).Lock(ctx, crowded)
+		lock, err := admin.New(s.client).Lock(ctx, popular)
 		if err == nil && lock.QueueLength != uint64(waiters) {
 			err = fmt.Errorf("%d requests wait", lock.QueueLength)
 		}
@@ -69,7 +70,7 @@ func TestLongQueue(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	s := &scene{t: t, cluster: c, client: c.Client()}
 	s.gather(waiters)
-	p := b.Open(t, s.page("n1", lockPage(crowded)), browser.Desktop)
+	p := b.Open(t, s.page("n1", lockPage(popular)), browser.Desktop)
 	showMore(p, "1,000")
 	if drawn := browser.Value[int](p, `document.querySelectorAll("tr[data-row]").length`); drawn > 200 {
 		t.Errorf("%d rows are drawn", drawn)
@@ -91,6 +92,38 @@ func TestLongQueue(t *testing.T) {
 		}
 	}
 	s.walk(p)
+}
+
+// TestElectionsAmongOthers lists elections that are among more locks than one request examines.
+func TestElectionsAmongOthers(t *testing.T) {
+	const others, together, leaders = 12_000, 60, 101
+	b := browser.Start(t)
+	c := process.Start(t, programs, 3)
+	s := &scene{t: t, cluster: c, client: c.Client()}
+	for n := 0; n < others; n += together {
+		names := make([]string, together)
+		for i := range names {
+			names[i] = fmt.Sprintf("job/%05d", n+i)
+		}
+		if n%600 == 0 {
+			s.session = s.open(fmt.Sprint("others-", n))
+		}
+		if _, err := s.session.LockAll(t.Context(), client.Names(names...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range leaders {
+		s.lock(s.session, fmt.Sprintf("leader/%03d", i), client.WithValue([]byte("10.0.0.7:80")))
+	}
+	p := b.Open(t, s.page("n1", "/elections"), browser.Desktop)
+	p.AwaitText("leader/099")
+	p.AwaitText("page 1 · 100 elections")
+	if browser.Value[bool](p, `/job.|leader.100/.test(document.body.innerText)`) {
+		t.Error("more than the first page is shown")
+	}
+	browser.Value[bool](p, `[...document.querySelectorAll(".pager button")].at(-1).click(), true`)
+	p.AwaitText("leader/100")
+	p.AwaitText("page 2 · 1 election")
 }
 
 // walk goes down the queue row by row with a key, for longer than what is drawn at first.

@@ -75,9 +75,12 @@ type ListLocksRequest struct {
 	Prefix string                 `protobuf:"bytes,1,opt,name=prefix,proto3" json:"prefix,omitempty"`
 	// 1 to 1,000; 0 means 100. A page may contain fewer to stay within the size of a response.
 	PageSize uint32 `protobuf:"varint,2,opt,name=page_size,json=pageSize,proto3" json:"page_size,omitempty"`
-	// next_page_token of the previous response with the same prefix; empty for the first page.
-	PageToken     string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
-	Stale         bool   `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
+	// next_page_token of the previous response with the same prefix and elections; empty for the first page.
+	PageToken string `protobuf:"bytes,3,opt,name=page_token,json=pageToken,proto3" json:"page_token,omitempty"`
+	Stale     bool   `protobuf:"varint,4,opt,name=stale,proto3" json:"stale,omitempty"`
+	// Only locks that are held exclusively with a value, as an election's leader does. One request examines at most
+	// 10,000 locks, so a page may have few or none of them although another one follows.
+	Elections     bool `protobuf:"varint,5,opt,name=elections,proto3" json:"elections,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -136,6 +139,13 @@ func (x *ListLocksRequest) GetPageToken() string {
 func (x *ListLocksRequest) GetStale() bool {
 	if x != nil {
 		return x.Stale
+	}
+	return false
+}
+
+func (x *ListLocksRequest) GetElections() bool {
+	if x != nil {
+		return x.Elections
 	}
 	return false
 }
@@ -2173,13 +2183,14 @@ var File_quorumlock_v1_read_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\n" +
-	"\x18quorumlock/v1/read.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\x82\x01\n" +
+	"\x18quorumlock/v1/read.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1aquorumlock/v1/status.proto\"\xa0\x01\n" +
 	"\x10ListLocksRequest\x12\x16\n" +
 	"\x06prefix\x18\x01 \x01(\tR\x06prefix\x12\x1b\n" +
 	"\tpage_size\x18\x02 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05stale\x18\x04 \x01(\bR\x05stale:\x04\x88\xb5\x18\x04\"\x86\x01\n" +
+	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x1c\n" +
+	"\telections\x18\x05 \x01(\bR\telections:\x04\x88\xb5\x18\x04\"\x86\x01\n" +
 	"\x11ListLocksResponse\x12-\n" +
 	"\x05locks\x18\x01 \x03(\v2\x17.quorumlock.v1.LockInfoR\x05locks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +

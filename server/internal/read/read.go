@@ -89,7 +89,9 @@ func (r *View) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse, *
 	}
 	machine, g := r.source.Fork(), r.caller.Grants()
 	return fit(r.limit, orDefault(req.GetPageSize(), defaultPage), func(size uint32) *wire.ListLocksResponse {
-		resp := machine.ListReadable(&wire.ListLocksRequest{Prefix: req.GetPrefix(), PageToken: last, PageSize: size}, g)
+		resp := machine.ListReadable(&wire.ListLocksRequest{
+			Prefix: req.GetPrefix(), PageToken: last, PageSize: size, Elections: req.GetElections(),
+		}, g)
 		resp.NextPageToken = pageToken(locksListing, req.GetPrefix(), resp.GetNextPageToken())
 		for _, lock := range resp.GetLocks() {
 			lock.Holders, lock.Queue = access.Holders(g, lock.Holders), access.Waiters(g, lock.Queue)

@@ -59,10 +59,11 @@ export function useWatch(filter) {
   useEffect(() => stream.follow(filter), [stream, JSON.stringify(filter)]);
 }
 
-// useRead reads with a procedure, or with a function of api, request and signal that reads more than one. It reads again
-// when an event for which when returns true says that the answer has changed, but at most once per interval milliseconds.
-// With each set, it also reads again when the stream reports progress, which it does at least every five seconds, if the
-// answer is that many milliseconds old. absent is the answer if what is asked for does not exist.
+// useRead reads with a procedure, or with a function of the API, the request and a signal that ends it. It reads again when
+// an event for which when returns true says that the answer has changed, but at most once per interval milliseconds, or per
+// restMs of the latest answer if that is more. With each set, it also reads again when the stream reports progress, which
+// it does at least every five seconds, if the answer is that many milliseconds old. absent is the answer if what is asked
+// for does not exist.
 // It returns data (the latest answer, also of the previous request until the next one is answered), at (when it came),
 // and error if the latest attempt has failed.
 export function useRead(procedure, request, { interval = 2000, when = () => true, each = 0, absent = null } = {}) {
@@ -76,7 +77,10 @@ export function useRead(procedure, request, { interval = 2000, when = () => true
       throw error;
     }), {
       interval,
-      done: (data) => setResult({ data, at: Date.now(), error: null, request }),
+      done: (data) => {
+        mine.interval = Math.max(interval, data.restMs ?? 0);
+        setResult({ data, at: Date.now(), error: null, request });
+      },
       failed: (error) => setResult((old) => ({ ...old, error })),
     });
     refresher.current = mine;
