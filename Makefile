@@ -149,7 +149,7 @@ portable: ## build the SDK and qlock for other systems
 .PHONY: nested
 nested: ## the tests of the nested modules
 	@for module in $(filter-out $(REDIS) $(if $(GATE),$(OPENAPI) $(if $(shell command -v chromium),,$(CONSOLE))),$(NESTED)); do \
-		(cd $$module && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(NICE) $(GO) test -vet=off $(UNCACHED) -timeout 5m ./...) || exit 1; \
+		(cd $$module && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(NICE) $(GO) test -vet=off $(UNCACHED) -timeout $(if $(GATE),5m,40m) ./...) || exit 1; \
 	done
 	cd $(REDIS) && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(GO) test -vet=off $(UNCACHED) -timeout 20m -p 1 -parallel 8 ./...
 
