@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"time"
 
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
@@ -173,6 +174,13 @@ func (s *Server) plainJSON(streamed http.Handler, plain func(w http.ResponseWrit
 	})
 }
 
+// lineEvery is the least time between two lines of a watch with few events each. Every line costs the node a message, an
+// encoding and a write, whatever the number of its events: what happens while one waits is in the next.
+const lineEvery = 50 * time.Millisecond
+
+// fewEvents are the events of a line that may wait. A caller that catches up gets lines with more.
+const fewEvents = 64
+
 // writeLines answers a watch with one line of JSON per message.
 func (s *Server) writeLines(w http.ResponseWriter, r *http.Request) error {
 	var req wire.WatchRequest
@@ -180,8 +188,14 @@ func (s *Server) writeLines(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var last *wire.WatchResponse
+	var sent time.Time
 	send := func(resp *wire.WatchResponse) error {
-		last = resp
+		if last = resp; resp.GetStatus() == wire.Status_OK && len(resp.GetEvents()) <= fewEvents {
+			if err := waitUntil(r.Context(), sent.Add(lineEvery)); err != nil {
+				return err
+			}
+		}
+		sent = time.Now()
 		return writeLine(w, resp)
 	}
 	err := s.watch(r.Context(), &req, send)
@@ -196,6 +210,22 @@ func (s *Server) writeLines(w http.ResponseWriter, r *http.Request) error {
 	return send(&wire.WatchResponse{
 		Revision: last.GetRevision(), Lineage: last.GetLineage(), Status: apierror.Status(gone), Message: apierror.Message(gone),
 	})
+}
+
+// waitUntil waits until a time, unless the caller goes.
+func waitUntil(ctx context.Context, at time.Time) error {
+	left := time.Until(at)
+	if left <= 0 {
+		return nil
+	}
+	timer := time.NewTimer(left)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
 }
 
 func writeLine(w http.ResponseWriter, resp *wire.WatchResponse) error {

@@ -41,6 +41,7 @@ func word(revision uint64, events int) *wire.WatchResponse {
 
 func (w *watching) send(resp *wire.WatchResponse) {
 	w.t.Helper()
+	time.Sleep(lineEvery) // so that it is a line at once
 	if err := w.w.send(resp); err != nil {
 		w.t.Fatal(err)
 	}
@@ -94,6 +95,29 @@ func TestWatchSendsEachAnswerAtOnce(t *testing.T) {
 	})
 }
 
+// TestLinesWaitForOneAnother verifies that lines with few events have a distance, unless they are the last, and that others
+// do not wait.
+func TestLinesWaitForOneAnother(t *testing.T) {
+	play(t, func(st *stage) {
+		w := st.watching(`{}`)
+		w.send(word(3, 1))
+		for lines, next := range []*wire.WatchResponse{word(4, 1), word(5, fewEvents+1), word(6, fewEvents)} {
+			if err := w.w.send(next); err != nil {
+				t.Fatal(err)
+			}
+			if len(next.GetEvents()) <= fewEvents {
+				time.Sleep(lineEvery - 1)
+				w.said(lines + 1)
+				time.Sleep(1)
+			}
+			synctest.Wait()
+			w.said(lines + 2)
+		}
+		w.w.returns(nil, nil)
+		w.a.reply()
+	})
+}
+
 // TestWatchThatFails verifies that an error before the first message is returned as an error, and a later one
 // breaks the connection.
 func TestWatchThatFails(t *testing.T) {
@@ -117,6 +141,7 @@ func TestWatchThatFails(t *testing.T) {
 		w := st.watching(`{}`)
 		w.send(word(3, 0))
 		w.a.fail = errBroken
+		time.Sleep(lineEvery)
 		if err := w.w.send(word(4, 1)); !errors.Is(err, errBroken) {
 			t.Errorf("the replica goes on for nobody: %v", err)
 		}
@@ -137,10 +162,13 @@ func TestWatchCrossesTheStop(t *testing.T) {
 				for i := range said {
 					w.send(word(uint64(20+i), 1))
 				}
+				time.Sleep(lineEvery)
 				st.stop()
 				lines, last := said, 19+said
 				if together {
-					w.send(word(29, 1))
+					if err := w.w.send(word(29, 1)); err != nil {
+						t.Fatal(err)
+					}
 					lines, last = said+1, 29
 				}
 				synctest.Wait()
