@@ -151,7 +151,7 @@ func (s *scene) look(p *browser.Page) {
 		for _, width := range []int64{1440, 1024, 375} {
 			for scheme, dark := range map[string]bool{"light": false, "dark": true} {
 				file := filepath.Join(*looks, fmt.Sprintf("%s-%d-%s.png", name, width, scheme))
-				s.show(p, path, "live", browser.Look{Width: width, Height: 900, Dark: dark})
+				s.show(p, path, "Live", browser.Look{Width: width, Height: 900, Dark: dark})
 				p.Picture(file)
 			}
 		}
