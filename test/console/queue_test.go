@@ -131,14 +131,26 @@ func (s *scene) walk(p *browser.Page) {
 	browser.Value[bool](p, `window.scrollTo({top: 0, behavior: "instant"}), true`)
 	p.Await(`document.querySelector("[aria-rowindex='2']")`)
 	const rows = 250
-	for range rows {
-		p.Press("j")
-	}
 	focused := `document.activeElement.closest("tr[data-row]")`
-	p.Await(fmt.Sprintf(`%s?.getAttribute("aria-rowindex") === "%d"`, focused, rows+1))
+	at := func() int { return browser.Value[int](p, `Number(`+focused+`?.getAttribute("aria-rowindex") ?? 1)`) }
+	step := func(key string, by int) {
+		before := at()
+		p.Press(key)
+		if now := at(); now != before && now != before+by {
+			s.t.Fatalf("%s goes from row %d to %d", key, before, now)
+		}
+	}
+	for presses := 0; at() < rows+1; presses++ { // at the last row that is drawn, a key waits for the next ones
+		if presses > 2*rows {
+			s.t.Fatalf("row %d is the last that is reached", at())
+		}
+		step("j", 1)
+	}
 	p.Await(fmt.Sprintf(`(({top, bottom}) => top >= 0 && bottom <= innerHeight)(%s.getBoundingClientRect())`, focused))
 	for range 5 {
-		p.Press("k")
+		step("k", -1)
 	}
-	p.Await(fmt.Sprintf(`%s?.getAttribute("aria-rowindex") === "%d"`, focused, rows+1-5))
+	if now := at(); now != rows+1-5 {
+		s.t.Errorf("five rows up from row %d is row %d", rows+1, now)
+	}
 }
