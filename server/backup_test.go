@@ -17,7 +17,7 @@ func TestBackupsAreValidated(t *testing.T) {
 		"none":               {func(*Config) {}, ""},
 		"a directory":        {func(c *Config) { c.BackupDir = dir }, ""},
 		"a bucket too":       {func(c *Config) { c.BackupDir, c.BackupS3 = dir, "s3://locks/prod?endpoint=minio:9000" }, ""},
-		"no such directory":  {func(c *Config) { c.BackupDir = filepath.Join(dir, "nowhere") }, "--backup-dir " + dir + "/nowhere: create a directory"},
+		"no such directory":  {func(c *Config) { c.BackupDir = filepath.Join(dir, "nowhere") }, "--backup-dir " + dir + "/nowhere: create a directory in which the node may write: no such file or directory"},
 		"no cron expression": {func(c *Config) { c.BackupSchedule = "nightly" }, `--backup-schedule "nightly": write five fields`},
 		"a date never":       {func(c *Config) { c.BackupSchedule = "0 0 30 2 *" }, "there is no such date"},
 		"a negative number":  {func(c *Config) { c.BackupKeep = -1 }, "--backup-keep -1: at least 1"},

@@ -16,6 +16,9 @@ type Directory struct{ path string }
 // OpenDirectory returns the store in an existing directory. It returns an error unless it can create files there.
 func OpenDirectory(path string) (*Directory, error) {
 	probe, err := os.CreateTemp(path, ".quorumlock-*")
+	if failed := (*fs.PathError)(nil); errors.As(err, &failed) {
+		return nil, failed.Err // the probe's name says nothing
+	}
 	if err != nil {
 		return nil, err
 	}
