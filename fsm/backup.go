@@ -38,9 +38,9 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	}
 	m.endAll()
 	m.state.settings, _ = completeSettings(op.Settings)
-	m.state.token = m.restoredToken(op)
+	m.state.token = m.RestoredToken(op)
 	m.raiseSessionFloor()
-	m.state.lineage = op.Lineage
+	m.state.lineage, m.state.backup = op.Lineage, nil
 	m.importAudit(op)
 	m.importAccess(op)
 	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Backup: op.Backup})
@@ -62,7 +62,7 @@ func (m *Machine) CheckRestore(op *wire.RestoreBackup) *wire.Result {
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("this is cluster %q, not %q", id, op.ClusterId))
 	case op.ClusterId == "" && m.used():
 		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("cluster %q is not empty: it was used before, and now has %d sessions and %d locks. "+
-			"A restore ends all of them. To restore it all the same, name it: cluster_id %q, or qlock snapshot restore --cluster-id %s", id, m.sessions.len(), m.locks.len(), id, id))
+			"A restore ends all of them. To restore it all the same, name it: cluster_id %q, or qlock snapshot restore --replace %s", id, m.sessions.len(), m.locks.len(), id, id))
 	}
 	return nil
 }
@@ -118,18 +118,18 @@ func (m *Machine) validFloors(op *wire.RestoreBackup) *wire.Result {
 		return invalid("token_floor is %d: at most %d is allowed, a year above the token counter and the clock", op.TokenFloor, ahead)
 	case op.Backup.GetToken() > ahead:
 		return invalid("the backup's token is %d: at most %d can be restored here, a year above the token counter and the clock; check the clocks, or bootstrap the cluster with a higher --token-floor", op.Backup.GetToken(), ahead)
-	case m.restoredToken(op) > maxTokenFloor:
+	case m.RestoredToken(op) > maxTokenFloor:
 		return invalid("the backup's token %d leaves no room above it", op.Backup.GetToken())
 	}
 	return nil
 }
 
-// restoredToken returns a token above all that this cluster, or a cluster that continued from the backup,
+// RestoredToken returns a token above all that this cluster, or a cluster that continued from the backup,
 // can have granted in the meantime. The clock ensures that, as it does at bootstrap. A counter that is
 // ahead of the clock stays ahead of it, so each second of the clock also moves the floor another 2^20
 // above the backup's token. Otherwise clusters into which one backup is restored, one after the other,
 // would grant the same tokens. 2^20 is enough, since no cluster grants a million tokens in a second.
-func (m *Machine) restoredToken(op *wire.RestoreBackup) uint64 {
+func (m *Machine) RestoredToken(op *wire.RestoreBackup) uint64 {
 	return max(m.state.token, ClockToken(op.ClockUnixMs), op.TokenFloor, op.Backup.GetToken()+1<<32+op.ClockUnixMs/1000<<20)
 }
 
@@ -156,4 +156,26 @@ func (m *Machine) endAll() {
 	for _, e := range m.events[first:] {
 		e.Restored = e.Type == wire.Event_SESSION_EXPIRED || e.Type == wire.Event_EXPIRED || e.Type == wire.Event_CANCELLED
 	}
+}
+
+// LastBackup returns the latest scheduled backup of this lineage, or nil. It is shared and must not be changed.
+func (m *Machine) LastBackup() *wire.SavedBackup { return m.state.backup }
+
+// recordBackup records a backup that the leader has made. A restore in the meantime makes it one of another lineage.
+func (m *Machine) recordBackup(b *wire.SavedBackup) *wire.Result {
+	if b.GetLineage() != m.state.lineage || b.GetRevision() > m.state.revision {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("the backup is of revision %d of lineage %q, the cluster at %d of %q", b.GetRevision(), b.GetLineage(), m.state.revision, m.state.lineage))
+	}
+	m.state.backup = b
+	return answer(wire.Status_OK, "")
+}
+
+func validSavedBackup(b *wire.SavedBackup) *wire.Result {
+	if b.GetUnixMs() < 0 || b.GetUnixMs() > maxWallMs {
+		return invalid("the backup has the time %d", b.GetUnixMs())
+	}
+	if b.GetName() == "" || b.GetNodeId() == "" {
+		return invalid("the backup has no name or no node")
+	}
+	return cmp.Or(validText("the backup's name", b.Name, maxMemberText), validText("node_id", b.NodeId, maxMemberText), validText("lineage", b.Lineage, maxLineageBytes))
 }

@@ -81,6 +81,9 @@ func (m *checking) checkScalars() error {
 	case uint64(m.locks.len()) > s.settings.GetMaxLocks():
 		return fmt.Errorf("%d locks, at most %d", m.locks.len(), s.settings.GetMaxLocks())
 	}
+	if b := s.backup; b != nil && (validSavedBackup(b) != nil || b.Lineage != s.lineage || b.Revision > s.revision) {
+		return fmt.Errorf("the last backup is %v", b)
+	}
 	complete, err := completeSettings(s.settings)
 	if err == nil && !proto.Equal(complete, s.settings) {
 		err = errors.New("a limit is 0")

@@ -65,6 +65,9 @@ func compareState(t tester, m *Machine, d *model.Model) {
 	if got := m.AlarmsAcknowledged(); got != d.Acknowledged {
 		t.Fatalf("alarms are acknowledged at revision %d, in the model at %d", got, d.Acknowledged)
 	}
+	if got := m.LastBackup(); (got == nil) != (d.Saved == nil) || got != nil && !same(got, d.Saved) {
+		t.Fatalf("the last backup is %v, in the model %v", got, d.Saved)
+	}
 	if got, want := m.Units(), uint64(d.Weight()); got != want {
 		t.Fatalf("%d units, the model %d", got, want)
 	}

@@ -350,6 +350,8 @@ func (m *Machine) applySystem(cmd *wire.Command) *wire.Result {
 		return m.suspendGrants()
 	case *wire.Command_ResumeGrants:
 		return m.resumeGrants(op.ResumeGrants)
+	case *wire.Command_RecordBackup:
+		return m.recordBackup(op.RecordBackup.GetBackup())
 	case *wire.Command_ExpireSession:
 		return m.expireSession(op.ExpireSession)
 	case *wire.Command_RecordRemaining:

@@ -161,6 +161,7 @@ func (r *restoring) header(h *wire.SnapshotHeader) error {
 
 		sessionFloor: h.SessionFloor,
 		acknowledged: h.AlarmsAcknowledged,
+		backup:       h.LastBackup,
 	}
 	if h.PolicyRevision != 0 {
 		r.access().revision = h.PolicyRevision

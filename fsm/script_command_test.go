@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"strconv"
 	"strings"
 
@@ -54,6 +55,10 @@ func (s *script) leaderCommand(a args) *wire.Command {
 		return s.remainingCommand(a)
 	case "drop":
 		return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: a.arg(0)}}}
+	case "backup":
+		return &wire.Command{Op: &wire.Command_RecordBackup{RecordBackup: &wire.RecordBackup{Backup: &wire.SavedBackup{
+			Name: a.arg(0), NodeId: "n1", Lineage: cmp.Or(a.pairs["lineage"], s.m.Lineage()), Revision: s.number(a, "revision", s.m.Revision()),
+		}}}}
 	case "suspend":
 		return &wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}}
 	case "resume":

@@ -89,6 +89,7 @@ func (m *Machine) header() *wire.SnapshotHeader {
 		AlarmsAcknowledged: s.acknowledged,
 		PolicyRevision:     m.Access().revision,
 		Certified:          m.Access().certified,
+		LastBackup:         s.backup,
 	}
 }
 

@@ -31,6 +31,8 @@ type scalars struct {
 	discarded uint64
 	// suspended is the revision at which granting was suspended, or 0 if it is not suspended.
 	suspended uint64
+	// backup is the latest scheduled backup of this lineage; nil if there was none. It is never changed in place.
+	backup *wire.SavedBackup
 	// acknowledged is the revision at which an operator last acknowledged alarms, or 0.
 	acknowledged uint64
 	// The fields from here on are derived and not stored in snapshots. holds counts the claims that hold;

@@ -113,6 +113,8 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 	case *wire.Command_RaiseLevel, *wire.Command_SuspendGrants, *wire.Command_ResumeGrants,
 		*wire.Command_ExpireSession, *wire.Command_TimeoutWait, *wire.Command_ExpireHold, *wire.Command_EndDelay:
 		return nil // only numbers, all of which are possible
+	case *wire.Command_RecordBackup:
+		return validSavedBackup(op.RecordBackup.GetBackup())
 	case *wire.Command_RecordRemaining:
 		if n := len(op.RecordRemaining.GetKeys()); n > maxRemaining {
 			return invalid("%d keys: at most %d are allowed", n, maxRemaining)

@@ -63,6 +63,8 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 		cmd.Op = &wire.Command_ForceClose{ForceClose: &wire.ForceClose{Reason: "r"}}
 	case "restore_backup":
 		cmd.Op = &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{Lineage: "l", Reason: "r"}}
+	case "record_backup":
+		cmd.Op = &wire.Command_RecordBackup{RecordBackup: &wire.RecordBackup{Backup: &wire.SavedBackup{Name: "f", NodeId: "n1"}}}
 	case "record_act":
 		cmd.Op = &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r"}}
 	case "set_policy":

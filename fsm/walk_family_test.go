@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"fmt"
 	"strings"
 
 	"google.golang.org/protobuf/proto"
@@ -333,4 +334,13 @@ func (w *walker) restoreBackup() *wire.Command {
 	}
 	w.fillAudit(op)
 	return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}
+}
+
+// backup mostly records a backup of the present lineage.
+func (w *walker) backup() *wire.Command {
+	b := &wire.SavedBackup{Name: fmt.Sprint("f", w.roll(3)), NodeId: "n1", Lineage: w.d.Lineage, Revision: w.about(w.d.Revision + 1), UnixMs: int64(w.roll(3)) - int64(w.roll(2))}
+	if w.one(8) {
+		b.Lineage += "?"
+	}
+	return &wire.Command{Op: &wire.Command_RecordBackup{RecordBackup: &wire.RecordBackup{Backup: b}}}
 }

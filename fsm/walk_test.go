@@ -124,6 +124,8 @@ func (w *walker) ordinary() *wire.Command {
 		return w.own(&wire.Command{Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}})
 	case pick < 26:
 		return w.own(&wire.Command{Op: &wire.Command_Acknowledge{Acknowledge: &wire.Acknowledge{}}})
+	case pick < 27 && w.one(2):
+		return w.backup()
 	case pick < 27:
 		return w.own(&wire.Command{Seq: uint64(w.roll(3))}) // without an operation
 	case pick < 28 && w.one(3):

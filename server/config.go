@@ -94,6 +94,14 @@ type Config struct {
 	// certificate.
 	Insecure bool
 
+	// BackupDir is the directory to which the leader writes scheduled backups; empty disables them. BackupS3 is the URL of
+	// a bucket for copies: s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION&insecure=true.
+	BackupDir, BackupS3 string
+	// BackupSchedule is a cron expression; default @daily. Set it alike on all nodes.
+	BackupSchedule string
+	// BackupKeep is the number of backups kept in each place; 0 keeps all.
+	BackupKeep int
+
 	// HeartbeatTimeout is how long a follower waits for contact from the leader before it starts an election.
 	// ElectionTimeout bounds an election. LeaderLeaseTimeout is how long a leader without contact to a
 	// majority keeps leading. CommitTimeout is the delay before followers learn of a commit if nothing else
@@ -168,11 +176,12 @@ type Config struct {
 // Defaults returns a Config with every default filled in: loopback addresses with the standard ports, and the
 // documented timeouts and limits.
 func Defaults() Config {
-	cfg := Config{Listen: Addresses{Peer: "127.0.0.1:7401", Client: "127.0.0.1:7400", HTTP: "127.0.0.1:7402"}}
+	cfg := Config{Listen: Addresses{Peer: "127.0.0.1:7401", Client: "127.0.0.1:7400", HTTP: "127.0.0.1:7402"}, BackupKeep: 14}
 	return cfg.withDefaults()
 }
 
 func (c Config) withDefaults() Config {
+	c.BackupSchedule = cmp.Or(c.BackupSchedule, "@daily")
 	c.HeartbeatTimeout = cmp.Or(c.HeartbeatTimeout, 500*time.Millisecond)
 	c.ElectionTimeout = cmp.Or(c.ElectionTimeout, 500*time.Millisecond)
 	c.LeaderLeaseTimeout = cmp.Or(c.LeaderLeaseTimeout, min(500*time.Millisecond, c.HeartbeatTimeout))

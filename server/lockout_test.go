@@ -116,7 +116,7 @@ func TestLockOutIsHealed(t *testing.T) {
 	if c, err = dialAs(t, fresh, ben); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := restoreInto(t, fresh, backup, ""); err == nil || !strings.Contains(err.Error(), "--cluster-id") {
+	if _, err := restoreInto(t, fresh, backup, ""); err == nil || !strings.Contains(err.Error(), "--replace") {
 		t.Errorf("without the name of the new cluster: %v", err)
 	}
 	answer, err := restoreInto(t, fresh, backup, c.reply.GetClusterId())

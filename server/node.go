@@ -193,6 +193,11 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		ClientCertificates: n.cfg.TLS.CA != "",
 		CertificateExpiry:  n.certs.expires,
 	}
+	backups, faults := n.cfg.openBackups()
+	if len(faults) > 0 {
+		return fmt.Errorf("%w: %w", ErrConfig, errors.Join(faults...))
+	}
+	cfg.Backups = backups
 	if n.cfg.PeerTLS.Cert != "" {
 		cfg.PeerTLS = &n.cfg.PeerTLS
 	}

@@ -23,7 +23,7 @@ var idPattern = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)
 // ErrConfig.
 func (c Config) Validate() error {
 	c = c.withDefaults()
-	faults := slices.Concat(c.checkIdentity(), c.checkAddresses(), c.checkCluster(), c.checkTLS(), c.checkRedis(), c.checkNumbers())
+	faults := slices.Concat(c.checkIdentity(), c.checkAddresses(), c.checkCluster(), c.checkTLS(), c.checkRedis(), c.checkBackups(), c.checkNumbers())
 	if len(faults) == 0 {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (c Config) Warnings() []string {
 	if c.Insecure {
 		out = append(out, "--insecure: traffic beyond loopback may go in plaintext, and callers need no certificate unless --tls-ca asks for it; whoever reaches the peer port owns the cluster")
 	}
-	return out
+	return append(out, c.backupWarnings()...)
 }
 
 func (c Config) checkIdentity() (faults []error) {

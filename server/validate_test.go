@@ -228,7 +228,7 @@ func TestOneFaultIsReportedOnce(t *testing.T) {
 
 func TestWarnings(t *testing.T) {
 	voters := func(n int) func(*Config) {
-		return func(c *Config) { c.Cluster = make([]Peer, n) }
+		return func(c *Config) { c.Cluster, c.BackupDir = make([]Peer, n), "/var/backups" }
 	}
 	for _, c := range []struct {
 		name   string
@@ -240,6 +240,7 @@ func TestWarnings(t *testing.T) {
 		{"three voters", voters(3), ""},
 		{"short sessions", func(c *Config) { c.Settings.MinTtlMs = 2_999 }, "--min-ttl 2.999s"},
 		{"sessions that outlive a fail-over", func(c *Config) { c.Settings.MinTtlMs = 3_000 }, ""},
+		{"no backups", func(c *Config) { c.Cluster = make([]Peer, 3) }, "no --backup-dir"},
 		{"insecure", func(c *Config) { c.Insecure = true }, "--insecure"},
 	} {
 		cfg := valid()

@@ -33,6 +33,34 @@ type Status struct {
 	DifferingIndex uint64
 	// HasPolicy means that the cluster has a policy. Without one, every client may do everything.
 	HasPolicy bool
+	// LastBackup is the latest backup that was made by schedule and verified; zero if there was none.
+	LastBackup SavedBackup
+	// BackupSchedule is the schedule of the answering node's backups.
+	BackupSchedule BackupSchedule
+}
+
+// SavedBackup is a backup that the leader made by its schedule.
+type SavedBackup struct {
+	// Name is the name of the file on the node NodeID.
+	Name   string
+	NodeID string
+	// Time is when the state was copied, by the clock of that node.
+	Time time.Time `field:"unix_ms"`
+	// Lineage and Revision are those of the state.
+	Lineage  string
+	Revision uint64
+	// Bytes is the size of the file.
+	Bytes uint64
+}
+
+// BackupSchedule is when a node makes backups while it leads.
+type BackupSchedule struct {
+	// Schedule is a cron expression; empty if the node has no place for backups.
+	Schedule string
+	// Failures counts the failed attempts since the last backup.
+	Failures uint32
+	// Overdue means that a backup was due five minutes ago and has not been made.
+	Overdue bool
 }
 
 // Node is a member of the cluster.

@@ -304,7 +304,7 @@ func TestBinarySnapshots(t *testing.T) {
 	saved := shows(t, n.addr, "snapshot save "+file+" --reason nightly", "saved "+file, "1 session, 1 lock, 1 hold")
 	shows(t, "", "snapshot verify "+file, "is whole", saved[strings.Index(saved, "cluster "):])
 	shows(t, "", "snapshot inspect --locks "+file, "kept", "n1 ")
-	want(t, qlock(t, n.addr, "snapshot", "restore", file, "--reason", "lost"), 70, "qlock snapshot restore --cluster-id ")
+	want(t, qlock(t, n.addr, "snapshot", "restore", file, "--reason", "lost"), 70, "qlock snapshot restore --replace ")
 	last := token(t, n.addr, "kept")
 	want(t, release(), 0, "")
 
@@ -313,7 +313,7 @@ func TestBinarySnapshots(t *testing.T) {
 	// Restoring one backup twice never grants the same token again.
 	before := number(t, last) + 1<<32
 	for range 2 {
-		out := shows(t, n.addr, "snapshot restore "+file+" --operator me --reason lost --cluster-id "+id, "restored: every token is above ")
+		out := shows(t, n.addr, "snapshot restore "+file+" --operator me --reason lost --replace "+id, "restored: every token is above ")
 		floor := number(t, strings.Fields(out)[5])
 		got := qlock(t, n.addr, "run", "kept", "--", "/bin/sh", "-c", "echo $QLOCK_TOKEN")
 		is := number(t, strings.TrimSpace(got.out))

@@ -279,6 +279,39 @@ func TestStatusWithoutALeader(t *testing.T) {
 	}
 }
 
+// TestStatusWithBackups checks that the latest backup is shown, and that failed and missing ones are reported.
+func TestStatusWithBackups(t *testing.T) {
+	ago := time.Now().Add(-3*time.Hour - 20*time.Minute)
+	last := &wire.SavedBackup{Name: "quorumlock-c-1-20261126T000000Z-r7.snap", NodeId: "n2", UnixMs: ago.UnixMilli(), Revision: 7, Bytes: 99}
+	for name, c := range map[string]struct {
+		last     *wire.SavedBackup
+		schedule *wire.BackupSchedule
+		want     []string
+	}{
+		"neither":     {nil, nil, nil},
+		"none yet":    {nil, &wire.BackupSchedule{Schedule: "@daily"}, []string{"backup: none yet; the schedule is @daily\n"}},
+		"a good one":  {last, &wire.BackupSchedule{Schedule: "@daily"}, []string{"backup: 3h20m ago on n2, verified: " + last.Name + "\n"}},
+		"no schedule": {last, nil, []string{"backup: 3h20m ago on n2"}},
+		"failing":     {last, &wire.BackupSchedule{Schedule: "@daily", Failures: 2}, []string{"3h20m ago", "BACKUP FAILED: 2 attempts since; the log of n1 says why\n"}},
+		"overdue":     {last, &wire.BackupSchedule{Schedule: "@daily", Overdue: true}, []string{"3h20m ago", "BACKUP OVERDUE by the schedule @daily"}},
+	} {
+		f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
+			s := clusterStatus()
+			s.LastBackup, s.BackupSchedule = c.last, c.schedule
+			return s, nil
+		}}
+		got := execTest(t, f.dialer, "status")
+		for _, want := range c.want {
+			if !strings.Contains(got.out, want) {
+				t.Errorf("%s: %q is missing in\n%s", name, want, got.out)
+			}
+		}
+		if lines := strings.Count(strings.ToLower(got.out), "backup"); lines != len(c.want) {
+			t.Errorf("%s: %d lines about backups in\n%s", name, lines, got.out)
+		}
+	}
+}
+
 // TestStatusWhileSuspended checks that nodes that differ are reported first, with the consequences for locks.
 func TestStatusWhileSuspended(t *testing.T) {
 	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"bufio"
-	"context"
 	"crypto/sha256"
 	"errors"
 	"fmt"
@@ -13,7 +12,6 @@ import (
 
 	"github.com/urfave/cli/v2"
 
-	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -121,70 +119,6 @@ func verifySnapshotVerb() *cli.Command {
 			})
 		},
 	}
-}
-
-// restoreVerb starts a new lineage from a snapshot.
-func restoreVerb(dial dialer) *cli.Command {
-	return &cli.Command{
-		Name:      "restore",
-		Usage:     "restore a snapshot's settings, audit log, token counter and policy into a cluster",
-		ArgsUsage: "FILE",
-		Description: "The cluster must be new, that is without any session or restore so far. To restore into\n" +
-			"another one, give its id, as shown by qlock status, with --cluster-id. All its sessions\n" +
-			"and locks end.\n\n" +
-			"The snapshot's own sessions and locks are not restored. No token that the lost cluster\n" +
-			"can have issued is issued again, even if a snapshot is restored twice. Use\n" +
-			"--token-floor if a resource has seen a higher token.\n\n" +
-			"A cluster with a policy keeps its policy and its tokens (qlock token). One without takes over\n" +
-			"those of the snapshot.\n\n" +
-			"Exit codes: 0 restored, 70 the cluster is in use or the file is damaged,\n" +
-			"66 no such file, 69 no serving leader or outcome unknown, 64 usage.",
-		Flags: append(reasonFlags(),
-			&cli.StringFlag{Name: "cluster-id", DefaultText: "only a new cluster", Usage: "restore into the cluster with this `ID`, even if it is in use"},
-			&cli.Uint64Flag{Name: "token-floor", DefaultText: "derived from snapshot and time",
-				Usage: "highest `TOKEN` that any resource has seen"}),
-		Action: func(c *cli.Context) error { return restoreSnapshot(c, dial) },
-	}
-}
-
-func restoreSnapshot(c *cli.Context, dial dialer) error {
-	path, err := snapshotFile(c)
-	if err != nil {
-		return err
-	}
-	by, err := reasonOf(c)
-	if err != nil {
-		return err
-	}
-	m, sum, err := readSnapshot(path)
-	if err != nil {
-		return err
-	}
-	policy, _ := m.Access().Policy()
-	return ask(c, dial, openTimeout, func(ctx context.Context, svc service) error {
-		answer, err := svc.Restore(ctx, &wire.RestoreRequest{
-			Backup:     &wire.Backup{ClusterId: m.ClusterID(), Lineage: m.Lineage(), Revision: m.Revision(), Token: m.Token(), Sha256: sum},
-			TokenFloor: c.Uint64("token-floor"), Settings: m.Settings(), Audit: fsm.RestorableAudit(auditOf(m)),
-			Operator: by.Operator, Reason: by.Reason, Ticket: by.Ticket, ClusterId: c.String("cluster-id"), Policy: policy, Tokens: m.Access().TokenRecords(),
-		})
-		if errors.Is(err, client.ErrFailedPrecondition) {
-			return failf(exitInternal, "not restored: %s", said(err))
-		}
-		if errors.Is(err, client.ErrUncertain) {
-			return failf(exitNoLeader, "the outcome of the restore is unknown (%w): see qlock audit", err)
-		}
-		totals := m.Totals()
-		return done(c, one{answer}, err, "restored: every token is above %d from now on; %s and %s of the snapshot are over",
-			answer.GetTokenFloor(), count(totals.Sessions, "session"), count(totals.Locks, "lock"))
-	})
-}
-
-// said returns the cluster's message without the text of the status.
-func said(err error) string {
-	if s := (*client.StatusError)(nil); errors.As(err, &s) && s.Message != "" {
-		return oneLine(s.Message)
-	}
-	return oneLine(err.Error())
 }
 
 // auditOf returns the audit log of a snapshot, oldest first.

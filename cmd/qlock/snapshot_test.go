@@ -217,7 +217,7 @@ func TestSnapshotRestore(t *testing.T) {
 		asked = req
 		return &wire.RestoreResponse{TokenFloor: 1 << 50, Revision: 3}, nil
 	}}
-	got := execTest(t, f.dialer, "snapshot", "restore", path, "--token-floor", "77", "--operator", "me", "--reason", "disaster", "--cluster-id", "c-2")
+	got := execTest(t, f.dialer, "snapshot", "restore", path, "--token-floor", "77", "--operator", "me", "--reason", "disaster", "--replace", "c-2")
 	if got.code != 0 || got.out != "restored: every token is above 1125899906842624 from now on; 1 session and 2 locks of the snapshot are over\n" {
 		t.Errorf("%+v", got)
 	}
@@ -279,6 +279,48 @@ func TestUnknownOutcomeOfARestoreIsReported(t *testing.T) {
 	got := execTest(t, f.dialer, "snapshot", "restore", path, "--reason", "disaster")
 	if got.code != exitNoLeader || strings.Contains(got.err, "no serving leader") || !strings.Contains(got.err, "the outcome of the restore is unknown") ||
 		!strings.Contains(got.err, "10.0.0.1:7400: EOF") || !strings.Contains(got.err, "qlock audit") {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestDryRunOfARestore checks that a dry run shows the snapshot, the cluster and what would end, and whether the restore
+// would be refused.
+func TestDryRunOfARestore(t *testing.T) {
+	path := writeFile(t, "a.snap", string(savedState(t)))
+	var asked *wire.RestoreRequest
+	f := &fakeService{t: t, statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) {
+		s := clusterStatus()
+		s.Lineage = "9a9a"
+		return s, nil
+	}, restore: func(req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
+		if asked = req; req.GetClusterId() == "" {
+			return nil, &client.StatusError{Status: client.StatusFailedPrecondition, Message: "it is not empty"}
+		}
+		return &wire.RestoreResponse{TokenFloor: 1 << 50}, nil
+	}}
+	got := execTest(t, f.dialer, "snapshot", "restore", path, "--dry-run", "--replace", "c-1")
+	if got.code != 0 || !asked.GetDryRun() || asked.GetReason() != "dry run" {
+		t.Errorf("%+v, asked for %v", got, asked)
+	}
+	for _, want := range []string{
+		"nothing was changed", "the snapshot: cluster c-1, revision 6, last token 1002; 1 session, 2 locks", "lineage 5e0f", "its file was written 0.",
+		"lineage 9a9a", "there would end: 3 sessions, 1 lock, 1 hold, 2 waiters", "would keep its policy", "1 record of the snapshot", "above 1125899906842624",
+	} {
+		if !strings.Contains(got.out, want) {
+			t.Errorf("%q is missing in\n%s", want, got.out)
+		}
+	}
+	got = execTest(t, f.dialer, "snapshot", "restore", path, "--dry-run", "-o", "json")
+	var shown struct {
+		Snapshot struct{ Revision string }
+		Cluster  struct{ Lineage string }
+		Policy   string
+		Refusal  string
+	}
+	if err := json.Unmarshal([]byte(got.out), &shown); err != nil || shown.Snapshot.Revision != "6" || shown.Cluster.Lineage != "9a9a" || shown.Policy != "kept" || shown.Refusal != "it is not empty" {
+		t.Errorf("%v: %+v", err, shown)
+	}
+	if got.code != exitInternal || !strings.Contains(got.err, "it would be refused: it is not empty") {
 		t.Errorf("%+v", got)
 	}
 }

@@ -112,6 +112,7 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 		fmt.Fprintf(w, "policy: %s (qlock policy apply)\n", everything)
 	}
 	writeLatencies(w, s.GetNodes())
+	writeBackups(w, s, time.Now())
 	writeAgreement(w, s)
 	writeNodes(w, s.GetNodes())
 }
@@ -137,6 +138,26 @@ func writeLatencies(w io.Writer, nodes []*wire.NodeStatus) {
 	}
 	if len(known) > 0 {
 		fmt.Fprintf(w, "last minute: %s (medians)\n", strings.Join(known, "; "))
+	}
+}
+
+// writeBackups describes the latest scheduled backup. It writes nothing for a cluster that has neither a backup nor a
+// schedule.
+func writeBackups(w io.Writer, s *wire.StatusResponse, now time.Time) {
+	last, schedule := s.GetLastBackup(), s.GetBackupSchedule()
+	switch {
+	case last != nil:
+		fmt.Fprintf(w, "backup: %s ago on %s, verified: %s\n", span(now.Sub(time.UnixMilli(last.GetUnixMs()))), printable(last.GetNodeId()), printable(last.GetName()))
+	case schedule.GetSchedule() != "":
+		fmt.Fprintf(w, "backup: none yet; the schedule is %s\n", printable(schedule.GetSchedule()))
+	}
+	if failures := uint64(schedule.GetFailures()); failures > 0 {
+		mark(w, urgent)
+		fmt.Fprintf(w, "BACKUP FAILED: %s since; the log of %s says why\n", count(failures, "attempt"), dash(printable(s.GetNodeId())))
+	}
+	if schedule.GetOverdue() {
+		mark(w, urgent)
+		fmt.Fprintf(w, "BACKUP OVERDUE by the schedule %s: see the log of the leader\n", printable(schedule.GetSchedule()))
 	}
 }
 

@@ -53,7 +53,8 @@ func (o *options) groups() []group {
 		{"4. Raft", o.raftFlags(), true},
 		{"5. Limits of the cluster (replicated at the first start, ignored afterwards)", o.clusterFlags(), true},
 		{"6. Limits of this node", o.limitFlags(), true},
-		{"7. Logs", o.logFlags(), false},
+		{"7. Backups", o.backupFlags(), false},
+		{"8. Logs", o.logFlags(), false},
 	}
 }
 
@@ -123,6 +124,15 @@ func (o *options) raftFlags() []setting {
 		{"no-tunnels", &o.NoTunnels, "do not open tunnels for clients that cannot reach the leader, nor accept them as leader"},
 		{"snapshot-threshold", &o.SnapshotThreshold, "log entries between snapshots; 0 for automatic"},
 		{"trailing-logs", &o.TrailingLogs, "log entries kept after a snapshot for lagging followers; 0 for automatic"},
+	}
+}
+
+func (o *options) backupFlags() []setting {
+	return []setting{
+		{"backup-dir", &o.BackupDir, "existing `DIRECTORY` to which the leader writes a verified backup by the schedule; empty disables that"},
+		{"backup-schedule", &o.BackupSchedule, "cron `EXPRESSION` with five fields, in UTC unless it begins with CRON_TZ=ZONE, or one like @daily or @every 1h"},
+		{"backup-keep", &o.BackupKeep, "number of backups that are kept; 0 keeps all"},
+		{"backup-s3", &o.BackupS3, "bucket for copies of the backups, `URL` s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION&insecure=true; credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials or the machine's role"},
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/backup"
+	"github.com/quorumlock/quorumlock/server/internal/backup/schedule"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/identity"
@@ -73,7 +74,7 @@ func (r *Replica) SaveStaleSnapshot(ctx context.Context, req *wire.SaveSnapshotR
 
 // Restore starts a new lineage in this cluster, from what a backup preserves. If the cluster was ever used,
 // the request must name its id; its sessions and locks end. New tokens are greater than all that any cluster
-// of that backup can have granted. Restore takes up to a second. Leader only.
+// of that backup can have granted. Restore takes up to a second. A dry run only answers. Leader only.
 func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.RestoreResponse, error) {
 	lead, done, err := r.administer()
 	if err != nil {
@@ -99,9 +100,16 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 		Tokens:      req.GetTokens(),
 	}
 	var refusal *wire.Result
-	r.machine.View(func(m *fsm.Machine) { refusal = m.CheckRestore(op) })
+	answer := &wire.RestoreResponse{}
+	r.machine.View(func(m *fsm.Machine) {
+		refusal = m.CheckRestore(op)
+		answer.TokenFloor, answer.Revision = m.RestoredToken(op), m.Revision()
+	})
 	if refusal != nil {
 		return nil, status.Err(refusal)
+	}
+	if req.GetDryRun() {
+		return answer, nil
 	}
 	if err := backup.NextSecond(ctx, now); err != nil {
 		return nil, err
@@ -112,6 +120,22 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	}
 	r.log.Info("a backup was restored", "token-floor", result.Token, "operator", req.GetOperator(), "reason", req.GetReason())
 	return &wire.RestoreResponse{TokenFloor: result.Token, Revision: result.Revision}, nil
+}
+
+// openBackups prepares the backups that this node makes while it leads.
+func (r *Replica) openBackups() (err error) {
+	cfg := r.cfg.Backups
+	if len(cfg.Stores) == 0 {
+		return nil
+	}
+	cfg.NodeID, cfg.Machine, cfg.Logger, cfg.Done = r.cfg.ID, r.machine, r.log.Named("backup"), r.metrics.BackedUp
+	r.backups, err = schedule.New(cfg)
+	return err
+}
+
+// recordBackup records a backup that was made under this leadership.
+func (l *leadership) recordBackup(ctx context.Context, b *wire.SavedBackup) error {
+	return l.r.do(ctx, l, &wire.Command{Op: &wire.Command_RecordBackup{RecordBackup: &wire.RecordBackup{Backup: b}}}, 0)
 }
 
 // unixMs returns the wall clock in the form that commands carry.

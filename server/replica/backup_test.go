@@ -139,7 +139,7 @@ func TestRestoreStartsANewLineage(t *testing.T) {
 		c.eventually("all watch", func() bool {
 			return watchers[0].last() != nil && watchers[1].last() != nil && watchers[2].last() != nil
 		})
-		if err := restore(leader); !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), "--cluster-id "+old.ClusterId) {
+		if err := restore(leader); !errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), "--replace "+old.ClusterId) {
 			t.Errorf("into a cluster that was used: %v", err)
 		}
 		backup.ClusterId = old.ClusterId

@@ -12,6 +12,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/advice"
+	"github.com/quorumlock/quorumlock/server/internal/backup/schedule"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -99,6 +100,9 @@ type Config struct {
 	// AuditLocally gets the records of acts that this node performs without a leader, which the state therefore lacks.
 	// They have no id. It must not block. nil ignores them.
 	AuditLocally func(record *wire.AuditRecord)
+
+	// Backups are the schedule, the stores and the number of backups that the leader makes. Without stores it makes none.
+	Backups schedule.Config
 
 	// HashInterval is how often the nodes hash and compare their states, if the states have changed. The
 	// leader's setting applies. Default: 10 s.

@@ -190,6 +190,9 @@ func (r *Replica) serve(lead *leadership) {
 	lead.serving = true
 	r.running.Go(func() { r.members.Reconcile(lead.ctx, lead) })
 	r.running.Go(func() { r.superviseState(lead) })
+	if r.backups != nil {
+		r.running.Go(func() { r.backups.Run(lead.ctx, lead.recordBackup) })
+	}
 	r.Proposer.Serve(lead.term, level)
 	r.leaders.Publish(r.Leader())
 	r.log.Info("serving", "term", lead.term)

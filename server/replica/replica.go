@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/failover/monitor"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/internal/alarm"
+	"github.com/quorumlock/quorumlock/server/internal/backup/schedule"
 	"github.com/quorumlock/quorumlock/server/internal/bootstrap"
 	"github.com/quorumlock/quorumlock/server/internal/catchup"
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
@@ -57,6 +58,7 @@ type Replica struct {
 	handover *handover.Handover
 	members  *membership.Members
 	alarms   *alarm.Alarms
+	backups  *schedule.Keeper // nil without a place for backups
 	sampler  *samples.Sampler
 
 	// ctx is cancelled when the node begins to stop. Goroutines that wait for raft's futures do not watch it:
@@ -119,6 +121,10 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.sampler = samples.New(r.totals)
 	r.metrics.Committed = r.sampler.Commits.Observe
 	r.Processor = r.newProcessor()
+	if err := r.openBackups(); err != nil {
+		_ = cfg.PeerListener.Close()
+		return nil, err
+	}
 	r.watcher = &watch.Watcher{EventLog: r.eventLog, CatchUp: r.catchUp, Prove: r.Prove, Stops: r.ctx.Done(), Ends: r.metrics.WatchEnds}
 	r.rounds = catchup.NewRounds(r.leaderApplied, catchUpPause)
 	if err := r.openDisk(); err != nil {

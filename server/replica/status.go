@@ -35,8 +35,11 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		status.Settings, status.Lineage = m.Settings(), m.Lineage()
 		status.GrantsSuspended = m.GrantsSuspended() != 0
 		status.HasPolicy = m.Access().Rights() != nil
-		members = m.Members()
+		members, status.LastBackup = m.Members(), m.LastBackup()
 	})
+	if r.backups != nil {
+		status.BackupSchedule = r.backups.Status()
+	}
 	status.AgreedIndex, status.DifferingIndex = r.checker.Extent()
 	if status.ClusterId == "" {
 		status.ClusterId = r.directory.ClusterID()

@@ -170,6 +170,14 @@ func (d *Model) suspend() *wire.Result {
 	return says(wire.Status_OK)
 }
 
+func (d *Model) saved(b *wire.SavedBackup) *wire.Result {
+	if b.Lineage != d.Lineage || b.Revision > d.Revision {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	d.Saved = b
+	return says(wire.Status_OK)
+}
+
 // endSuspension ends the suspension that started at that revision and grants what has become free since.
 func (d *Model) endSuspension(revision uint64) *wire.Result {
 	if d.Suspended == 0 || revision != d.Suspended {
@@ -207,7 +215,7 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	d.endAll()
-	d.Token, d.Limits, d.Lineage = floor, limits, op.Lineage
+	d.Token, d.Limits, d.Lineage, d.Saved = floor, limits, op.Lineage, nil
 	d.newHistory()
 	by := d.audited + uint64(len(op.Audit)) + 1
 	for _, r := range op.Audit {

@@ -13,6 +13,8 @@ type Model struct {
 	// Cluster is the cluster's ID, empty before its bootstrap. Level is its feature level.
 	Cluster string
 	Level   uint32
+	// Saved is the last backup that was recorded; nil if there was none in this lineage.
+	Saved *wire.SavedBackup
 	// Suspended is the revision since which grants are suspended; 0 if they are not.
 	Suspended uint64
 	// Acknowledged is the revision before which alarms are acknowledged.
@@ -206,6 +208,8 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 		return d.suspend()
 	case *wire.Command_ResumeGrants:
 		return d.endSuspension(op.ResumeGrants.GetRevision())
+	case *wire.Command_RecordBackup:
+		return d.saved(op.RecordBackup.GetBackup())
 	case *wire.Command_OpenSession:
 		return d.open(op.OpenSession)
 	case *wire.Command_OpenLease:

@@ -44,6 +44,7 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		d.Opened, d.audited = h.LastSessionId, h.LastAuditId
 		d.before = h.SessionFloor
 		d.acted = h.FirstAct
+		d.Saved = h.LastBackup
 		d.PolicyRevision, d.Certified = h.PolicyRevision, h.Certified
 	case *wire.SnapshotRecord_Member:
 		d.member(body.Member)

@@ -119,6 +119,10 @@ func governed(cmd *wire.Command) bool {
 		return validToken(t.GetSha256(), t.GetName(), t.GetEndsUnixMs()) && wellPut(t)
 	case *wire.Command_RevokeToken:
 		return readable(op.RevokeToken.GetTokenId(), 12) && wellPut(op.RevokeToken)
+	case *wire.Command_RecordBackup:
+		b := op.RecordBackup.GetBackup()
+		return b.GetName() != "" && readable(b.Name, 512) && b.NodeId != "" && readable(b.NodeId, 512) && readable(b.Lineage, 64) &&
+			b.UnixMs >= 0 && b.UnixMs < 253402300800000
 	case *wire.Command_RecordAct:
 		r := op.RecordAct
 		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && r.GetAction() <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && validRecord(aboutMember(r)) && (r.GetOutcome() == 0 || aroundTheCluster[r.GetAction()]) && wellPut(r)

@@ -27,6 +27,8 @@ type Options struct {
 	// Flags are passed to every node, followed by the NodeFlags for its ID.
 	Flags     []string
 	NodeFlags map[string][]string
+	// Env are variables for the nodes, as NAME=VALUE.
+	Env []string
 	// Apart puts each node into its own network namespace, and clients into two others: Clients and Frail.
 	// The test is skipped if the machine does not allow that.
 	Apart bool
@@ -137,7 +139,7 @@ func (c *Cluster) Add(id string) (peerAddr string) {
 // layOut gives a node its addresses, files and proxies, which outlive its processes.
 func (c *Cluster) layOut(id string) *node {
 	c.t.Helper()
-	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log")}
+	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log"), env: c.opts.Env}
 	if err := n.assignAddresses(c.opts); err != nil {
 		c.t.Fatal(err)
 	}

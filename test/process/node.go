@@ -28,6 +28,7 @@ type node struct {
 	cluster            string // value of --cluster at its first start
 
 	running *running // the last process; nil before the first
+	env     []string // further variables of its processes
 }
 
 // running is a process and its end.
@@ -106,6 +107,7 @@ func (n *node) start(qlockd string, flags []string, walls bool) error {
 	cmd := exec.Command(qlockd, args...)
 	cmd.Dir = filepath.Dir(n.dir)
 	cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "TMPDIR=" + os.TempDir()}
+	cmd.Env = append(cmd.Env, n.env...)
 	if walls {
 		if err := n.setWall(0); err != nil {
 			return errors.Join(err, log.Close())

@@ -220,7 +220,7 @@ func (r *restores) refusedWhileInUse() {
 	s := open(r.t, r.c.Client(), loadTTL)
 	before := r.alike()
 	a := r.ask(r.c.Leader(), true, r.backups[0], "", "in use")
-	if a.outcome != notDone || !strings.Contains(a.text, "not restored: ") || !strings.Contains(a.text, "--cluster-id "+r.id) {
+	if a.outcome != notDone || !strings.Contains(a.text, "not restored: ") || !strings.Contains(a.text, "--replace "+r.id) {
 		r.t.Errorf("with a session it said: %v", a)
 	}
 	if after := r.alike(); after != before {

@@ -145,7 +145,7 @@ func (r *restores) ask(id string, byHand bool, b backup, cluster, reason string)
 }
 
 func restoreByHand(ctx context.Context, endpoints []string, b backup, cluster, reason string) answer {
-	out, err := programs.Qlock(ctx, "--endpoints", strings.Join(endpoints, ","), "snapshot", "restore", b.path, "--cluster-id", cluster, "--reason", reason)
+	out, err := programs.Qlock(ctx, "--endpoints", strings.Join(endpoints, ","), "snapshot", "restore", b.path, "--replace", cluster, "--reason", reason)
 	switch {
 	case err == nil:
 		return answer{done, out}

@@ -90,7 +90,7 @@ func (x ChangeKeys_Action) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use ChangeKeys_Action.Descriptor instead.
 func (ChangeKeys_Action) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18, 0}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{19, 0}
 }
 
 // Entry is the data of one raft log entry: every command that was queued when the leader
@@ -193,6 +193,7 @@ type Command struct {
 	//	*Command_RaiseLevel
 	//	*Command_SuspendGrants
 	//	*Command_ResumeGrants
+	//	*Command_RecordBackup
 	//	*Command_OpenSession
 	//	*Command_AttachSession
 	//	*Command_CloseSession
@@ -358,6 +359,15 @@ func (x *Command) GetResumeGrants() *ResumeGrants {
 	if x != nil {
 		if x, ok := x.Op.(*Command_ResumeGrants); ok {
 			return x.ResumeGrants
+		}
+	}
+	return nil
+}
+
+func (x *Command) GetRecordBackup() *RecordBackup {
+	if x != nil {
+		if x, ok := x.Op.(*Command_RecordBackup); ok {
+			return x.RecordBackup
 		}
 	}
 	return nil
@@ -665,6 +675,10 @@ type Command_ResumeGrants struct {
 	ResumeGrants *ResumeGrants `protobuf:"bytes,22,opt,name=resume_grants,json=resumeGrants,proto3,oneof"`
 }
 
+type Command_RecordBackup struct {
+	RecordBackup *RecordBackup `protobuf:"bytes,23,opt,name=record_backup,json=recordBackup,proto3,oneof"`
+}
+
 type Command_OpenSession struct {
 	OpenSession *OpenSession `protobuf:"bytes,32,opt,name=open_session,json=openSession,proto3,oneof"`
 }
@@ -798,6 +812,8 @@ func (*Command_RaiseLevel) isCommand_Op() {}
 func (*Command_SuspendGrants) isCommand_Op() {}
 
 func (*Command_ResumeGrants) isCommand_Op() {}
+
+func (*Command_RecordBackup) isCommand_Op() {}
 
 func (*Command_OpenSession) isCommand_Op() {}
 
@@ -1247,6 +1263,52 @@ func (x *ResumeGrants) GetRevision() uint64 {
 	return 0
 }
 
+// RecordBackup records the leader's latest backup. It is refused unless that is of the present lineage and of a
+// revision that exists.
+type RecordBackup struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Backup        *SavedBackup           `protobuf:"bytes,1,opt,name=backup,proto3" json:"backup,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *RecordBackup) Reset() {
+	*x = RecordBackup{}
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *RecordBackup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*RecordBackup) ProtoMessage() {}
+
+func (x *RecordBackup) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use RecordBackup.ProtoReflect.Descriptor instead.
+func (*RecordBackup) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *RecordBackup) GetBackup() *SavedBackup {
+	if x != nil {
+		return x.Backup
+	}
+	return nil
+}
+
 // OpenSession opens a session. It is idempotent: if a live session has the same hash, the
 // answer is that session.
 type OpenSession struct {
@@ -1262,7 +1324,7 @@ type OpenSession struct {
 
 func (x *OpenSession) Reset() {
 	*x = OpenSession{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[9]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1274,7 +1336,7 @@ func (x *OpenSession) String() string {
 func (*OpenSession) ProtoMessage() {}
 
 func (x *OpenSession) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[9]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1287,7 +1349,7 @@ func (x *OpenSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenSession.ProtoReflect.Descriptor instead.
 func (*OpenSession) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *OpenSession) GetSecretHash() []byte {
@@ -1323,7 +1385,7 @@ type AttachSession struct {
 
 func (x *AttachSession) Reset() {
 	*x = AttachSession{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[10]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1335,7 +1397,7 @@ func (x *AttachSession) String() string {
 func (*AttachSession) ProtoMessage() {}
 
 func (x *AttachSession) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[10]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1348,7 +1410,7 @@ func (x *AttachSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AttachSession.ProtoReflect.Descriptor instead.
 func (*AttachSession) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *AttachSession) GetSecretHash() []byte {
@@ -1378,7 +1440,7 @@ type ExpireSession struct {
 
 func (x *ExpireSession) Reset() {
 	*x = ExpireSession{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[11]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1390,7 +1452,7 @@ func (x *ExpireSession) String() string {
 func (*ExpireSession) ProtoMessage() {}
 
 func (x *ExpireSession) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[11]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1403,7 +1465,7 @@ func (x *ExpireSession) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireSession.ProtoReflect.Descriptor instead.
 func (*ExpireSession) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ExpireSession) GetSessionId() uint64 {
@@ -1442,7 +1504,7 @@ type ExpireHold struct {
 
 func (x *ExpireHold) Reset() {
 	*x = ExpireHold{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[12]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1454,7 +1516,7 @@ func (x *ExpireHold) String() string {
 func (*ExpireHold) ProtoMessage() {}
 
 func (x *ExpireHold) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[12]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1467,7 +1529,7 @@ func (x *ExpireHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExpireHold.ProtoReflect.Descriptor instead.
 func (*ExpireHold) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *ExpireHold) GetHoldId() uint64 {
@@ -1510,7 +1572,7 @@ type EndDelay struct {
 
 func (x *EndDelay) Reset() {
 	*x = EndDelay{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[13]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1522,7 +1584,7 @@ func (x *EndDelay) String() string {
 func (*EndDelay) ProtoMessage() {}
 
 func (x *EndDelay) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[13]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1535,7 +1597,7 @@ func (x *EndDelay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use EndDelay.ProtoReflect.Descriptor instead.
 func (*EndDelay) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *EndDelay) GetHoldId() uint64 {
@@ -1588,7 +1650,7 @@ type RestoreBackup struct {
 
 func (x *RestoreBackup) Reset() {
 	*x = RestoreBackup{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1600,7 +1662,7 @@ func (x *RestoreBackup) String() string {
 func (*RestoreBackup) ProtoMessage() {}
 
 func (x *RestoreBackup) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[14]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1613,7 +1675,7 @@ func (x *RestoreBackup) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RestoreBackup.ProtoReflect.Descriptor instead.
 func (*RestoreBackup) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *RestoreBackup) GetTokenFloor() uint64 {
@@ -1725,7 +1787,7 @@ type RecordAct struct {
 
 func (x *RecordAct) Reset() {
 	*x = RecordAct{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1737,7 +1799,7 @@ func (x *RecordAct) String() string {
 func (*RecordAct) ProtoMessage() {}
 
 func (x *RecordAct) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[15]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1750,7 +1812,7 @@ func (x *RecordAct) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordAct.ProtoReflect.Descriptor instead.
 func (*RecordAct) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *RecordAct) GetAction() AuditRecord_Action {
@@ -1834,7 +1896,7 @@ type CreateToken struct {
 
 func (x *CreateToken) Reset() {
 	*x = CreateToken{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1846,7 +1908,7 @@ func (x *CreateToken) String() string {
 func (*CreateToken) ProtoMessage() {}
 
 func (x *CreateToken) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[16]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1859,7 +1921,7 @@ func (x *CreateToken) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use CreateToken.ProtoReflect.Descriptor instead.
 func (*CreateToken) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *CreateToken) GetSha256() []byte {
@@ -1922,7 +1984,7 @@ type OpenLease struct {
 
 func (x *OpenLease) Reset() {
 	*x = OpenLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1934,7 +1996,7 @@ func (x *OpenLease) String() string {
 func (*OpenLease) ProtoMessage() {}
 
 func (x *OpenLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[17]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1947,7 +2009,7 @@ func (x *OpenLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use OpenLease.ProtoReflect.Descriptor instead.
 func (*OpenLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *OpenLease) GetSecretHash() []byte {
@@ -2016,7 +2078,7 @@ type ChangeKeys struct {
 
 func (x *ChangeKeys) Reset() {
 	*x = ChangeKeys{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2028,7 +2090,7 @@ func (x *ChangeKeys) String() string {
 func (*ChangeKeys) ProtoMessage() {}
 
 func (x *ChangeKeys) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[18]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2041,7 +2103,7 @@ func (x *ChangeKeys) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ChangeKeys.ProtoReflect.Descriptor instead.
 func (*ChangeKeys) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{18}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{19}
 }
 
 func (x *ChangeKeys) GetAction() ChangeKeys_Action {
@@ -2140,7 +2202,7 @@ type KeyVersion struct {
 
 func (x *KeyVersion) Reset() {
 	*x = KeyVersion{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2152,7 +2214,7 @@ func (x *KeyVersion) String() string {
 func (*KeyVersion) ProtoMessage() {}
 
 func (x *KeyVersion) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[19]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2165,7 +2227,7 @@ func (x *KeyVersion) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use KeyVersion.ProtoReflect.Descriptor instead.
 func (*KeyVersion) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{19}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20}
 }
 
 func (x *KeyVersion) GetHoldId() uint64 {
@@ -2195,7 +2257,7 @@ type RecordRemaining struct {
 
 func (x *RecordRemaining) Reset() {
 	*x = RecordRemaining{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2207,7 +2269,7 @@ func (x *RecordRemaining) String() string {
 func (*RecordRemaining) ProtoMessage() {}
 
 func (x *RecordRemaining) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[20]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2220,7 +2282,7 @@ func (x *RecordRemaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRemaining.ProtoReflect.Descriptor instead.
 func (*RecordRemaining) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{21}
 }
 
 func (x *RecordRemaining) GetTerm() uint64 {
@@ -2250,7 +2312,7 @@ type ExtendLease struct {
 
 func (x *ExtendLease) Reset() {
 	*x = ExtendLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2262,7 +2324,7 @@ func (x *ExtendLease) String() string {
 func (*ExtendLease) ProtoMessage() {}
 
 func (x *ExtendLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[21]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2275,7 +2337,7 @@ func (x *ExtendLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ExtendLease.ProtoReflect.Descriptor instead.
 func (*ExtendLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{21}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{22}
 }
 
 func (x *ExtendLease) GetSecretHash() []byte {
@@ -2311,7 +2373,7 @@ type ReleaseLease struct {
 
 func (x *ReleaseLease) Reset() {
 	*x = ReleaseLease{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[23]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2323,7 +2385,7 @@ func (x *ReleaseLease) String() string {
 func (*ReleaseLease) ProtoMessage() {}
 
 func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[22]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[23]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2336,7 +2398,7 @@ func (x *ReleaseLease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ReleaseLease.ProtoReflect.Descriptor instead.
 func (*ReleaseLease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{22}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{23}
 }
 
 func (x *ReleaseLease) GetSecretHash() []byte {
@@ -2366,7 +2428,7 @@ type TimeoutWait struct {
 
 func (x *TimeoutWait) Reset() {
 	*x = TimeoutWait{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[24]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2378,7 +2440,7 @@ func (x *TimeoutWait) String() string {
 func (*TimeoutWait) ProtoMessage() {}
 
 func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[23]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[24]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2391,7 +2453,7 @@ func (x *TimeoutWait) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TimeoutWait.ProtoReflect.Descriptor instead.
 func (*TimeoutWait) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{23}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{24}
 }
 
 func (x *TimeoutWait) GetWaitId() uint64 {
@@ -2428,7 +2490,7 @@ type RemovedMember struct {
 
 func (x *RemovedMember) Reset() {
 	*x = RemovedMember{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[25]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2440,7 +2502,7 @@ func (x *RemovedMember) String() string {
 func (*RemovedMember) ProtoMessage() {}
 
 func (x *RemovedMember) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[24]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[25]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2453,7 +2515,7 @@ func (x *RemovedMember) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RemovedMember.ProtoReflect.Descriptor instead.
 func (*RemovedMember) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{24}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{25}
 }
 
 func (x *RemovedMember) GetId() string {
@@ -2491,7 +2553,7 @@ type TermStart struct {
 
 func (x *TermStart) Reset() {
 	*x = TermStart{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2503,7 +2565,7 @@ func (x *TermStart) String() string {
 func (*TermStart) ProtoMessage() {}
 
 func (x *TermStart) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2516,7 +2578,7 @@ func (x *TermStart) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use TermStart.ProtoReflect.Descriptor instead.
 func (*TermStart) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *TermStart) GetTerm() uint64 {
@@ -2551,7 +2613,7 @@ type RecordRemaining_Remaining struct {
 
 func (x *RecordRemaining_Remaining) Reset() {
 	*x = RecordRemaining_Remaining{}
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[26]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2563,7 +2625,7 @@ func (x *RecordRemaining_Remaining) String() string {
 func (*RecordRemaining_Remaining) ProtoMessage() {}
 
 func (x *RecordRemaining_Remaining) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_log_proto_msgTypes[26]
+	mi := &file_quorumlock_node_v1_log_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2576,7 +2638,7 @@ func (x *RecordRemaining_Remaining) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use RecordRemaining_Remaining.ProtoReflect.Descriptor instead.
 func (*RecordRemaining_Remaining) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{20, 0}
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{21, 0}
 }
 
 func (x *RecordRemaining_Remaining) GetSessionId() uint64 {
@@ -2611,7 +2673,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"wallUnixMs\x127\n" +
 	"\bcommands\x18\x03 \x03(\v2\x1b.quorumlock.node.v1.CommandR\bcommands\x12\x1d\n" +
 	"\n" +
-	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xe9\x13\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xb2\x14\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -2630,7 +2692,8 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\vraise_level\x18\x14 \x01(\v2\x1e.quorumlock.node.v1.RaiseLevelH\x00R\n" +
 	"raiseLevel\x12J\n" +
 	"\x0esuspend_grants\x18\x15 \x01(\v2!.quorumlock.node.v1.SuspendGrantsH\x00R\rsuspendGrants\x12G\n" +
-	"\rresume_grants\x18\x16 \x01(\v2 .quorumlock.node.v1.ResumeGrantsH\x00R\fresumeGrants\x12D\n" +
+	"\rresume_grants\x18\x16 \x01(\v2 .quorumlock.node.v1.ResumeGrantsH\x00R\fresumeGrants\x12G\n" +
+	"\rrecord_backup\x18\x17 \x01(\v2 .quorumlock.node.v1.RecordBackupH\x00R\frecordBackup\x12D\n" +
 	"\fopen_session\x18  \x01(\v2\x1f.quorumlock.node.v1.OpenSessionH\x00R\vopenSession\x12J\n" +
 	"\x0eattach_session\x18! \x01(\v2!.quorumlock.node.v1.AttachSessionH\x00R\rattachSession\x12B\n" +
 	"\rclose_session\x18\" \x01(\v2\x1b.quorumlock.v1.CloseSessionH\x00R\fcloseSession\x12J\n" +
@@ -2694,7 +2757,9 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x05level\x18\x01 \x01(\rR\x05level\"\x0f\n" +
 	"\rSuspendGrants\"*\n" +
 	"\fResumeGrants\x12\x1a\n" +
-	"\brevision\x18\x01 \x01(\x04R\brevision\"x\n" +
+	"\brevision\x18\x01 \x01(\x04R\brevision\"B\n" +
+	"\fRecordBackup\x122\n" +
+	"\x06backup\x18\x01 \x01(\v2\x1a.quorumlock.v1.SavedBackupR\x06backup\"x\n" +
 	"\vOpenSession\x12\x1f\n" +
 	"\vsecret_hash\x18\x01 \x01(\fR\n" +
 	"secretHash\x12\x15\n" +
@@ -2846,7 +2911,7 @@ func file_quorumlock_node_v1_log_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_node_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorumlock_node_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 27)
+var file_quorumlock_node_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
 var file_quorumlock_node_v1_log_proto_goTypes = []any{
 	(ChangeKeys_Action)(0),            // 0: quorumlock.node.v1.ChangeKeys.Action
 	(*Entry)(nil),                     // 1: quorumlock.node.v1.Entry
@@ -2858,54 +2923,56 @@ var file_quorumlock_node_v1_log_proto_goTypes = []any{
 	(*RaiseLevel)(nil),                // 7: quorumlock.node.v1.RaiseLevel
 	(*SuspendGrants)(nil),             // 8: quorumlock.node.v1.SuspendGrants
 	(*ResumeGrants)(nil),              // 9: quorumlock.node.v1.ResumeGrants
-	(*OpenSession)(nil),               // 10: quorumlock.node.v1.OpenSession
-	(*AttachSession)(nil),             // 11: quorumlock.node.v1.AttachSession
-	(*ExpireSession)(nil),             // 12: quorumlock.node.v1.ExpireSession
-	(*ExpireHold)(nil),                // 13: quorumlock.node.v1.ExpireHold
-	(*EndDelay)(nil),                  // 14: quorumlock.node.v1.EndDelay
-	(*RestoreBackup)(nil),             // 15: quorumlock.node.v1.RestoreBackup
-	(*RecordAct)(nil),                 // 16: quorumlock.node.v1.RecordAct
-	(*CreateToken)(nil),               // 17: quorumlock.node.v1.CreateToken
-	(*OpenLease)(nil),                 // 18: quorumlock.node.v1.OpenLease
-	(*ChangeKeys)(nil),                // 19: quorumlock.node.v1.ChangeKeys
-	(*KeyVersion)(nil),                // 20: quorumlock.node.v1.KeyVersion
-	(*RecordRemaining)(nil),           // 21: quorumlock.node.v1.RecordRemaining
-	(*ExtendLease)(nil),               // 22: quorumlock.node.v1.ExtendLease
-	(*ReleaseLease)(nil),              // 23: quorumlock.node.v1.ReleaseLease
-	(*TimeoutWait)(nil),               // 24: quorumlock.node.v1.TimeoutWait
-	(*RemovedMember)(nil),             // 25: quorumlock.node.v1.RemovedMember
-	(*TermStart)(nil),                 // 26: quorumlock.node.v1.TermStart
-	(*RecordRemaining_Remaining)(nil), // 27: quorumlock.node.v1.RecordRemaining.Remaining
-	(*Caller)(nil),                    // 28: quorumlock.v1.Caller
-	(*CloseSession)(nil),              // 29: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),               // 30: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),                   // 31: quorumlock.v1.Acquire
-	(*Release)(nil),                   // 32: quorumlock.v1.Release
-	(*Cancel)(nil),                    // 33: quorumlock.v1.Cancel
-	(*SetValue)(nil),                  // 34: quorumlock.v1.SetValue
-	(*Upgrade)(nil),                   // 35: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),                 // 36: quorumlock.v1.Downgrade
-	(*Extend)(nil),                    // 37: quorumlock.v1.Extend
-	(*ForceRelease)(nil),              // 38: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 39: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 40: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 41: quorumlock.v1.Resize
-	(*ForceClose)(nil),                // 42: quorumlock.v1.ForceClose
-	(*SetPolicy)(nil),                 // 43: quorumlock.v1.SetPolicy
-	(*RevokeToken)(nil),               // 44: quorumlock.v1.RevokeToken
-	(*Settings)(nil),                  // 45: quorumlock.v1.Settings
-	(*Member)(nil),                    // 46: quorumlock.v1.Member
-	(*ClientInfo)(nil),                // 47: quorumlock.v1.ClientInfo
-	(*AuditRecord)(nil),               // 48: quorumlock.v1.AuditRecord
-	(*Backup)(nil),                    // 49: quorumlock.v1.Backup
-	(*Policy)(nil),                    // 50: quorumlock.v1.Policy
-	(*TokenRecord)(nil),               // 51: quorumlock.v1.TokenRecord
-	(AuditRecord_Action)(0),           // 52: quorumlock.v1.AuditRecord.Action
-	(Status_Code)(0),                  // 53: quorumlock.v1.Status.Code
+	(*RecordBackup)(nil),              // 10: quorumlock.node.v1.RecordBackup
+	(*OpenSession)(nil),               // 11: quorumlock.node.v1.OpenSession
+	(*AttachSession)(nil),             // 12: quorumlock.node.v1.AttachSession
+	(*ExpireSession)(nil),             // 13: quorumlock.node.v1.ExpireSession
+	(*ExpireHold)(nil),                // 14: quorumlock.node.v1.ExpireHold
+	(*EndDelay)(nil),                  // 15: quorumlock.node.v1.EndDelay
+	(*RestoreBackup)(nil),             // 16: quorumlock.node.v1.RestoreBackup
+	(*RecordAct)(nil),                 // 17: quorumlock.node.v1.RecordAct
+	(*CreateToken)(nil),               // 18: quorumlock.node.v1.CreateToken
+	(*OpenLease)(nil),                 // 19: quorumlock.node.v1.OpenLease
+	(*ChangeKeys)(nil),                // 20: quorumlock.node.v1.ChangeKeys
+	(*KeyVersion)(nil),                // 21: quorumlock.node.v1.KeyVersion
+	(*RecordRemaining)(nil),           // 22: quorumlock.node.v1.RecordRemaining
+	(*ExtendLease)(nil),               // 23: quorumlock.node.v1.ExtendLease
+	(*ReleaseLease)(nil),              // 24: quorumlock.node.v1.ReleaseLease
+	(*TimeoutWait)(nil),               // 25: quorumlock.node.v1.TimeoutWait
+	(*RemovedMember)(nil),             // 26: quorumlock.node.v1.RemovedMember
+	(*TermStart)(nil),                 // 27: quorumlock.node.v1.TermStart
+	(*RecordRemaining_Remaining)(nil), // 28: quorumlock.node.v1.RecordRemaining.Remaining
+	(*Caller)(nil),                    // 29: quorumlock.v1.Caller
+	(*CloseSession)(nil),              // 30: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),               // 31: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),                   // 32: quorumlock.v1.Acquire
+	(*Release)(nil),                   // 33: quorumlock.v1.Release
+	(*Cancel)(nil),                    // 34: quorumlock.v1.Cancel
+	(*SetValue)(nil),                  // 35: quorumlock.v1.SetValue
+	(*Upgrade)(nil),                   // 36: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),                 // 37: quorumlock.v1.Downgrade
+	(*Extend)(nil),                    // 38: quorumlock.v1.Extend
+	(*ForceRelease)(nil),              // 39: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 40: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 41: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 42: quorumlock.v1.Resize
+	(*ForceClose)(nil),                // 43: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 44: quorumlock.v1.SetPolicy
+	(*RevokeToken)(nil),               // 45: quorumlock.v1.RevokeToken
+	(*Settings)(nil),                  // 46: quorumlock.v1.Settings
+	(*Member)(nil),                    // 47: quorumlock.v1.Member
+	(*SavedBackup)(nil),               // 48: quorumlock.v1.SavedBackup
+	(*ClientInfo)(nil),                // 49: quorumlock.v1.ClientInfo
+	(*AuditRecord)(nil),               // 50: quorumlock.v1.AuditRecord
+	(*Backup)(nil),                    // 51: quorumlock.v1.Backup
+	(*Policy)(nil),                    // 52: quorumlock.v1.Policy
+	(*TokenRecord)(nil),               // 53: quorumlock.v1.TokenRecord
+	(AuditRecord_Action)(0),           // 54: quorumlock.v1.AuditRecord.Action
+	(Status_Code)(0),                  // 55: quorumlock.v1.Status.Code
 }
 var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	2,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
-	28, // 1: quorumlock.node.v1.Command.caller:type_name -> quorumlock.v1.Caller
+	29, // 1: quorumlock.node.v1.Command.caller:type_name -> quorumlock.v1.Caller
 	3,  // 2: quorumlock.node.v1.Command.bootstrap:type_name -> quorumlock.node.v1.Bootstrap
 	4,  // 3: quorumlock.node.v1.Command.begin_term:type_name -> quorumlock.node.v1.BeginTerm
 	5,  // 4: quorumlock.node.v1.Command.put_member:type_name -> quorumlock.node.v1.PutMember
@@ -2913,58 +2980,60 @@ var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	7,  // 6: quorumlock.node.v1.Command.raise_level:type_name -> quorumlock.node.v1.RaiseLevel
 	8,  // 7: quorumlock.node.v1.Command.suspend_grants:type_name -> quorumlock.node.v1.SuspendGrants
 	9,  // 8: quorumlock.node.v1.Command.resume_grants:type_name -> quorumlock.node.v1.ResumeGrants
-	10, // 9: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
-	11, // 10: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
-	29, // 11: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
-	12, // 12: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
-	30, // 13: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	18, // 14: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
-	22, // 15: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
-	23, // 16: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
-	19, // 17: quorumlock.node.v1.Command.change_keys:type_name -> quorumlock.node.v1.ChangeKeys
-	21, // 18: quorumlock.node.v1.Command.record_remaining:type_name -> quorumlock.node.v1.RecordRemaining
-	31, // 19: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
-	32, // 20: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
-	33, // 21: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
-	24, // 22: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
-	34, // 23: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
-	35, // 24: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
-	36, // 25: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
-	37, // 26: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
-	13, // 27: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
-	14, // 28: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
-	38, // 29: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
-	39, // 30: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
-	40, // 31: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	41, // 32: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
-	15, // 33: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
-	16, // 34: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
-	42, // 35: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
-	43, // 36: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
-	17, // 37: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
-	44, // 38: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	45, // 39: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	46, // 40: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	46, // 41: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	47, // 42: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	45, // 43: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	48, // 44: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	49, // 45: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
-	50, // 46: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
-	51, // 47: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
-	52, // 48: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
-	53, // 49: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
-	47, // 50: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	31, // 51: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	0,  // 52: quorumlock.node.v1.ChangeKeys.action:type_name -> quorumlock.node.v1.ChangeKeys.Action
-	47, // 53: quorumlock.node.v1.ChangeKeys.client:type_name -> quorumlock.v1.ClientInfo
-	20, // 54: quorumlock.node.v1.ChangeKeys.version:type_name -> quorumlock.node.v1.KeyVersion
-	27, // 55: quorumlock.node.v1.RecordRemaining.keys:type_name -> quorumlock.node.v1.RecordRemaining.Remaining
-	56, // [56:56] is the sub-list for method output_type
-	56, // [56:56] is the sub-list for method input_type
-	56, // [56:56] is the sub-list for extension type_name
-	56, // [56:56] is the sub-list for extension extendee
-	0,  // [0:56] is the sub-list for field type_name
+	10, // 9: quorumlock.node.v1.Command.record_backup:type_name -> quorumlock.node.v1.RecordBackup
+	11, // 10: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
+	12, // 11: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
+	30, // 12: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
+	13, // 13: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
+	31, // 14: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	19, // 15: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
+	23, // 16: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
+	24, // 17: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
+	20, // 18: quorumlock.node.v1.Command.change_keys:type_name -> quorumlock.node.v1.ChangeKeys
+	22, // 19: quorumlock.node.v1.Command.record_remaining:type_name -> quorumlock.node.v1.RecordRemaining
+	32, // 20: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
+	33, // 21: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
+	34, // 22: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
+	25, // 23: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
+	35, // 24: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
+	36, // 25: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
+	37, // 26: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
+	38, // 27: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
+	14, // 28: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
+	15, // 29: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
+	39, // 30: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
+	40, // 31: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
+	41, // 32: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	42, // 33: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
+	16, // 34: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
+	17, // 35: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
+	43, // 36: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
+	44, // 37: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
+	18, // 38: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
+	45, // 39: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	46, // 40: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	47, // 41: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	47, // 42: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	48, // 43: quorumlock.node.v1.RecordBackup.backup:type_name -> quorumlock.v1.SavedBackup
+	49, // 44: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	46, // 45: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	50, // 46: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	51, // 47: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
+	52, // 48: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
+	53, // 49: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
+	54, // 50: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
+	55, // 51: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
+	49, // 52: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	32, // 53: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	0,  // 54: quorumlock.node.v1.ChangeKeys.action:type_name -> quorumlock.node.v1.ChangeKeys.Action
+	49, // 55: quorumlock.node.v1.ChangeKeys.client:type_name -> quorumlock.v1.ClientInfo
+	21, // 56: quorumlock.node.v1.ChangeKeys.version:type_name -> quorumlock.node.v1.KeyVersion
+	28, // 57: quorumlock.node.v1.RecordRemaining.keys:type_name -> quorumlock.node.v1.RecordRemaining.Remaining
+	58, // [58:58] is the sub-list for method output_type
+	58, // [58:58] is the sub-list for method input_type
+	58, // [58:58] is the sub-list for extension type_name
+	58, // [58:58] is the sub-list for extension extendee
+	0,  // [0:58] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_log_proto_init() }
@@ -2984,6 +3053,7 @@ func file_quorumlock_node_v1_log_proto_init() {
 		(*Command_RaiseLevel)(nil),
 		(*Command_SuspendGrants)(nil),
 		(*Command_ResumeGrants)(nil),
+		(*Command_RecordBackup)(nil),
 		(*Command_OpenSession)(nil),
 		(*Command_AttachSession)(nil),
 		(*Command_CloseSession)(nil),
@@ -3021,7 +3091,7 @@ func file_quorumlock_node_v1_log_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_log_proto_rawDesc), len(file_quorumlock_node_v1_log_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   27,
+			NumMessages:   28,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

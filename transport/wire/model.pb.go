@@ -334,7 +334,7 @@ func (x Event_Type) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Event_Type.Descriptor instead.
 func (Event_Type) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{15, 0}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{16, 0}
 }
 
 // Revocation is an operator's request to release a hold.
@@ -1701,6 +1701,96 @@ func (x *Backup) GetSha256() []byte {
 	return nil
 }
 
+// SavedBackup describes a backup that the leader made by its schedule and verified.
+type SavedBackup struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The file's name.
+	Name string `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
+	// The node that has the file.
+	NodeId string `protobuf:"bytes,2,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// When the state was copied, by that node's clock.
+	UnixMs int64 `protobuf:"varint,3,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	// The lineage and the last revision that it contains.
+	Lineage  string `protobuf:"bytes,4,opt,name=lineage,proto3" json:"lineage,omitempty"`
+	Revision uint64 `protobuf:"varint,5,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The size of the file.
+	Bytes         uint64 `protobuf:"varint,6,opt,name=bytes,proto3" json:"bytes,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SavedBackup) Reset() {
+	*x = SavedBackup{}
+	mi := &file_quorumlock_v1_model_proto_msgTypes[11]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SavedBackup) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SavedBackup) ProtoMessage() {}
+
+func (x *SavedBackup) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_model_proto_msgTypes[11]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SavedBackup.ProtoReflect.Descriptor instead.
+func (*SavedBackup) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{11}
+}
+
+func (x *SavedBackup) GetName() string {
+	if x != nil {
+		return x.Name
+	}
+	return ""
+}
+
+func (x *SavedBackup) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *SavedBackup) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *SavedBackup) GetLineage() string {
+	if x != nil {
+		return x.Lineage
+	}
+	return ""
+}
+
+func (x *SavedBackup) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
+func (x *SavedBackup) GetBytes() uint64 {
+	if x != nil {
+		return x.Bytes
+	}
+	return 0
+}
+
 // AuditImport identifies the origin of an imported audit record.
 type AuditImport struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1715,7 +1805,7 @@ type AuditImport struct {
 
 func (x *AuditImport) Reset() {
 	*x = AuditImport{}
-	mi := &file_quorumlock_v1_model_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1727,7 +1817,7 @@ func (x *AuditImport) String() string {
 func (*AuditImport) ProtoMessage() {}
 
 func (x *AuditImport) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_model_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1740,7 +1830,7 @@ func (x *AuditImport) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AuditImport.ProtoReflect.Descriptor instead.
 func (*AuditImport) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *AuditImport) GetClusterId() string {
@@ -1782,7 +1872,7 @@ type DeadlockStep struct {
 
 func (x *DeadlockStep) Reset() {
 	*x = DeadlockStep{}
-	mi := &file_quorumlock_v1_model_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1794,7 +1884,7 @@ func (x *DeadlockStep) String() string {
 func (*DeadlockStep) ProtoMessage() {}
 
 func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_model_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1807,7 +1897,7 @@ func (x *DeadlockStep) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use DeadlockStep.ProtoReflect.Descriptor instead.
 func (*DeadlockStep) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *DeadlockStep) GetSessionId() uint64 {
@@ -1863,7 +1953,7 @@ type Member struct {
 
 func (x *Member) Reset() {
 	*x = Member{}
-	mi := &file_quorumlock_v1_model_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1875,7 +1965,7 @@ func (x *Member) String() string {
 func (*Member) ProtoMessage() {}
 
 func (x *Member) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_model_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1888,7 +1978,7 @@ func (x *Member) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Member.ProtoReflect.Descriptor instead.
 func (*Member) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Member) GetId() string {
@@ -1965,7 +2055,7 @@ type Settings struct {
 
 func (x *Settings) Reset() {
 	*x = Settings{}
-	mi := &file_quorumlock_v1_model_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1977,7 +2067,7 @@ func (x *Settings) String() string {
 func (*Settings) ProtoMessage() {}
 
 func (x *Settings) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_model_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1990,7 +2080,7 @@ func (x *Settings) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Settings.ProtoReflect.Descriptor instead.
 func (*Settings) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *Settings) GetMinTtlMs() uint32 {
@@ -2162,7 +2252,7 @@ type Event struct {
 
 func (x *Event) Reset() {
 	*x = Event{}
-	mi := &file_quorumlock_v1_model_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2264,7 @@ func (x *Event) String() string {
 func (*Event) ProtoMessage() {}
 
 func (x *Event) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_model_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_model_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2277,7 @@ func (x *Event) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Event.ProtoReflect.Descriptor instead.
 func (*Event) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_model_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Event) GetType() Event_Type {
@@ -2565,7 +2655,14 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\alineage\x18\x02 \x01(\tR\alineage\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x14\n" +
 	"\x05token\x18\x04 \x01(\x04R\x05token\x12\x16\n" +
-	"\x06sha256\x18\x05 \x01(\fR\x06sha256\"[\n" +
+	"\x06sha256\x18\x05 \x01(\fR\x06sha256\"\x9f\x01\n" +
+	"\vSavedBackup\x12\x12\n" +
+	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
+	"\anode_id\x18\x02 \x01(\tR\x06nodeId\x12\x17\n" +
+	"\aunix_ms\x18\x03 \x01(\x03R\x06unixMs\x12\x18\n" +
+	"\alineage\x18\x04 \x01(\tR\alineage\x12\x1a\n" +
+	"\brevision\x18\x05 \x01(\x04R\brevision\x12\x14\n" +
+	"\x05bytes\x18\x06 \x01(\x04R\x05bytes\"[\n" +
 	"\vAuditImport\x12\x1d\n" +
 	"\n" +
 	"cluster_id\x18\x01 \x01(\tR\tclusterId\x12\x0e\n" +
@@ -2694,7 +2791,7 @@ func file_quorumlock_v1_model_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
-var file_quorumlock_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 16)
+var file_quorumlock_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_quorumlock_v1_model_proto_goTypes = []any{
 	(Mode)(0),               // 0: quorumlock.v1.Mode
 	(Order)(0),              // 1: quorumlock.v1.Order
@@ -2711,13 +2808,14 @@ var file_quorumlock_v1_model_proto_goTypes = []any{
 	(*AuditRecord)(nil),     // 12: quorumlock.v1.AuditRecord
 	(*Alarm)(nil),           // 13: quorumlock.v1.Alarm
 	(*Backup)(nil),          // 14: quorumlock.v1.Backup
-	(*AuditImport)(nil),     // 15: quorumlock.v1.AuditImport
-	(*DeadlockStep)(nil),    // 16: quorumlock.v1.DeadlockStep
-	(*Member)(nil),          // 17: quorumlock.v1.Member
-	(*Settings)(nil),        // 18: quorumlock.v1.Settings
-	(*Event)(nil),           // 19: quorumlock.v1.Event
-	(*Caller)(nil),          // 20: quorumlock.v1.Caller
-	(Status_Code)(0),        // 21: quorumlock.v1.Status.Code
+	(*SavedBackup)(nil),     // 15: quorumlock.v1.SavedBackup
+	(*AuditImport)(nil),     // 16: quorumlock.v1.AuditImport
+	(*DeadlockStep)(nil),    // 17: quorumlock.v1.DeadlockStep
+	(*Member)(nil),          // 18: quorumlock.v1.Member
+	(*Settings)(nil),        // 19: quorumlock.v1.Settings
+	(*Event)(nil),           // 20: quorumlock.v1.Event
+	(*Caller)(nil),          // 21: quorumlock.v1.Caller
+	(Status_Code)(0),        // 22: quorumlock.v1.Status.Code
 }
 var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
@@ -2734,11 +2832,11 @@ var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	6,  // 11: quorumlock.v1.SessionInfo.client:type_name -> quorumlock.v1.ClientInfo
 	2,  // 12: quorumlock.v1.AuditRecord.action:type_name -> quorumlock.v1.AuditRecord.Action
 	14, // 13: quorumlock.v1.AuditRecord.backup:type_name -> quorumlock.v1.Backup
-	15, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
-	20, // 15: quorumlock.v1.AuditRecord.caller:type_name -> quorumlock.v1.Caller
-	21, // 16: quorumlock.v1.AuditRecord.outcome:type_name -> quorumlock.v1.Status.Code
+	16, // 14: quorumlock.v1.AuditRecord.imported:type_name -> quorumlock.v1.AuditImport
+	21, // 15: quorumlock.v1.AuditRecord.caller:type_name -> quorumlock.v1.Caller
+	22, // 16: quorumlock.v1.AuditRecord.outcome:type_name -> quorumlock.v1.Status.Code
 	3,  // 17: quorumlock.v1.Event.type:type_name -> quorumlock.v1.Event.Type
-	21, // 18: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
+	22, // 18: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 19: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
 	12, // 20: quorumlock.v1.Event.audit:type_name -> quorumlock.v1.AuditRecord
 	21, // [21:21] is the sub-list for method output_type
@@ -2765,7 +2863,7 @@ func file_quorumlock_v1_model_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_model_proto_rawDesc), len(file_quorumlock_v1_model_proto_rawDesc)),
 			NumEnums:      4,
-			NumMessages:   16,
+			NumMessages:   17,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -1776,9 +1776,13 @@ type StatusResponse struct {
 	// agreed_index is at least as great.
 	DifferingIndex uint64 `protobuf:"varint,19,opt,name=differing_index,json=differingIndex,proto3" json:"differing_index,omitempty"`
 	// The cluster has a policy. Without one, everybody may do everything.
-	HasPolicy     bool `protobuf:"varint,20,opt,name=has_policy,json=hasPolicy,proto3" json:"has_policy,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	HasPolicy bool `protobuf:"varint,20,opt,name=has_policy,json=hasPolicy,proto3" json:"has_policy,omitempty"`
+	// The latest backup that was made by schedule and verified; unset if there was none in this lineage.
+	LastBackup *SavedBackup `protobuf:"bytes,21,opt,name=last_backup,json=lastBackup,proto3" json:"last_backup,omitempty"`
+	// The schedule of the answering node's backups.
+	BackupSchedule *BackupSchedule `protobuf:"bytes,22,opt,name=backup_schedule,json=backupSchedule,proto3" json:"backup_schedule,omitempty"`
+	unknownFields  protoimpl.UnknownFields
+	sizeCache      protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1951,6 +1955,84 @@ func (x *StatusResponse) GetHasPolicy() bool {
 	return false
 }
 
+func (x *StatusResponse) GetLastBackup() *SavedBackup {
+	if x != nil {
+		return x.LastBackup
+	}
+	return nil
+}
+
+func (x *StatusResponse) GetBackupSchedule() *BackupSchedule {
+	if x != nil {
+		return x.BackupSchedule
+	}
+	return nil
+}
+
+// BackupSchedule is when a node makes backups while it leads.
+type BackupSchedule struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cron expression, empty if the node has no place for backups.
+	Schedule string `protobuf:"bytes,1,opt,name=schedule,proto3" json:"schedule,omitempty"`
+	// Attempts that this node has made since the last backup, all of which failed.
+	Failures uint32 `protobuf:"varint,2,opt,name=failures,proto3" json:"failures,omitempty"`
+	// A backup was due five minutes ago and has not been made.
+	Overdue       bool `protobuf:"varint,3,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *BackupSchedule) Reset() {
+	*x = BackupSchedule{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *BackupSchedule) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*BackupSchedule) ProtoMessage() {}
+
+func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
+func (*BackupSchedule) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *BackupSchedule) GetSchedule() string {
+	if x != nil {
+		return x.Schedule
+	}
+	return ""
+}
+
+func (x *BackupSchedule) GetFailures() uint32 {
+	if x != nil {
+		return x.Failures
+	}
+	return 0
+}
+
+func (x *BackupSchedule) GetOverdue() bool {
+	if x != nil {
+		return x.Overdue
+	}
+	return false
+}
+
 // ListSamplesRequest asks for what the answering node has measured in the last ten minutes. Every node answers for
 // itself, also without a leader.
 type ListSamplesRequest struct {
@@ -1961,7 +2043,7 @@ type ListSamplesRequest struct {
 
 func (x *ListSamplesRequest) Reset() {
 	*x = ListSamplesRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1973,7 +2055,7 @@ func (x *ListSamplesRequest) String() string {
 func (*ListSamplesRequest) ProtoMessage() {}
 
 func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1986,7 +2068,7 @@ func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ListSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
 }
 
 type ListSamplesResponse struct {
@@ -2003,7 +2085,7 @@ type ListSamplesResponse struct {
 
 func (x *ListSamplesResponse) Reset() {
 	*x = ListSamplesResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2015,7 +2097,7 @@ func (x *ListSamplesResponse) String() string {
 func (*ListSamplesResponse) ProtoMessage() {}
 
 func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2028,7 +2110,7 @@ func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ListSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *ListSamplesResponse) GetNodeId() string {
@@ -2081,7 +2163,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2093,7 +2175,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2106,7 +2188,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Sample) GetUnixMs() int64 {
@@ -2315,7 +2397,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x1bcertificate_expires_unix_ms\x18\r \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
 	"\fdisk_sync_us\x18\x0e \x01(\rR\n" +
 	"diskSyncUs\x12\x1b\n" +
-	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\"\x81\x05\n" +
+	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\"\x86\x06\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -2339,7 +2421,14 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\fagreed_index\x18\x12 \x01(\x04R\vagreedIndex\x12'\n" +
 	"\x0fdiffering_index\x18\x13 \x01(\x04R\x0edifferingIndex\x12\x1d\n" +
 	"\n" +
-	"has_policy\x18\x14 \x01(\bR\thasPolicy\"\x1a\n" +
+	"has_policy\x18\x14 \x01(\bR\thasPolicy\x12;\n" +
+	"\vlast_backup\x18\x15 \x01(\v2\x1a.quorumlock.v1.SavedBackupR\n" +
+	"lastBackup\x12F\n" +
+	"\x0fbackup_schedule\x18\x16 \x01(\v2\x1d.quorumlock.v1.BackupScheduleR\x0ebackupSchedule\"b\n" +
+	"\x0eBackupSchedule\x12\x1a\n" +
+	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1a\n" +
+	"\bfailures\x18\x02 \x01(\rR\bfailures\x12\x18\n" +
+	"\aoverdue\x18\x03 \x01(\bR\aoverdue\"\x1a\n" +
 	"\x12ListSamplesRequest:\x04\x88\xb5\x18\x02\"\x80\x01\n" +
 	"\x13ListSamplesResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n" +
@@ -2373,7 +2462,7 @@ func file_quorumlock_v1_read_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_read_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 28)
+var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_quorumlock_v1_read_proto_goTypes = []any{
 	(ListContendedRequest_Order)(0), // 0: quorumlock.v1.ListContendedRequest.Order
 	(*ListLocksRequest)(nil),        // 1: quorumlock.v1.ListLocksRequest
@@ -2401,53 +2490,57 @@ var file_quorumlock_v1_read_proto_goTypes = []any{
 	(*StatusRequest)(nil),           // 23: quorumlock.v1.StatusRequest
 	(*NodeStatus)(nil),              // 24: quorumlock.v1.NodeStatus
 	(*StatusResponse)(nil),          // 25: quorumlock.v1.StatusResponse
-	(*ListSamplesRequest)(nil),      // 26: quorumlock.v1.ListSamplesRequest
-	(*ListSamplesResponse)(nil),     // 27: quorumlock.v1.ListSamplesResponse
-	(*Sample)(nil),                  // 28: quorumlock.v1.Sample
-	(*LockInfo)(nil),                // 29: quorumlock.v1.LockInfo
-	(*HolderInfo)(nil),              // 30: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),              // 31: quorumlock.v1.WaiterInfo
-	(Order)(0),                      // 32: quorumlock.v1.Order
-	(*DelayInfo)(nil),               // 33: quorumlock.v1.DelayInfo
-	(*DeadlockStep)(nil),            // 34: quorumlock.v1.DeadlockStep
-	(*AuditRecord)(nil),             // 35: quorumlock.v1.AuditRecord
-	(*Event)(nil),                   // 36: quorumlock.v1.Event
-	(Status_Code)(0),                // 37: quorumlock.v1.Status.Code
-	(*SessionInfo)(nil),             // 38: quorumlock.v1.SessionInfo
-	(*Alarm)(nil),                   // 39: quorumlock.v1.Alarm
-	(*Settings)(nil),                // 40: quorumlock.v1.Settings
+	(*BackupSchedule)(nil),          // 26: quorumlock.v1.BackupSchedule
+	(*ListSamplesRequest)(nil),      // 27: quorumlock.v1.ListSamplesRequest
+	(*ListSamplesResponse)(nil),     // 28: quorumlock.v1.ListSamplesResponse
+	(*Sample)(nil),                  // 29: quorumlock.v1.Sample
+	(*LockInfo)(nil),                // 30: quorumlock.v1.LockInfo
+	(*HolderInfo)(nil),              // 31: quorumlock.v1.HolderInfo
+	(*WaiterInfo)(nil),              // 32: quorumlock.v1.WaiterInfo
+	(Order)(0),                      // 33: quorumlock.v1.Order
+	(*DelayInfo)(nil),               // 34: quorumlock.v1.DelayInfo
+	(*DeadlockStep)(nil),            // 35: quorumlock.v1.DeadlockStep
+	(*AuditRecord)(nil),             // 36: quorumlock.v1.AuditRecord
+	(*Event)(nil),                   // 37: quorumlock.v1.Event
+	(Status_Code)(0),                // 38: quorumlock.v1.Status.Code
+	(*SessionInfo)(nil),             // 39: quorumlock.v1.SessionInfo
+	(*Alarm)(nil),                   // 40: quorumlock.v1.Alarm
+	(*Settings)(nil),                // 41: quorumlock.v1.Settings
+	(*SavedBackup)(nil),             // 42: quorumlock.v1.SavedBackup
 }
 var file_quorumlock_v1_read_proto_depIdxs = []int32{
-	29, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
-	30, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	31, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
-	32, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
-	33, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
-	30, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
+	30, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
+	31, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	32, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
+	33, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
+	34, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
+	31, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
 	9,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
-	34, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
+	35, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 8: quorumlock.v1.ListContendedRequest.order:type_name -> quorumlock.v1.ListContendedRequest.Order
 	12, // 9: quorumlock.v1.ListContendedResponse.locks:type_name -> quorumlock.v1.ContendedLock
-	30, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
-	31, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
-	35, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
-	36, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
-	37, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
-	38, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	38, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
+	31, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
+	32, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
+	36, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
+	37, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
+	38, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
+	39, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
+	39, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
 	21, // 17: quorumlock.v1.GetSessionResponse.holds:type_name -> quorumlock.v1.SessionHold
 	22, // 18: quorumlock.v1.GetSessionResponse.waits:type_name -> quorumlock.v1.SessionWait
-	30, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
-	31, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
-	39, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
+	31, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
+	32, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
+	40, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
 	24, // 22: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	40, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	28, // 24: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
-	25, // [25:25] is the sub-list for method output_type
-	25, // [25:25] is the sub-list for method input_type
-	25, // [25:25] is the sub-list for extension type_name
-	25, // [25:25] is the sub-list for extension extendee
-	0,  // [0:25] is the sub-list for field type_name
+	41, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	42, // 24: quorumlock.v1.StatusResponse.last_backup:type_name -> quorumlock.v1.SavedBackup
+	26, // 25: quorumlock.v1.StatusResponse.backup_schedule:type_name -> quorumlock.v1.BackupSchedule
+	29, // 26: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
+	27, // [27:27] is the sub-list for method output_type
+	27, // [27:27] is the sub-list for method input_type
+	27, // [27:27] is the sub-list for extension type_name
+	27, // [27:27] is the sub-list for extension extendee
+	0,  // [0:27] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_read_proto_init() }
@@ -2464,7 +2557,7 @@ func file_quorumlock_v1_read_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   28,
+			NumMessages:   29,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

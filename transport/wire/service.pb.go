@@ -1603,6 +1603,8 @@ type RestoreRequest struct {
 	// The backup's policy and tokens. They take effect only if the cluster has no policy.
 	Policy *Policy        `protobuf:"bytes,8,opt,name=policy,proto3" json:"policy,omitempty"`
 	Tokens []*TokenRecord `protobuf:"bytes,9,rep,name=tokens,proto3" json:"tokens,omitempty"`
+	// Answer as if the backup was restored, and change nothing.
+	DryRun bool `protobuf:"varint,10,opt,name=dry_run,json=dryRun,proto3" json:"dry_run,omitempty"`
 	// The ticket, for the audit log; at most 256 bytes.
 	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
 	unknownFields protoimpl.UnknownFields
@@ -1700,6 +1702,13 @@ func (x *RestoreRequest) GetTokens() []*TokenRecord {
 		return x.Tokens
 	}
 	return nil
+}
+
+func (x *RestoreRequest) GetDryRun() bool {
+	if x != nil {
+		return x.DryRun
+	}
+	return false
 }
 
 func (x *RestoreRequest) GetTicket() string {
@@ -2659,7 +2668,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x05index\x18\x03 \x01(\x04R\x05index\x12'\n" +
 	"\x0fcommitted_index\x18\x04 \x01(\x04R\x0ecommittedIndex\x12-\n" +
 	"\x13last_change_unix_ms\x18\x05 \x01(\x03R\x10lastChangeUnixMs\x12\x1b\n" +
-	"\tleader_id\x18\x06 \x01(\tR\bleaderId\"\x9b\x03\n" +
+	"\tleader_id\x18\x06 \x01(\tR\bleaderId\"\xb4\x03\n" +
 	"\x0eRestoreRequest\x12-\n" +
 	"\x06backup\x18\x01 \x01(\v2\x15.quorumlock.v1.BackupR\x06backup\x12\x1f\n" +
 	"\vtoken_floor\x18\x02 \x01(\x04R\n" +
@@ -2671,7 +2680,9 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\n" +
 	"cluster_id\x18\a \x01(\tR\tclusterId\x12-\n" +
 	"\x06policy\x18\b \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x122\n" +
-	"\x06tokens\x18\t \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\x12\x16\n" +
+	"\x06tokens\x18\t \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\x12\x17\n" +
+	"\adry_run\x18\n" +
+	" \x01(\bR\x06dryRun\x12\x16\n" +
 	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\f\"N\n" +
 	"\x0fRestoreResponse\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +

@@ -324,7 +324,9 @@ type SnapshotHeader struct {
 	PolicyRevision uint64 `protobuf:"varint,24,opt,name=policy_revision,json=policyRevision,proto3" json:"policy_revision,omitempty"`
 	// The identities that have changed the policy or the tokens with a client certificate, of those to which a
 	// binding gives POLICY by name; sorted.
-	Certified     []string `protobuf:"bytes,25,rep,name=certified,proto3" json:"certified,omitempty"`
+	Certified []string `protobuf:"bytes,25,rep,name=certified,proto3" json:"certified,omitempty"`
+	// The latest backup that was made by schedule; unset if there was none in this lineage.
+	LastBackup    *SavedBackup `protobuf:"bytes,26,opt,name=last_backup,json=lastBackup,proto3" json:"last_backup,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -502,6 +504,13 @@ func (x *SnapshotHeader) GetPolicyRevision() uint64 {
 func (x *SnapshotHeader) GetCertified() []string {
 	if x != nil {
 		return x.Certified
+	}
+	return nil
+}
+
+func (x *SnapshotHeader) GetLastBackup() *SavedBackup {
+	if x != nil {
+		return x.LastBackup
 	}
 	return nil
 }
@@ -1395,7 +1404,7 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\n" +
 	"key_result\x18\f \x01(\v2#.quorumlock.node.v1.KeyResultRecordH\x00R\tkeyResult\x12?\n" +
 	"\atrailer\x18\x0f \x01(\v2#.quorumlock.node.v1.SnapshotTrailerH\x00R\atrailerB\b\n" +
-	"\x06record\"\xe7\x05\n" +
+	"\x06record\"\xa4\x06\n" +
 	"\x0eSnapshotHeader\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x14\n" +
 	"\x05level\x18\x02 \x01(\rR\x05level\x12\x1d\n" +
@@ -1421,7 +1430,9 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"termStarts\x12/\n" +
 	"\x13alarms_acknowledged\x18\x17 \x01(\x04R\x12alarmsAcknowledged\x12'\n" +
 	"\x0fpolicy_revision\x18\x18 \x01(\x04R\x0epolicyRevision\x12\x1c\n" +
-	"\tcertified\x18\x19 \x03(\tR\tcertified\"\xba\x03\n" +
+	"\tcertified\x18\x19 \x03(\tR\tcertified\x12;\n" +
+	"\vlast_backup\x18\x1a \x01(\v2\x1a.quorumlock.v1.SavedBackupR\n" +
+	"lastBackup\"\xba\x03\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1547,12 +1558,13 @@ var file_quorumlock_node_v1_snapshot_proto_goTypes = []any{
 	(*Policy)(nil),          // 14: quorumlock.v1.Policy
 	(*Settings)(nil),        // 15: quorumlock.v1.Settings
 	(*TermStart)(nil),       // 16: quorumlock.node.v1.TermStart
-	(*ClientInfo)(nil),      // 17: quorumlock.v1.ClientInfo
-	(Status_Code)(0),        // 18: quorumlock.v1.Status.Code
-	(Order)(0),              // 19: quorumlock.v1.Order
-	(*LockRequest)(nil),     // 20: quorumlock.v1.LockRequest
-	(*Revocation)(nil),      // 21: quorumlock.v1.Revocation
-	(*DeadlockStep)(nil),    // 22: quorumlock.v1.DeadlockStep
+	(*SavedBackup)(nil),     // 17: quorumlock.v1.SavedBackup
+	(*ClientInfo)(nil),      // 18: quorumlock.v1.ClientInfo
+	(Status_Code)(0),        // 19: quorumlock.v1.Status.Code
+	(Order)(0),              // 20: quorumlock.v1.Order
+	(*LockRequest)(nil),     // 21: quorumlock.v1.LockRequest
+	(*Revocation)(nil),      // 22: quorumlock.v1.Revocation
+	(*DeadlockStep)(nil),    // 23: quorumlock.v1.DeadlockStep
 }
 var file_quorumlock_node_v1_snapshot_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.SnapshotRecord.header:type_name -> quorumlock.node.v1.SnapshotHeader
@@ -1570,19 +1582,20 @@ var file_quorumlock_node_v1_snapshot_proto_depIdxs = []int32{
 	9,  // 12: quorumlock.node.v1.SnapshotRecord.trailer:type_name -> quorumlock.node.v1.SnapshotTrailer
 	15, // 13: quorumlock.node.v1.SnapshotHeader.settings:type_name -> quorumlock.v1.Settings
 	16, // 14: quorumlock.node.v1.SnapshotHeader.term_starts:type_name -> quorumlock.node.v1.TermStart
-	17, // 15: quorumlock.node.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
-	18, // 16: quorumlock.node.v1.KeyResultRecord.status:type_name -> quorumlock.v1.Status.Code
-	19, // 17: quorumlock.node.v1.LockRecord.order:type_name -> quorumlock.v1.Order
-	20, // 18: quorumlock.node.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
-	21, // 19: quorumlock.node.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
-	7,  // 20: quorumlock.node.v1.ClaimRecord.upgrade:type_name -> quorumlock.node.v1.UpgradeRecord
-	18, // 21: quorumlock.node.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
-	22, // 22: quorumlock.node.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
-	23, // [23:23] is the sub-list for method output_type
-	23, // [23:23] is the sub-list for method input_type
-	23, // [23:23] is the sub-list for extension type_name
-	23, // [23:23] is the sub-list for extension extendee
-	0,  // [0:23] is the sub-list for field type_name
+	17, // 15: quorumlock.node.v1.SnapshotHeader.last_backup:type_name -> quorumlock.v1.SavedBackup
+	18, // 16: quorumlock.node.v1.SessionRecord.client:type_name -> quorumlock.v1.ClientInfo
+	19, // 17: quorumlock.node.v1.KeyResultRecord.status:type_name -> quorumlock.v1.Status.Code
+	20, // 18: quorumlock.node.v1.LockRecord.order:type_name -> quorumlock.v1.Order
+	21, // 19: quorumlock.node.v1.ClaimRecord.locks:type_name -> quorumlock.v1.LockRequest
+	22, // 20: quorumlock.node.v1.ClaimRecord.revocation:type_name -> quorumlock.v1.Revocation
+	7,  // 21: quorumlock.node.v1.ClaimRecord.upgrade:type_name -> quorumlock.node.v1.UpgradeRecord
+	19, // 22: quorumlock.node.v1.OutcomeRecord.status:type_name -> quorumlock.v1.Status.Code
+	23, // 23: quorumlock.node.v1.OutcomeRecord.cycle:type_name -> quorumlock.v1.DeadlockStep
+	24, // [24:24] is the sub-list for method output_type
+	24, // [24:24] is the sub-list for method input_type
+	24, // [24:24] is the sub-list for extension type_name
+	24, // [24:24] is the sub-list for extension extendee
+	0,  // [0:24] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_snapshot_proto_init() }

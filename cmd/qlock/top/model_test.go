@@ -228,6 +228,7 @@ func TestHealth(t *testing.T) {
 	expiring.CertificateExpiresUnixMs = noon.Add(24 * time.Hour).UnixMilli()
 	for want, s := range map[string]*wire.StatusResponse{
 		"NO LEADER: no lock":                      {NodeId: "n3"},
+		"A backup is overdue":                     {LeaderId: "n1", BackupSchedule: &wire.BackupSchedule{Overdue: true}},
 		"GRANTS ARE SUSPENDED":                    {LeaderId: "n1", GrantsSuspended: true},
 		"THE NODES DIFFER":                        {LeaderId: "n1", DifferingIndex: 8, AgreedIndex: 7},
 		"AT RISK: 3 of 5 voters":                  {LeaderId: "n1", Nodes: append(five[:3:3], five[4], five[4])},

@@ -117,6 +117,8 @@ func health(s *wire.StatusResponse, leaderless bool, now time.Time) (string, sty
 		return fmt.Sprintf("The cluster serves, but %s cannot be reached.", strings.Join(down, ", ")), warning
 	case expiring(s, now) != "":
 		return fmt.Sprintf("The certificate of %s expires soon; see qlock status.", expiring(s, now)), warning
+	case s.GetBackupSchedule().GetOverdue():
+		return "A backup is overdue; see qlock status.", warning
 	case voters == 1:
 		return "All is well: the only voter is up.", good
 	}

@@ -136,6 +136,7 @@ export function health(status, now = Date.now()) {
   }
   const ending = status.nodes.filter((n) => certificateLeft(n, now) < 14 * 86400000);
   if (ending.length > 0) return { level: "warn", text: `A certificate of ${names(ending)} expires in ${duration(certificateLeft(ending[0], now))}.` };
+  if (status.backupSchedule?.overdue) return { level: "warn", text: `A backup is overdue by the schedule ${visible(status.backupSchedule.schedule)}: see the log of ${visible(status.leaderId)}.` };
   return { level: "good", text: fine(status, voters, majority) };
 }
 

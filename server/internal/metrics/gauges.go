@@ -9,6 +9,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Source is where the gauges are read.
@@ -47,6 +48,8 @@ func Gauges(s Source) []prometheus.Collector {
 		gauge("quorumlock_policy_in_force", "1 if a policy restricts clients, 0 if every client may do everything.", func() float64 {
 			return oneIf(s.Machine.Access().Rights() != nil)
 		}),
+		gauge("quorumlock_last_backup_timestamp_seconds", "When the latest scheduled backup was made, in Unix time; 0 if there was none.", lastBackup(s, func(b *wire.SavedBackup) float64 { return float64(b.GetUnixMs()) / 1000 })),
+		gauge("quorumlock_last_backup_bytes", "The size of the latest scheduled backup.", lastBackup(s, func(b *wire.SavedBackup) float64 { return float64(b.GetBytes()) })),
 		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 { return oneIf(s.Serving()) }),
 		gauge("quorumlock_term", "Raft's term.", ofRaft(s, (*raft.Raft).CurrentTerm)),
 		gauge("quorumlock_commit_index", "The last log entry known to be committed.", ofRaft(s, (*raft.Raft).CommitIndex)),
@@ -63,6 +66,13 @@ func Gauges(s Source) []prometheus.Collector {
 			s.Machine.View(func(m *fsm.Machine) { n = min(1, float64(m.GrantsSuspended())) })
 			return n
 		}),
+	}
+}
+
+func lastBackup(s Source, value func(*wire.SavedBackup) float64) func() float64 {
+	return func() (n float64) {
+		s.Machine.View(func(m *fsm.Machine) { n = value(m.LastBackup()) })
+		return n
 	}
 }
 

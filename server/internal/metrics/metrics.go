@@ -32,6 +32,8 @@ type Metrics struct {
 	LeaderLosses  prometheus.Counter
 	LeaderHints   *prometheus.CounterVec
 	SlowDisks     prometheus.Counter
+	backups       *prometheus.CounterVec
+	backup        prometheus.Histogram
 	// Committed gets the time from proposing each entry to its having been applied. New sets one that does nothing.
 	Committed func(time.Duration)
 
@@ -72,12 +74,27 @@ func New(registry prometheus.Registerer) *Metrics {
 	m.LeaderLosses = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_losses_total", Help: "Leaders whose process this node saw dead: every connection closed, a new one refused."})
 	m.LeaderHints = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_failover_hints_total", Help: "What this node made of such a loss: agreed is an election called, everything else why not."}, []string{"reason"})
 	m.SlowDisks = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_slow_disk_handovers_total", Help: "Times that this node handed leadership over because a write to its disk took long."})
+	m.backups = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_backups_total", Help: "Scheduled backups that this node attempted as leader, by outcome: ok or failed."}, []string{"outcome"})
+	for _, outcome := range []string{"ok", "failed"} {
+		m.backups.WithLabelValues(outcome) // so that an increase from 0 is seen
+	}
+	m.backup = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_backup_seconds", Help: "Duration of a scheduled backup, with its verification and its copies.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)})
 	return m
+}
+
+// BackedUp counts an attempt to make a scheduled backup.
+func (m *Metrics) BackedUp(took time.Duration, err error) {
+	if err != nil {
+		m.backups.WithLabelValues("failed").Inc()
+		return
+	}
+	m.backups.WithLabelValues("ok").Inc()
+	m.backup.Observe(took.Seconds())
 }
 
 // Register registers the metrics, and others that are read when they are collected.
 func (m *Metrics) Register(others ...prometheus.Collector) error {
-	own := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks}
+	own := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks, m.backups, m.backup}
 	return m.register(append(own, others...))
 }
 

@@ -8,7 +8,7 @@ import { Age, Badge, Facts, html, Loading, LockName, Page, Table, Time } from ".
 import { Sparkline } from "../components/sparkline.js";
 
 export function Overview() {
-  const { rights, status } = useApp();
+  const { status } = useApp();
   useWatch({});
   return html`
     <${Page} title="Overview" read=${status}>
@@ -20,7 +20,7 @@ export function Overview() {
           <${Hottest} title="Longest waits" order="OLDEST_WAIT" />
         </div>
         <${Nodes} status=${status.data} />
-        <${Cluster} status=${status.data} audits=${rights.onCluster("AUDIT")} />`}
+        <${Cluster} status=${status.data} />`}
     <//>`;
 }
 
@@ -128,7 +128,7 @@ function Node({ node, status, acts }) {
     </tr>`;
 }
 
-function Cluster({ status, audits }) {
+function Cluster({ status }) {
   const agreed = status.agreedIndex === "0" ? "not compared yet" : `up to entry ${number(status.agreedIndex)}`;
   return html`
     <section class="panel">
@@ -142,16 +142,16 @@ function Cluster({ status, audits }) {
         ["Feature level", status.level],
         ["Policy", status.hasPolicy ? "in force" : "none: every client may do everything"],
         ["Last fencing token", html`<span class="number mono">${status.token}</span>`],
-        ["Last backup", audits ? html`<${LastBackup} />` : null],
+        ["Last backup", html`<${LastBackup} status=${status} />`],
       ]} />
     </section>`;
 }
 
-// LastBackup looks for the latest backup in the newest page of the audit log.
-function LastBackup() {
-  const read = useRead("OperatorService/ListAudit", { pageSize: 1000 }, { interval: 60000, when: () => false });
+// LastBackup shows the latest backup that was made by schedule.
+function LastBackup({ status }) {
   const now = useNow();
-  const record = read.data?.records.find((r) => r.action === "SAVE_SNAPSHOT" && r.outcome === "OK");
-  if (!read.data) return "–";
-  return record ? `${duration(now - Number(record.wallUnixMs))} ago` : "none that the audit log remembers";
+  const { lastBackup: last, backupSchedule: schedule } = status;
+  const late = schedule?.overdue ? html` <${Badge} kind="loss">overdue<//>` : "";
+  if (!last) return html`${schedule ? `none yet; the schedule is ${visible(schedule.schedule)}` : "none by schedule"}${late}`;
+  return html`${duration(now - Number(last.unixMs))} ago on ${visible(last.nodeId)}, verified${late}`;
 }
