@@ -46,12 +46,9 @@ func (h *handshake) checkCertificate() error {
 
 // checkName returns a refusal unless the first certificate, which is already verified, names the node.
 func checkName(chain []*x509.Certificate, cluster, id string) error {
-	if len(chain) == 0 {
-		return refuse(ReasonCertificate, "there is no certificate")
-	}
-	namedCluster, namedID, err := transport.PeerFromCert(chain[0])
+	namedCluster, namedID, err := nameOf(chain)
 	if err != nil {
-		return refuse(ReasonCertificate, "%v", err)
+		return err
 	}
 	if namedCluster != cluster || namedID != id {
 		return refuse(ReasonCertificate, "the certificate names node %q of cluster %q, expected node %q of cluster %q",
@@ -60,12 +57,34 @@ func checkName(chain []*x509.Certificate, cluster, id string) error {
 	return nil
 }
 
+// checkCluster returns a refusal unless the first certificate, which is already verified, names a node of the cluster.
+func checkCluster(chain []*x509.Certificate, cluster string) error {
+	named, _, err := nameOf(chain)
+	if err != nil || named == cluster {
+		return err
+	}
+	return refuse(ReasonCertificate, "the certificate names a node of cluster %q, expected one of cluster %q", named, cluster)
+}
+
+func nameOf(chain []*x509.Certificate) (cluster, id string, err error) {
+	if len(chain) == 0 {
+		return "", "", refuse(ReasonCertificate, "there is no certificate")
+	}
+	if cluster, id, err = transport.PeerFromCert(chain[0]); err != nil {
+		return "", "", refuse(ReasonCertificate, "%v", err)
+	}
+	return cluster, id, nil
+}
+
 func (h *handshake) checkTarget() error {
 	id, incarnation := h.layer.cfg.Identity.Self()
+	if h.hello.GetId() == id && h.hello.GetIncarnation() == incarnation {
+		return errItself
+	}
 	if h.hello.GetId() == id {
 		return refuse(ReasonTarget, "this is node %q itself", id) // connections to itself do not use the network
 	}
-	if want := h.hello.GetTargetId(); want != id {
+	if want := h.hello.GetTargetId(); want != id && (want != "" || h.hello.GetPurpose() != wire.PeerHello_CONTROL) {
 		return refuse(ReasonTarget, "this is node %q, not %q", id, want)
 	}
 	if want := h.hello.GetTargetIncarnation(); want != "" && want != incarnation {
