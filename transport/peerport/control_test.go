@@ -18,6 +18,7 @@ import (
 
 var (
 	probe  = &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}}
+	join   = &wire.PeerRequest{Body: &wire.PeerRequest_Join{Join: &wire.JoinRequest{Member: &wire.Member{Id: "n2"}}}}
 	report = &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: "n2"}}}}
 )
 
@@ -137,6 +138,10 @@ func TestWipedNodeMayOnlyProbe(t *testing.T) {
 		resp, _, err = wiped.Call(t.Context(), "n1", "n1", report)
 		if err != nil || resp.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(resp.GetMessage(), "remove it") {
 			t.Errorf("its report: %v, %v", resp, err)
+		}
+		resp, _, err = wiped.Call(t.Context(), "n1", "n1", join)
+		if err != nil || resp.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(resp.GetMessage(), "remove it") {
+			t.Errorf("its request to join: %v, %v", resp, err)
 		}
 		if _, err := wiped.Dial("n1@n1", time.Second); !errors.Is(err, peerport.ErrRefused) || !strings.Contains(err.Error(), "remove it") {
 			t.Errorf("its raft: %v", err)

@@ -46,34 +46,18 @@ func (h *handshake) checkCertificate() error {
 
 // checkName returns a refusal unless the first certificate, which is already verified, names the node.
 func checkName(chain []*x509.Certificate, cluster, id string) error {
-	namedCluster, namedID, err := nameOf(chain)
+	if len(chain) == 0 {
+		return refuse(ReasonCertificate, "there is no certificate")
+	}
+	namedCluster, namedID, err := transport.PeerFromCert(chain[0])
 	if err != nil {
-		return err
+		return refuse(ReasonCertificate, "%v", err)
 	}
 	if namedCluster != cluster || namedID != id {
 		return refuse(ReasonCertificate, "the certificate names node %q of cluster %q, expected node %q of cluster %q",
 			namedID, namedCluster, id, cluster)
 	}
 	return nil
-}
-
-// checkCluster returns a refusal unless the first certificate, which is already verified, names a node of the cluster.
-func checkCluster(chain []*x509.Certificate, cluster string) error {
-	named, _, err := nameOf(chain)
-	if err != nil || named == cluster {
-		return err
-	}
-	return refuse(ReasonCertificate, "the certificate names a node of cluster %q, expected one of cluster %q", named, cluster)
-}
-
-func nameOf(chain []*x509.Certificate) (cluster, id string, err error) {
-	if len(chain) == 0 {
-		return "", "", refuse(ReasonCertificate, "there is no certificate")
-	}
-	if cluster, id, err = transport.PeerFromCert(chain[0]); err != nil {
-		return "", "", refuse(ReasonCertificate, "%v", err)
-	}
-	return cluster, id, nil
 }
 
 func (h *handshake) checkTarget() error {
