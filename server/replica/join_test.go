@@ -55,6 +55,32 @@ func TestNodeJoinsThroughAFollower(t *testing.T) {
 	})
 }
 
+// TestCandidateMustReachTheMembers verifies that a node is not added while it does not reach a member that the leader
+// reaches, and that a member that nobody reaches does not prevent it.
+func TestCandidateMustReachTheMembers(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c := newCluster(t, 3).startAll()
+		c.waitForReports()
+		far := c.followers()[0]
+		c.newcomer("n4")
+		c.net.Isolate("n4", far.id)
+		add := func(n *node) error {
+			return n.AddMember(t.Context(), &wire.AddMemberRequest{Id: "n4", PeerAddr: "n4:7401", Reason: "test"})
+		}
+		asked := time.Now()
+		err := add(c.leader())
+		if took := time.Since(asked); !errors.Is(err, status.ErrPrecondition) || !mentions(err, "n4", "does not reach", far.id) || took > 2*time.Second {
+			t.Errorf("after %v: %v", took, err)
+		}
+		if n := c.nodeStatus("n4"); n != nil {
+			t.Errorf("it is a member: %v", n)
+		}
+		far.crash()
+		c.leader().mustAdmin(add)
+		c.eventually("it votes", func() bool { return c.nodeStatus("n4").GetVoter() })
+	})
+}
+
 // TestWhatDoesNotJoin verifies that neither a wiped member nor a removed one joins by itself.
 func TestWhatDoesNotJoin(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {

@@ -170,7 +170,9 @@ func (r *Replica) askToJoin(ctx context.Context, leader Peer) error {
 func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse {
 	switch {
 	case req.GetProbe() != nil:
-		return &wire.PeerResponse{Status: wire.Status_OK, State: r.nodeState(from)}
+		state := r.nodeState(from)
+		state.Unreached = r.prober.Unreached(ctx, req.GetProbe().GetReach())
+		return &wire.PeerResponse{Status: wire.Status_OK, State: state}
 	case req.GetReport() != nil:
 		err := r.serveReport(ctx, from, req.GetReport().GetMember())
 		if err != nil {
@@ -219,6 +221,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		AppliedIndex: applied,
 		DiskSlow:     r.handover.Declines(),
 		Alarms:       r.Alarms(),
+		ClockUnixMs:  time.Now().UnixMilli(),
 
 		CertificateExpiresUnixMs: r.certificateExpiry(),
 	}

@@ -1879,7 +1879,9 @@ func (x *CampaignReply) GetTerm() uint64 {
 
 // ProbeRequest asks for the node's state.
 type ProbeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nodes that the called node should probe itself; at most 8.
+	Reach         []*Member `protobuf:"bytes,1,rep,name=reach,proto3" json:"reach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1912,6 +1914,13 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
 	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ProbeRequest) GetReach() []*Member {
+	if x != nil {
+		return x.Reach
+	}
+	return nil
 }
 
 // StandingRequest asks a member what it knows about a node that is unknown to the caller.
@@ -2437,6 +2446,10 @@ type NodeState struct {
 	// proposes, in ascending order of their ids, once it has found that many.
 	ExpectedNodes uint32    `protobuf:"varint,18,opt,name=expected_nodes,json=expectedNodes,proto3" json:"expected_nodes,omitempty"`
 	Proposed      []*Member `protobuf:"bytes,19,rep,name=proposed,proto3" json:"proposed,omitempty"`
+	// The node's wall clock.
+	ClockUnixMs int64 `protobuf:"varint,20,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
+	// Of the nodes in the request, the ids of those that did not answer this one, with the reasons.
+	Unreached     map[string]string `protobuf:"bytes,21,rep,name=unreached,proto3" json:"unreached,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2604,6 +2617,20 @@ func (x *NodeState) GetProposed() []*Member {
 	return nil
 }
 
+func (x *NodeState) GetClockUnixMs() int64 {
+	if x != nil {
+		return x.ClockUnixMs
+	}
+	return 0
+}
+
+func (x *NodeState) GetUnreached() map[string]string {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
+}
+
 var File_quorumlock_node_v1_peer_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
@@ -2749,8 +2776,9 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x0fCampaignRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"#\n" +
 	"\rCampaignReply\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\"\x0e\n" +
-	"\fProbeRequest\"C\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\";\n" +
+	"\fProbeRequest\x12+\n" +
+	"\x05reach\x18\x01 \x03(\v2\x15.quorumlock.v1.MemberR\x05reach\"C\n" +
 	"\x0fStandingRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x99\x01\n" +
@@ -2779,7 +2807,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xb9\x05\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xe7\x06\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2804,7 +2832,12 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\vleader_addr\x18\x11 \x01(\tR\n" +
 	"leaderAddr\x12%\n" +
 	"\x0eexpected_nodes\x18\x12 \x01(\rR\rexpectedNodes\x121\n" +
-	"\bproposed\x18\x13 \x03(\v2\x15.quorumlock.v1.MemberR\bproposed*L\n" +
+	"\bproposed\x18\x13 \x03(\v2\x15.quorumlock.v1.MemberR\bproposed\x12\"\n" +
+	"\rclock_unix_ms\x18\x14 \x01(\x03R\vclockUnixMs\x12J\n" +
+	"\tunreached\x18\x15 \x03(\v2,.quorumlock.node.v1.NodeState.UnreachedEntryR\tunreached\x1a<\n" +
+	"\x0eUnreachedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +
@@ -2826,7 +2859,7 @@ func file_quorumlock_node_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_node_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
+var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.node.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.node.v1.PeerHello.Purpose
@@ -2863,43 +2896,44 @@ var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(*LeaderLossRequest)(nil), // 32: quorumlock.node.v1.LeaderLossRequest
 	(*LeaderLossReply)(nil),   // 33: quorumlock.node.v1.LeaderLossReply
 	(*NodeState)(nil),         // 34: quorumlock.node.v1.NodeState
-	(Status_Code)(0),          // 35: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 36: quorumlock.node.v1.TermStart
-	(*Alarm)(nil),             // 37: quorumlock.v1.Alarm
-	(*Caller)(nil),            // 38: quorumlock.v1.Caller
-	(*ChangeKeys)(nil),        // 39: quorumlock.node.v1.ChangeKeys
-	(*OpenLease)(nil),         // 40: quorumlock.node.v1.OpenLease
-	(*ReleaseLease)(nil),      // 41: quorumlock.node.v1.ReleaseLease
-	(*Result)(nil),            // 42: quorumlock.v1.Result
-	(*ClientInfo)(nil),        // 43: quorumlock.v1.ClientInfo
-	(*RecordAct)(nil),         // 44: quorumlock.node.v1.RecordAct
-	(*Member)(nil),            // 45: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 46: quorumlock.node.v1.RemovedMember
+	nil,                       // 35: quorumlock.node.v1.NodeState.UnreachedEntry
+	(Status_Code)(0),          // 36: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 37: quorumlock.node.v1.TermStart
+	(*Alarm)(nil),             // 38: quorumlock.v1.Alarm
+	(*Caller)(nil),            // 39: quorumlock.v1.Caller
+	(*ChangeKeys)(nil),        // 40: quorumlock.node.v1.ChangeKeys
+	(*OpenLease)(nil),         // 41: quorumlock.node.v1.OpenLease
+	(*ReleaseLease)(nil),      // 42: quorumlock.node.v1.ReleaseLease
+	(*Result)(nil),            // 43: quorumlock.v1.Result
+	(*ClientInfo)(nil),        // 44: quorumlock.v1.ClientInfo
+	(*RecordAct)(nil),         // 45: quorumlock.node.v1.RecordAct
+	(*Member)(nil),            // 46: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 47: quorumlock.node.v1.RemovedMember
 }
 var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.PeerHello.purpose:type_name -> quorumlock.node.v1.PeerHello.Purpose
 	5,  // 1: quorumlock.node.v1.PeerHello.state:type_name -> quorumlock.node.v1.PeerState
-	35, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	36, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
 	5,  // 3: quorumlock.node.v1.PeerHelloReply.state:type_name -> quorumlock.node.v1.PeerState
 	6,  // 4: quorumlock.node.v1.PeerState.stored:type_name -> quorumlock.node.v1.StoredState
 	7,  // 5: quorumlock.node.v1.PeerState.known:type_name -> quorumlock.node.v1.KnownState
 	9,  // 6: quorumlock.node.v1.PeerState.position:type_name -> quorumlock.node.v1.LogPosition
 	8,  // 7: quorumlock.node.v1.KnownState.last_start:type_name -> quorumlock.node.v1.DiskEvidence
 	8,  // 8: quorumlock.node.v1.KnownState.before:type_name -> quorumlock.node.v1.DiskEvidence
-	36, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
+	37, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
 	9,  // 10: quorumlock.node.v1.PeerMemory.position:type_name -> quorumlock.node.v1.LogPosition
 	7,  // 11: quorumlock.node.v1.PeerMemory.peers:type_name -> quorumlock.node.v1.KnownState
-	37, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
+	38, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
 	2,  // 13: quorumlock.node.v1.TunnelRequest.port:type_name -> quorumlock.node.v1.TunnelRequest.Port
-	35, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	38, // 15: quorumlock.node.v1.KeyRequest.caller:type_name -> quorumlock.v1.Caller
-	39, // 16: quorumlock.node.v1.KeyRequest.change:type_name -> quorumlock.node.v1.ChangeKeys
+	36, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	39, // 15: quorumlock.node.v1.KeyRequest.caller:type_name -> quorumlock.v1.Caller
+	40, // 16: quorumlock.node.v1.KeyRequest.change:type_name -> quorumlock.node.v1.ChangeKeys
 	17, // 17: quorumlock.node.v1.KeyRequest.read:type_name -> quorumlock.node.v1.ReadKeys
-	40, // 18: quorumlock.node.v1.KeyRequest.lock:type_name -> quorumlock.node.v1.OpenLease
-	41, // 19: quorumlock.node.v1.KeyRequest.release:type_name -> quorumlock.node.v1.ReleaseLease
-	42, // 20: quorumlock.node.v1.KeyResponse.result:type_name -> quorumlock.v1.Result
+	41, // 18: quorumlock.node.v1.KeyRequest.lock:type_name -> quorumlock.node.v1.OpenLease
+	42, // 19: quorumlock.node.v1.KeyRequest.release:type_name -> quorumlock.node.v1.ReleaseLease
+	43, // 20: quorumlock.node.v1.KeyResponse.result:type_name -> quorumlock.v1.Result
 	18, // 21: quorumlock.node.v1.KeyResponse.keys:type_name -> quorumlock.node.v1.KeyState
-	43, // 22: quorumlock.node.v1.KeyState.client:type_name -> quorumlock.v1.ClientInfo
+	44, // 22: quorumlock.node.v1.KeyState.client:type_name -> quorumlock.v1.ClientInfo
 	24, // 23: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
 	27, // 24: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
 	32, // 25: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
@@ -2908,29 +2942,31 @@ var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	22, // 28: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
 	21, // 29: quorumlock.node.v1.PeerRequest.record:type_name -> quorumlock.node.v1.RecordRequest
 	28, // 30: quorumlock.node.v1.PeerRequest.join:type_name -> quorumlock.node.v1.JoinRequest
-	35, // 31: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	36, // 31: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
 	34, // 32: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
 	33, // 33: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
 	30, // 34: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
 	0,  // 35: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
 	23, // 36: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
-	44, // 37: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
-	38, // 38: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
-	45, // 39: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
-	46, // 40: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
-	45, // 41: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	45, // 42: quorumlock.node.v1.JoinRequest.member:type_name -> quorumlock.v1.Member
-	30, // 43: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
-	31, // 44: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
-	45, // 45: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 46: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
-	37, // 47: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
-	45, // 48: quorumlock.node.v1.NodeState.proposed:type_name -> quorumlock.v1.Member
-	49, // [49:49] is the sub-list for method output_type
-	49, // [49:49] is the sub-list for method input_type
-	49, // [49:49] is the sub-list for extension type_name
-	49, // [49:49] is the sub-list for extension extendee
-	0,  // [0:49] is the sub-list for field type_name
+	45, // 37: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
+	39, // 38: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
+	46, // 39: quorumlock.node.v1.ProbeRequest.reach:type_name -> quorumlock.v1.Member
+	46, // 40: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
+	47, // 41: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
+	46, // 42: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	46, // 43: quorumlock.node.v1.JoinRequest.member:type_name -> quorumlock.v1.Member
+	30, // 44: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
+	31, // 45: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
+	46, // 46: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 47: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
+	38, // 48: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+	46, // 49: quorumlock.node.v1.NodeState.proposed:type_name -> quorumlock.v1.Member
+	35, // 50: quorumlock.node.v1.NodeState.unreached:type_name -> quorumlock.node.v1.NodeState.UnreachedEntry
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_peer_proto_init() }
@@ -2966,7 +3002,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_peer_proto_rawDesc), len(file_quorumlock_node_v1_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   32,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

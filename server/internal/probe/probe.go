@@ -88,12 +88,43 @@ func unasked(answers []Answer) (leader directory.Peer, ok bool) {
 	return leader, leader.ID != "" && !slices.ContainsFunc(answers, func(a Answer) bool { return a.Peer.ID == leader.ID })
 }
 
+// MaxReach bounds the nodes that one probe asks another node to probe.
+const MaxReach = 8
+
+// reachTimeout bounds the probes that a node makes for another one, which waits for Timeout.
+const reachTimeout = Timeout * 3 / 5
+
+// Unreached probes members at another node's request, and returns the reasons why some have not answered, by their ids.
+func (p Prober) Unreached(ctx context.Context, members []*wire.Member) map[string]string {
+	if len(members) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	var peers []directory.Peer
+	for _, m := range members[:min(len(members), MaxReach)] {
+		peers = append(peers, directory.Peer{ID: m.GetId(), Addr: m.GetPeerAddr()})
+	}
+	reasons := map[string]string{}
+	for _, a := range p.All(ctx, peers) {
+		if a.State == nil {
+			reasons[a.Peer.ID] = fmt.Sprint(a.Err)
+		}
+	}
+	return reasons
+}
+
 // One probes one peer. If only its address is known, the answer's peer has the id of the node that has answered there, or
 // has refused to.
 func (p Prober) One(ctx context.Context, peer directory.Peer) Answer {
+	return p.Reaching(ctx, peer, nil)
+}
+
+// Reaching probes one peer, which itself probes members and reports those that it does not reach.
+func (p Prober) Reaching(ctx context.Context, peer directory.Peer, members []*wire.Member) Answer {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}})
+	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{Reach: members}}})
 	a := Answer{Peer: peer, State: resp.GetState(), Err: err}
 	mine, theirs := p.Directory.ClusterID(), reply.GetClusterId()
 	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
