@@ -75,9 +75,14 @@ type Config struct {
 	// wildcard address. By default, Advertise.Peer is the node's own entry in Cluster, and the others are the
 	// bound addresses.
 	Advertise Addresses
-	// Cluster lists the voters of the initial cluster, including this node. Empty means a single-node
-	// cluster. It is ignored once the node has state.
+	// Cluster lists the voters of the initial cluster, including this node. Without Cluster and Join, the node forms a
+	// cluster of its own. Both are ignored once the node has state.
 	Cluster []Peer
+	// Join lists where a new node finds others: host:port of peer ports, where all addresses of a host count, and names
+	// of SRV records. It asks the cluster there to add it.
+	Join []string
+	// BootstrapExpect is how many nodes, found at Join, form a new cluster together. Each must find all others.
+	BootstrapExpect int
 
 	// TLS holds the certificate files of the client and HTTP ports. With a CA, the client port requires
 	// client certificates signed by it. The files are reloaded when they change. With a CRL, certificates in it are

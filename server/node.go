@@ -164,6 +164,8 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		SegmentBytes:       n.cfg.LogSegmentBytes,
 		Advertise:          replica.Addresses(n.tell),
 		Cluster:            n.initialCluster(),
+		Join:               n.cfg.Join,
+		BootstrapExpect:    n.cfg.BootstrapExpect,
 		ClusterID:          n.certified,
 		Level:              n.cfg.Level,
 		Version:            n.cfg.Version,
@@ -207,6 +209,9 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 
 // initialCluster returns the configured cluster, or this node alone if none is configured.
 func (n *Node) initialCluster() []replica.Peer {
+	if len(n.cfg.Join) > 0 {
+		return nil
+	}
 	if len(n.cfg.Cluster) == 0 {
 		return []replica.Peer{{ID: n.cfg.ID, Addr: n.tell.Peer}}
 	}

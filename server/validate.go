@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/server/internal/seeds"
 	"github.com/quorumlock/quorumlock/server/redis/keyname"
 	"github.com/quorumlock/quorumlock/transport"
 )
@@ -34,7 +35,7 @@ func (c Config) Validate() error {
 func (c Config) Warnings() []string {
 	c = c.withDefaults()
 	var out []string
-	if n := len(c.Cluster); n > 0 && n%2 == 0 {
+	if n := max(len(c.Cluster), c.BootstrapExpect); n > 0 && n%2 == 0 {
 		out = append(out, fmt.Sprintf("a cluster of %d voters survives no more failures than one of %d: use an odd number", n, n-1))
 	}
 	failover := c.HeartbeatTimeout + c.ElectionTimeout
@@ -126,8 +127,8 @@ func (p port) check(insecure bool) error {
 }
 
 func (c Config) checkCluster() (faults []error) {
-	if len(c.Cluster) == 0 {
-		return nil
+	if faults = c.checkJoin(); len(c.Cluster) == 0 {
+		return faults
 	}
 	if len(c.Cluster) > maxVoters {
 		faults = append(faults, fmt.Errorf("--cluster names %d nodes: at most %d vote", len(c.Cluster), maxVoters))
@@ -150,6 +151,24 @@ func (c Config) checkCluster() (faults []error) {
 	}
 	if own := c.ownEntry(); own != "" && c.Advertise.Peer != "" && own != c.Advertise.Peer {
 		faults = append(faults, fmt.Errorf("--cluster says that %s is at %s, --advertise-peer-addr says %s: make them equal", c.ID, own, c.Advertise.Peer))
+	}
+	return faults
+}
+
+func (c Config) checkJoin() (faults []error) {
+	for _, seed := range c.Join {
+		if err := seeds.Check(seed); err != nil {
+			faults = append(faults, fmt.Errorf("--join %q: %w", seed, err))
+		}
+	}
+	switch {
+	case len(c.Join) > 0 && len(c.Cluster) > 0:
+		faults = append(faults, errors.New("--join and --cluster exclude each other: --cluster lists the nodes of a new cluster, --join finds them or an existing cluster"))
+	case c.BootstrapExpect != 0 && len(c.Join) == 0:
+		faults = append(faults, errors.New("--bootstrap-expect needs --join, which says where the other nodes are"))
+	}
+	if c.BootstrapExpect < 0 || c.BootstrapExpect > maxVoters {
+		faults = append(faults, fmt.Errorf("--bootstrap-expect %d: at most %d nodes vote", c.BootstrapExpect, maxVoters))
 	}
 	return faults
 }

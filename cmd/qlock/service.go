@@ -255,12 +255,17 @@ func withService(c *cli.Context, dial dialer, call func(service) error) error {
 // ask runs one call against the cluster, bounded by the timeout.
 func ask(c *cli.Context, dial dialer, standard time.Duration, call func(context.Context, service) error) error {
 	return withService(c, dial, func(svc service) error {
-		ctx, cancel := context.WithTimeout(c.Context, timeout(c, standard))
-		defer cancel()
-		ctx, stop := watchEndpoints(ctx, c, svc)
-		defer stop()
-		return withEndpoints(c, call(ctx, svc))
+		return within(c, svc, standard, func(ctx context.Context) error { return call(ctx, svc) })
 	})
+}
+
+// within makes one call that standard bounds, or else --timeout.
+func within(c *cli.Context, svc service, standard time.Duration, call func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(c.Context, timeout(c, standard))
+	defer cancel()
+	ctx, stop := watchEndpoints(ctx, c, svc)
+	defer stop()
+	return withEndpoints(c, call(ctx))
 }
 
 // withEndpoints adds what the check of the endpoints has found, or else the endpoints, to an error if there was

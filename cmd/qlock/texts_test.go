@@ -38,6 +38,7 @@ var badTexts = map[string][]string{
 	"token revoke":        {"token revoke BAD", "token revoke 7 --operator BAD"},
 	"cluster add":         {"cluster add BAD h:1", "cluster add n4 BAD"},
 	"cluster remove":      {"cluster remove BAD"},
+	"cluster replace":     {"cluster replace BAD n4 h:1", "cluster replace n2 BAD h:1", "cluster replace n2 n4 BAD"},
 	"cluster transfer":    {"cluster transfer BAD"},
 	"cluster acknowledge": {"cluster acknowledge --reason BAD", "cluster acknowledge --reason r --operator BAD"},
 	"quota":               {"quota BAD"},

@@ -24,9 +24,19 @@ func configure(c *cli.Context) (server.Config, error) {
 		return server.Config{}, usage(fmt.Errorf("--cluster: %w", err))
 	}
 	cfg := o.Config
-	cfg.Cluster, cfg.Version = peers, programVersion()
+	cfg.Cluster, cfg.Join, cfg.Version = peers, parseList(o.join), programVersion()
 	cfg.HTTPLimits.MaxHandshakes = cfg.Limits.MaxHandshakes
 	return cfg, nil
+}
+
+// parseList parses a list with commas.
+func parseList(text string) (entries []string) {
+	for entry := range strings.SplitSeq(text, ",") {
+		if entry = strings.TrimSpace(entry); entry != "" {
+			entries = append(entries, entry)
+		}
+	}
+	return entries
 }
 
 // parseCluster parses n1=host:port,n2=host:port.

@@ -16,7 +16,7 @@ func prepareDev(c *cli.Context, cfg *server.Config) (remove func(), err error) {
 	if !c.Bool("dev") {
 		return remove, nil
 	}
-	for _, flag := range []string{"data-dir", "cluster"} {
+	for _, flag := range []string{"data-dir", "cluster", "join"} {
 		if c.String(flag) != "" {
 			return remove, usage(fmt.Errorf("--dev makes its own --%s: leave that out, or leave out --dev", flag))
 		}

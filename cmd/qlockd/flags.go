@@ -11,6 +11,7 @@ type options struct {
 	server.Config
 
 	cluster    string
+	join       string
 	dev        bool
 	configFile string
 	logLevel   string
@@ -72,7 +73,9 @@ func (o *options) nodeFlags() []setting {
 	return []setting{
 		{"id", &o.ID, "`NAME` of the node in its cluster; it cannot be changed"},
 		{"data-dir", &o.DataDir, "`DIRECTORY` for the node's log, votes and snapshots"},
-		{"cluster", &o.cluster, "initial voters with their peer addresses, `n1=host:port,n2=…`, including this node; empty for a single node"},
+		{"cluster", &o.cluster, "initial voters with their peer addresses, `n1=host:port,n2=…`, including this node; without it and --join, a single node"},
+		{"join", &o.join, "join the cluster that is found at these peer addresses, `HOST:PORT,…`, all addresses of a host counting, or by names of SRV records, _quorumlock._tcp.example.org; instead of --cluster"},
+		{"bootstrap-expect", &o.BootstrapExpect, "form a new cluster with --join once this `NUMBER` of empty nodes has been found"},
 		{"dev", &o.dev, "run a single node on loopback with a temporary directory that is removed at exit"},
 		{"config", &o.configFile, "YAML `FILE` with the names of these flags as keys"},
 		{"shutdown-timeout", &o.ShutdownTimeout, "maximum duration of a graceful stop"},

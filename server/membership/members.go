@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -119,7 +120,32 @@ func (m *Members) candidate(ctx context.Context, req *wire.AddMemberRequest) (*w
 	if req.Id == m.cfg.NodeID {
 		return m.cfg.Self(), nil
 	}
-	return admit(m.cfg.Prober.One(ctx, directory.Peer{ID: req.Id, Addr: req.PeerAddr}), recorded)
+	var members []*wire.Member
+	var level uint32
+	m.cfg.Machine.View(func(machine *fsm.Machine) { members, level = machine.Members(), machine.FeatureLevel() })
+	members = slices.DeleteFunc(members, func(known *wire.Member) bool { return known.Id == req.Id || known.PeerAddr == "" })
+	answer := m.cfg.Prober.Reaching(ctx, directory.Peer{ID: req.Id, Addr: req.PeerAddr}, members)
+	member, err := admit(answer, recorded)
+	if err != nil || recorded != "" {
+		return member, err
+	}
+	if err := checkCandidate(answer.State, level, time.Now()); err != nil {
+		return nil, err
+	}
+	return member, m.reachesMembers(ctx, answer, members)
+}
+
+// reachesMembers returns an error if this node reaches a member that a candidate does not reach. A member that neither of
+// them reaches may be the one to be replaced.
+func (m *Members) reachesMembers(ctx context.Context, candidate probe.Answer, members []*wire.Member) error {
+	here := m.cfg.Prober.Unreached(ctx, members)
+	for _, member := range members {
+		why, fails := candidate.State.Unreached[member.Id]
+		if _, gone := here[member.Id]; fails && !gone {
+			return cannotReach(candidate.Peer, member, why)
+		}
+	}
+	return nil
 }
 
 // Remove removes a node from the cluster and forgets its incarnation. If that node is the leader itself, it hands

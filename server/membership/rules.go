@@ -4,10 +4,12 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
+	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -43,6 +45,33 @@ func admit(a probe.Answer, recorded string) (*wire.Member, error) {
 	m := a.State.Member
 	m.PeerAddr = a.Peer.Addr
 	return m, nil
+}
+
+// maxClockDifference bounds how far the clock of a new node may be from the leader's. Nodes use their clocks for the ends
+// of tokens, and for the times in the audit log.
+const maxClockDifference = 30 * time.Second
+
+// checkCandidate returns an error if the cluster has a feature level that an empty node does not support, or if the
+// node's clock is wrong.
+func checkCandidate(state *wire.NodeState, level uint32, now time.Time) error {
+	id := state.GetMember().GetId()
+	if state.Member.Level < level {
+		return fmt.Errorf("%w: node %q has version %s, which supports the feature levels up to %d, and the cluster uses %d: upgrade it", status.ErrPrecondition, id, state.Version, state.Member.Level, level)
+	}
+	ahead := time.UnixMilli(state.ClockUnixMs).Sub(now).Round(time.Second)
+	switch {
+	case ahead > maxClockDifference:
+		return fmt.Errorf("%w: the clock of node %q is %v ahead of the leader's: synchronize the clocks", status.ErrPrecondition, id, ahead)
+	case ahead < -maxClockDifference:
+		return fmt.Errorf("%w: the clock of node %q is %v behind the leader's: synchronize the clocks", status.ErrPrecondition, id, -ahead)
+	}
+	return nil
+}
+
+// cannotReach returns the error for a candidate that does not reach a member which the leader reaches.
+func cannotReach(candidate directory.Peer, member *wire.Member, why string) error {
+	return fmt.Errorf("%w: node %q at %s does not reach node %q at %s, which the leader reaches: nothing was changed: check routes, firewalls and the addresses: %s",
+		status.ErrPrecondition, candidate.ID, candidate.Addr, member.GetId(), member.GetPeerAddr(), why)
 }
 
 // removable returns an error if there is no such node, or if no voter would be left.

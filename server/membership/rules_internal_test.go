@@ -2,7 +2,9 @@ package membership
 
 import (
 	"errors"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -34,6 +36,29 @@ func TestAdmit(t *testing.T) {
 		m, err := admit(c.a, c.recorded)
 		if !errors.Is(err, c.want) || c.want == nil && (err != nil || m.GetIncarnation() != "i4" || m.GetPeerAddr() != "n4:7401") {
 			t.Errorf("%s: %v, %v", name, m, err)
+		}
+	}
+}
+
+// TestCheckCandidate verifies which empty nodes are refused for their version or their clock.
+func TestCheckCandidate(t *testing.T) {
+	now := time.UnixMilli(1_800_000_000_000)
+	for name, c := range map[string]struct {
+		level uint32
+		ahead time.Duration
+		says  string
+	}{
+		"as the cluster":      {2, 0, ""},
+		"newer":               {3, maxClockDifference, ""},
+		"its clock is late":   {2, -maxClockDifference, ""},
+		"older":               {1, 0, "upgrade it"},
+		"its clock is ahead":  {2, maxClockDifference + time.Second, "31s ahead"},
+		"its clock is behind": {2, -maxClockDifference - time.Second, "31s behind"},
+	} {
+		state := &wire.NodeState{Member: &wire.Member{Id: "n4", Level: c.level}, ClockUnixMs: now.Add(c.ahead).UnixMilli()}
+		err := checkCandidate(state, 2, now)
+		if (err != nil) != (c.says != "") || err != nil && (!errors.Is(err, status.ErrPrecondition) || !strings.Contains(err.Error(), c.says)) {
+			t.Errorf("%s: %v", name, err)
 		}
 	}
 }

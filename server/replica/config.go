@@ -14,6 +14,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/advice"
 	"github.com/quorumlock/quorumlock/server/internal/backup/schedule"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
+	"github.com/quorumlock/quorumlock/server/internal/seeds"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
@@ -40,6 +41,13 @@ type Config struct {
 	Advertise Addresses
 	// Cluster is the initial set of voters, including this node. It is ignored once the node has state.
 	Cluster []Peer
+	// Join are the seeds, as of package seeds, at which a node without state finds its cluster, and asks to be added.
+	Join []string
+	// Resolver looks the seeds up. Default: net.DefaultResolver.
+	Resolver seeds.Resolver
+	// BootstrapExpect is how many nodes, found at the seeds, begin a cluster together if Cluster is empty. 0 means that
+	// this node begins none.
+	BootstrapExpect int
 	// ClusterID is the cluster named by the peer certificate. If empty, it is read from there with PeerTLS;
 	// without PeerTLS the cluster's first leader mints one.
 	ClusterID string
@@ -130,6 +138,9 @@ func (c Config) withDefaults() Config {
 	if c.Network == nil {
 		c.Network = transport.TCP{}
 	}
+	if c.Resolver == nil {
+		c.Resolver = net.DefaultResolver
+	}
 	if c.Logger == nil {
 		c.Logger = hclog.NewNullLogger()
 	}
@@ -187,7 +198,7 @@ func (c *Config) validate() error {
 func (r *Replica) advice() advice.Node {
 	return advice.Node{
 		ID: r.cfg.ID, DataDir: r.cfg.DataDir, PeerAddr: r.cfg.Advertise.Peer, ClientAddr: r.cfg.Advertise.Client,
-		Alone: len(r.cfg.Cluster) < 2 && r.cfg.Stores.Log == nil,
+		Alone: len(r.cfg.Cluster) < 2 && len(r.cfg.Join) == 0 && r.cfg.Stores.Log == nil,
 	}
 }
 

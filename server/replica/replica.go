@@ -30,6 +30,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/peers"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/internal/samples"
+	"github.com/quorumlock/quorumlock/server/internal/seeds"
 	"github.com/quorumlock/quorumlock/server/internal/watch"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -257,11 +258,25 @@ func (r *Replica) awaitBootstrap() {
 
 func (r *Replica) newBootstrap() *bootstrap.Bootstrap {
 	r.waiting = ratelog.NewRepeated(r.log)
-	return bootstrap.New(bootstrap.Config{
-		Configured: r.cfg.Cluster, Directory: r.directory, Advice: r.advice(), Self: r.self, Report: r.reportTo, Start: r.startRaft,
-		Logger: r.log, Waiting: r.waiting,
-		Probe: func(ctx context.Context) []probe.Answer { return r.prober.All(ctx, r.directory.Peers(r.cfg.Cluster)) },
-	})
+	cfg := bootstrap.Config{
+		Configured: r.cfg.Cluster, Expected: r.cfg.BootstrapExpect, Directory: r.directory, Advice: r.advice(), Self: r.self, Probe: r.findNodes,
+		Report: r.reportTo, Start: r.startRaft, Logger: r.log, Waiting: r.waiting,
+	}
+	if len(r.cfg.Join) > 0 {
+		cfg.Join = r.askToJoin
+	}
+	return bootstrap.New(cfg)
+}
+
+// findNodes probes the nodes that this one may form a cluster with, or join.
+func (r *Replica) findNodes(ctx context.Context) []probe.Answer {
+	ctx, cancel := context.WithTimeout(ctx, 2*probe.Timeout)
+	defer cancel()
+	addrs, err := seeds.Resolve(ctx, r.cfg.Resolver, r.cfg.Join)
+	if err != nil {
+		r.waiting.Warn("cannot look up the nodes to join", "error", err)
+	}
+	return r.prober.Find(ctx, r.directory.Peers(r.cfg.Cluster), addrs)
 }
 
 // startAgain runs raft on this node's state, unless it learns from another node that this disk was rolled
@@ -346,7 +361,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 // begin writes the initial state of a cluster to the disk. The members that were seen come first: from then
 // on, a member that loses its data directory is recognized.
 func (r *Replica) begin(conf *raft.Config, trans raft.Transport, seen []*wire.Member) error {
-	r.log.Info("bootstrapping a new cluster", "nodes", len(r.cfg.Cluster), "seen", len(seen))
+	r.log.Info("bootstrapping a new cluster", "nodes", len(r.bootstrap.InitialVoters().Servers), "seen", len(seen))
 	if _, err := r.directory.Store(0, &wire.Membership{Members: r.bootstrap.InitialMembers(seen)}); err != nil {
 		return fmt.Errorf("bootstrap the cluster: %w", err)
 	}

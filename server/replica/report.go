@@ -155,14 +155,32 @@ func (r *Replica) reportTo(ctx context.Context, leader Peer) error {
 	return status.Err(status.Result(resp.GetStatus(), resp.GetMessage()))
 }
 
+// askToJoin asks the leader to add this node.
+func (r *Replica) askToJoin(ctx context.Context, leader Peer) error {
+	ctx, cancel := context.WithTimeout(ctx, 3*probe.Timeout)
+	defer cancel()
+	resp, _, err := r.layer.Call(ctx, leader.Addr, leader.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Join{Join: &wire.JoinRequest{Member: r.self()}}})
+	if err != nil {
+		return err
+	}
+	return status.Err(status.Result(resp.GetStatus(), resp.GetMessage()))
+}
+
 // serveControl answers requests of other nodes.
 func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *wire.PeerRequest) *wire.PeerResponse {
 	switch {
 	case req.GetProbe() != nil:
-		return &wire.PeerResponse{Status: wire.Status_OK, State: r.nodeState(from)}
+		state := r.nodeState(from)
+		state.Unreached = r.prober.Unreached(ctx, req.GetProbe().GetReach())
+		return &wire.PeerResponse{Status: wire.Status_OK, State: state}
 	case req.GetReport() != nil:
 		err := r.serveReport(ctx, from, req.GetReport().GetMember())
 		if err != nil {
+			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
+		}
+		return &wire.PeerResponse{Status: wire.Status_OK}
+	case req.GetJoin() != nil:
+		if err := r.serveJoin(ctx, from, req.GetJoin().GetMember()); err != nil {
 			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
 		}
 		return &wire.PeerResponse{Status: wire.Status_OK}
@@ -203,6 +221,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		AppliedIndex: applied,
 		DiskSlow:     r.handover.Declines(),
 		Alarms:       r.Alarms(),
+		ClockUnixMs:  time.Now().UnixMilli(),
 
 		CertificateExpiresUnixMs: r.certificateExpiry(),
 	}
@@ -217,8 +236,10 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		state.Term, state.LastIndex = node.CurrentTerm(), node.LastIndex()
 		state.Empty = state.Term == 0 && state.LastIndex == 0
 		_, leader := node.LeaderWithID()
-		state.LeaderId = string(leader)
+		state.LeaderId, state.LeaderAddr = string(leader), r.cluster.Leader().Addr
 	}
+	expected, proposed := r.bootstrap.Proposal()
+	state.ExpectedNodes, state.Proposed = uint32(expected), proposed
 	switch r.directory.Standing(from.GetId(), from.GetIncarnation()) {
 	case wire.Standing_MEMBER, wire.Standing_EXPECTED:
 		return state
@@ -228,7 +249,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 	}
 	return &wire.NodeState{
 		Member: &wire.Member{Id: r.cfg.ID}, ClusterId: state.ClusterId, Empty: state.Empty, Caller: state.Caller,
-		Term: state.Term, AppliedIndex: state.AppliedIndex, LeaderId: state.LeaderId, MajorityLost: state.MajorityLost,
+		Term: state.Term, AppliedIndex: state.AppliedIndex, LeaderId: state.LeaderId, LeaderAddr: state.LeaderAddr, MajorityLost: state.MajorityLost,
 	}
 }
 
@@ -242,6 +263,15 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 		return status.ErrNotLeader
 	}
 	return r.members.Report(ctx, lead, m)
+}
+
+// serveJoin adds a node that asks for it. Nodes prove by their certificates that they may; without TLS, every node that
+// reaches the peer port may.
+func (r *Replica) serveJoin(ctx context.Context, from *wire.PeerHello, m *wire.Member) error {
+	if m.GetId() != from.GetId() || m.GetIncarnation() != from.GetIncarnation() {
+		return fmt.Errorf("%w: a node asks for itself only", status.ErrInvalid)
+	}
+	return r.AddMember(ctx, &wire.AddMemberRequest{Id: m.Id, PeerAddr: m.PeerAddr, Operator: m.Id, Reason: "the node asks to join (--join)"})
 }
 
 // warnLostMajority logs what to do if a majority of the voters has lost its data.

@@ -326,6 +326,9 @@ func TestReportedAddressesAreRecorded(t *testing.T) {
 			if err := r.serveReport(t.Context(), from, someMember("n2")); !errors.Is(err, status.ErrInvalid) {
 				t.Errorf("n2, by %v: %v", from, err)
 			}
+			if err := r.serveJoin(t.Context(), from, someMember("n2")); !errors.Is(err, status.ErrInvalid) {
+				t.Errorf("n2 joins, by %v: %v", from, err)
+			}
 		}
 		if err := r.Close(t.Context()); err != nil {
 			t.Error(err)

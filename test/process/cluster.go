@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -36,6 +37,8 @@ type Options struct {
 	Redis bool
 	// Proxied puts a proxy in front of each node's peer and client port, and of its Redis port.
 	Proxied bool
+	// Found makes the initial nodes find each other by their addresses, instead of giving each the list of all.
+	Found bool
 	// Secure are the names of clients that get a certificate. If there are any, all ports use TLS, and the cluster's own
 	// client has the first certificate. Such a cluster has its initial nodes only.
 	Secure []string
@@ -84,6 +87,7 @@ type Cluster struct {
 	site     *site
 	frail    *fragile
 	nodes    []*node
+	cluster  string // the list of all nodes, for --cluster
 	// endpoints and bases are the client addresses and HTTP URLs of the initial nodes. They do not change, so
 	// that a load may read them.
 	endpoints, bases []string
@@ -117,8 +121,11 @@ func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
 	}
 	c.secure()
 	c.client = c.NewClient()
+	c.cluster = strings.Join(peers, ",")
 	for _, n := range c.nodes {
-		n.cluster = strings.Join(peers, ",")
+		if n.others = []string{"--cluster", c.cluster}; opts.Found {
+			n.others = []string{"--join", c.peerAddrs(), "--bootstrap-expect", strconv.Itoa(opts.Nodes)}
+		}
 		c.start(n)
 	}
 	c.AwaitAll()
@@ -129,11 +136,28 @@ func StartWith(t testing.TB, programs Programs, opts Options) *Cluster {
 // peer address.
 func (c *Cluster) Add(id string) (peerAddr string) {
 	c.t.Helper()
-	known := c.nodes[0].cluster
 	n := c.layOut(id)
-	n.cluster = known + "," + id + "=" + n.peer
+	c.cluster += "," + id + "=" + n.peer
+	n.others = []string{"--cluster", c.cluster}
 	c.start(n)
 	return n.peer
+}
+
+// Join starts one more node, which asks to be added, with the address of one node.
+func (c *Cluster) Join(id, via string) {
+	c.t.Helper()
+	seed := c.node(via).peer
+	n := c.layOut(id)
+	n.others = []string{"--join", seed}
+	c.start(n)
+}
+
+func (c *Cluster) peerAddrs() string {
+	var addrs []string
+	for _, n := range c.nodes {
+		addrs = append(addrs, n.peer)
+	}
+	return strings.Join(addrs, ",")
 }
 
 // layOut gives a node its addresses, files and proxies, which outlive its processes.

@@ -1,6 +1,7 @@
 package process_test
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -46,6 +47,40 @@ func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 
 // busy is what a busy machine may add to a time.
 const busy = 3 * time.Second
+
+// TestNodesFindEachOtherAndAFourthJoins forms a cluster of nodes that know only addresses, lets a fourth join under load
+// through one of them, and restarts and wipes it.
+func TestNodesFindEachOtherAndAFourthJoins(t *testing.T) {
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Found: true})
+	l := startLoad(t, c)
+	started := l.Log.Now()
+	c.Join("n4", "n2")
+	votes := func(s *wire.StatusResponse) error {
+		for _, n := range s.GetNodes() {
+			if n.GetId() == "n4" && n.GetVoter() && n.GetReachable() {
+				return nil
+			}
+		}
+		return errors.New("n4 does not vote yet")
+	}
+	c.AwaitStatus("n4 votes", votes)
+	l.AwaitGrants(l.Log.Now(), afterFault)
+	l.outage(started, "a fourth node joins", 4*time.Second)
+	c.Kill9("n4")
+	c.Restart("n4")
+	c.AwaitStatus("n4 is back", votes)
+
+	c.Kill9("n4")
+	c.Wipe("n4")
+	c.Restart("n4")
+	for i, command := range refused(t, c, "n4") {
+		if qlock(t, c, command...); i == 0 {
+			c.Restart("n4") // it joins by itself, and adding it again changes nothing
+			c.AwaitStatus("n4 votes again", votes)
+		}
+	}
+	l.finish()
+}
 
 func TestMembersChangeUnderLoad(t *testing.T) {
 	c := process.Start(t, programs, 3)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"syscall"
 	"time"
 
@@ -23,9 +24,9 @@ type node struct {
 	redis              string                               // for Redis clients; empty if it has no such port
 	listen             struct{ peer, client, redis string } // behind the proxies, if there are any
 	proxies            struct{ peer, client, redis *proxy.Proxy }
-	dir                string // data directory
-	log                string // log file of all of its processes
-	cluster            string // value of --cluster at its first start
+	dir                string   // data directory
+	log                string   // log file of all of its processes
+	others             []string // flags that say where the other nodes are
 
 	running *running // the last process; nil before the first
 	env     []string // further variables of its processes
@@ -93,11 +94,11 @@ func (n *node) start(qlockd string, flags []string, walls bool) error {
 	if err != nil {
 		return err
 	}
-	args := append([]string{
-		"--id", n.id, "--data-dir", n.dir, "--cluster", n.cluster,
+	args := slices.Concat([]string{
+		"--id", n.id, "--data-dir", n.dir,
 		"--peer-addr", n.listen.peer, "--client-addr", n.listen.client, "--http-addr", n.http,
 		"--advertise-peer-addr", n.peer, "--advertise-client-addr", n.client,
-	}, flags...)
+	}, n.others, flags)
 	if n.redis != "" {
 		args = append(args, "--redis-addr", n.listen.redis)
 	}

@@ -279,6 +279,33 @@ func TestLayerWithAnothersCertificate(t *testing.T) {
 	}
 }
 
+// impostor answers one hello at an address, with TLS if a configuration is given. ended is closed when the caller has gone.
+func impostor(t *testing.T, secure *tls.Config, reply *wire.PeerHelloReply) (addr string, ended <-chan struct{}) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	gone := make(chan struct{})
+	go func() {
+		defer close(gone)
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		if secure != nil {
+			conn = tls.Server(conn, secure)
+		}
+		r := transport.NewFrameReader(conn, 4096)
+		_, _ = r.ReadPreface(), r.Read(&wire.PeerHello{})
+		_ = transport.NewFrameWriter(conn, 4096).Write(reply)
+		_, _ = io.Copy(io.Discard, conn)
+		_ = conn.Close()
+	}()
+	return l.Addr().String(), gone
+}
+
 // TestAnswersThatAreRefused checks that the caller is as strict as the callee: a process that took over a
 // node's address gets nothing.
 func TestAnswersThatAreRefused(t *testing.T) {
@@ -291,32 +318,15 @@ func TestAnswersThatAreRefused(t *testing.T) {
 		"empty":                    {},
 	} {
 		t.Run(name, func(t *testing.T) {
-			impostor, err := net.Listen("tcp", "127.0.0.1:0")
-			if err != nil {
-				t.Fatal(err)
-			}
-			ended := make(chan struct{})
-			go func() {
-				defer close(ended)
-				conn, err := impostor.Accept()
-				if err != nil {
-					return
-				}
-				r := transport.NewFrameReader(conn, 4096)
-				_, _ = r.ReadPreface(), r.Read(&wire.PeerHello{})
-				_ = transport.NewFrameWriter(conn, 4096).Write(reply)
-				_, _ = io.Copy(io.Discard, conn)
-				_ = conn.Close()
-			}()
+			addr, ended := impostor(t, nil, reply)
 			l := start(t, knows("n1", "n2"))
 			ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 			defer cancel()
-			_, got, err := l.Call(ctx, impostor.Addr().String(), "n2", &wire.PeerRequest{})
+			_, got, err := l.Call(ctx, addr, "n2", &wire.PeerRequest{})
 			if !errors.Is(err, peerport.ErrRefused) || !proto.Equal(got, reply) {
 				t.Errorf("got %v, %v", got, err)
 			}
 			<-ended
-			_ = impostor.Close()
 			if s := l.Stats(); s.Outbound != 0 {
 				t.Errorf("stats %+v", s)
 			}

@@ -45,13 +45,15 @@ func (l *Layer) respond(h *handshake, req *wire.PeerRequest) *wire.PeerResponse 
 }
 
 // mayAsk reports whether a caller that was refused as a member may make this request all the same: a
-// probe, to learn its own status in the cluster, or, if it never was a member, a report, to become one.
+// probe, to learn its own status in the cluster, or, if it never was a member, a report or a request to join, to
+// become one.
 func (r *refusal) mayAsk(req *wire.PeerRequest) bool {
-	return req.GetProbe() != nil || req.GetReport() != nil && r.reason == ReasonUnknown
+	return req.GetProbe() != nil || (req.GetReport() != nil || req.GetJoin() != nil) && r.reason == ReasonUnknown
 }
 
 // Call sends a request to a node on a new connection. It returns the node's answer and the reply to the
-// hello. The latter is also returned with a *RefusedError, if the node sent one.
+// hello. The latter is also returned with a *RefusedError, if the node sent one. An empty targetID means whichever node
+// of the cluster has that address.
 func (l *Layer) Call(ctx context.Context, addr, targetID string, req *wire.PeerRequest) (*wire.PeerResponse, *wire.PeerHelloReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()

@@ -2,7 +2,9 @@ package peerport_test
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
+	"path/filepath"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -16,6 +18,7 @@ import (
 
 var (
 	probe  = &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}}
+	join   = &wire.PeerRequest{Body: &wire.PeerRequest_Join{Join: &wire.JoinRequest{Member: &wire.Member{Id: "n2"}}}}
 	report = &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: &wire.Member{Id: "n2"}}}}
 )
 
@@ -71,6 +74,55 @@ func TestControlCalls(t *testing.T) {
 	}
 }
 
+// TestCallsToAnAddress checks calls to whichever node has an address: the node must be of the cluster, and the one that
+// its certificate names.
+func TestCallsToAnAddress(t *testing.T) {
+	one, other := certificates(t, "c1"), certificates(t, "c2")
+	pair := func(dir, id string) func(*peerport.Config) { return with(files(dir, "nodes/"+id+"/peer")) }
+	for name, c := range map[string]struct {
+		called  func(*peerport.Config)
+		as      string
+		cluster string
+		want    bool
+	}{
+		"a node of the cluster":     {pair(one, "n1"), "n1", "c1", true},
+		"a node of another cluster": {pair(other, "n1"), "n1", "c2", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			a := start(t, &identity{id: c.as, cluster: c.cluster, recorded: map[string]string{}}, answering, c.called)
+			b := start(t, &identity{id: "n2", cluster: "c1", recorded: map[string]string{}}, pair(one, "n2"))
+			resp, reply, err := b.Call(t.Context(), a.Addr().String(), "", probe)
+			if (err == nil) != c.want || c.want && (resp.GetMessage() != "n2" || reply.GetId() != "n1") {
+				t.Errorf("%v, %v, %v", resp, reply, err)
+			}
+		})
+	}
+	pretends, err := tls.LoadX509KeyPair(filepath.Join(one, "nodes", "n1", "peer.crt"), filepath.Join(one, "nodes", "n1", "peer.key"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	addr, _ := impostor(t, &tls.Config{Certificates: []tls.Certificate{pretends}}, &wire.PeerHelloReply{Version: 1, Status: wire.Status_OK, ClusterId: "c1", Id: "n3"})
+	b := start(t, &identity{id: "n2", cluster: "c1", recorded: map[string]string{}}, pair(one, "n2"))
+	if _, _, err := b.Call(t.Context(), addr, "", probe); err == nil || !strings.Contains(err.Error(), `names node "n1"`) {
+		t.Errorf("a node that calls itself by another name than its certificate: %v", err)
+	}
+	bubble.Test(t, func(t *testing.T) {
+		m := newMemory()
+		l := start(t, knows("n1", "n2"), on(m))
+		hello := goodHello()
+		hello.TargetId = ""
+		for purpose, want := range map[wire.PeerHello_Purpose]wire.Status_Code{
+			wire.PeerHello_CONTROL: wire.Status_OK, wire.PeerHello_RAFT: wire.Status_FAILED_PRECONDITION, wire.PeerHello_TUNNEL: wire.Status_FAILED_PRECONDITION,
+		} {
+			hello.Purpose = purpose
+			reply, err := greet(dialMemory(t, m, l.Addr().String()), hello)
+			if err != nil || reply.GetStatus() != want {
+				t.Errorf("%v: %v, %v", purpose, reply, err)
+			}
+		}
+	})
+}
+
 // TestWipedNodeMayOnlyProbe checks that a node that lost its disk learns about it and can do nothing else.
 func TestWipedNodeMayOnlyProbe(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -86,6 +138,10 @@ func TestWipedNodeMayOnlyProbe(t *testing.T) {
 		resp, _, err = wiped.Call(t.Context(), "n1", "n1", report)
 		if err != nil || resp.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(resp.GetMessage(), "remove it") {
 			t.Errorf("its report: %v, %v", resp, err)
+		}
+		resp, _, err = wiped.Call(t.Context(), "n1", "n1", join)
+		if err != nil || resp.GetStatus() != wire.Status_FAILED_PRECONDITION || !strings.Contains(resp.GetMessage(), "remove it") {
+			t.Errorf("its request to join: %v, %v", resp, err)
 		}
 		if _, err := wiped.Dial("n1@n1", time.Second); !errors.Is(err, peerport.ErrRefused) || !strings.Contains(err.Error(), "remove it") {
 			t.Errorf("its raft: %v", err)

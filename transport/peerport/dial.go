@@ -146,7 +146,11 @@ func (l *Layer) dialTLS(id string) *tls.Config {
 		if err := notRevoked(state); err != nil {
 			return err
 		}
-		return checkName(chain, l.cluster(), id)
+		expected := id
+		if id == "" { // any node of the cluster; it must give the same name in its hello
+			_, expected, _ = transport.PeerFromCert(chain[0])
+		}
+		return checkName(chain, l.cluster(), expected)
 	}
 	return config
 }
@@ -166,7 +170,11 @@ func (l *Layer) exchangeHellos(ctx context.Context, conn net.Conn, r *transport.
 	if err := r.Read(&reply); err != nil {
 		return nil, fmt.Errorf("no answer to the hello: %w", err)
 	}
-	return &reply, l.checkReply(hello, &reply)
+	err := l.checkReply(hello, &reply)
+	if t, ok := conn.(*tls.Conn); ok && err == nil {
+		err = checkName(t.ConnectionState().PeerCertificates, l.cluster(), reply.GetId())
+	}
+	return &reply, err
 }
 
 func (l *Layer) hello(target string, purpose wire.PeerHello_Purpose) *wire.PeerHello {
@@ -212,7 +220,7 @@ func (l *Layer) checkReply(hello *wire.PeerHello, reply *wire.PeerHelloReply) er
 		message = fmt.Sprintf("it answers with version %d to an offer of %d", reply.GetVersion(), hello.GetVersion())
 	case mine != "" && theirs != "" && mine != theirs:
 		message = fmt.Sprintf("it belongs to cluster %q, this is cluster %q", theirs, mine)
-	case reply.GetId() != hello.GetTargetId():
+	case reply.GetId() != hello.GetTargetId() && hello.GetTargetId() != "":
 		message = fmt.Sprintf("it is node %q", reply.GetId())
 	default:
 		return l.checkIncarnation(hello.GetPurpose(), reply)

@@ -62,10 +62,13 @@ func checkName(chain []*x509.Certificate, cluster, id string) error {
 
 func (h *handshake) checkTarget() error {
 	id, incarnation := h.layer.cfg.Identity.Self()
+	if h.hello.GetId() == id && h.hello.GetIncarnation() == incarnation {
+		return errItself
+	}
 	if h.hello.GetId() == id {
 		return refuse(ReasonTarget, "this is node %q itself", id) // connections to itself do not use the network
 	}
-	if want := h.hello.GetTargetId(); want != id {
+	if want := h.hello.GetTargetId(); want != id && (want != "" || h.hello.GetPurpose() != wire.PeerHello_CONTROL) {
 		return refuse(ReasonTarget, "this is node %q, not %q", id, want)
 	}
 	if want := h.hello.GetTargetIncarnation(); want != "" && want != incarnation {

@@ -63,6 +63,9 @@ func refuse(reason Reason, format string, args ...any) *refusal {
 	return &refusal{reason, fmt.Sprintf(format, args...)}
 }
 
+// errItself refuses a call from this node, which has looked for others at a name that it has too.
+var errItself = refuse(ReasonTarget, "this is the calling node itself")
+
 var errFull = refuse(ReasonOverload, "too many connections between nodes: try again later")
 
 // classify returns the reason for a failed handshake.
@@ -122,6 +125,10 @@ func (l *Layer) refused(remote net.Addr, caller string, err error) {
 	}
 	reason := classify(err)
 	l.refusals.count(reason)
+	if errors.Is(err, errItself) {
+		l.log.Debug("this node has called itself", "remote", remote.String())
+		return
+	}
 	l.warnings.Warn("refused a connection to the peer port", "remote", remote.String(), "node", caller, "reason", string(reason), "error", err)
 }
 

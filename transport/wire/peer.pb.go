@@ -199,7 +199,8 @@ type PeerHello struct {
 	// The calling node.
 	Id          string `protobuf:"bytes,4,opt,name=id,proto3" json:"id,omitempty"`
 	Incarnation string `protobuf:"bytes,5,opt,name=incarnation,proto3" json:"incarnation,omitempty"`
-	// The node that the caller expects to reach; incarnation is empty if unknown.
+	// The node that the caller expects to reach; incarnation is empty if unknown. For CONTROL, the id is empty if the
+	// caller knows only an address.
 	TargetId          string `protobuf:"bytes,6,opt,name=target_id,json=targetId,proto3" json:"target_id,omitempty"`
 	TargetIncarnation string `protobuf:"bytes,7,opt,name=target_incarnation,json=targetIncarnation,proto3" json:"target_incarnation,omitempty"`
 	// Sent to members only.
@@ -1453,6 +1454,7 @@ type PeerRequest struct {
 	//	*PeerRequest_Standing
 	//	*PeerRequest_Campaign
 	//	*PeerRequest_Record
+	//	*PeerRequest_Join
 	Body          isPeerRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1558,6 +1560,15 @@ func (x *PeerRequest) GetRecord() *RecordRequest {
 	return nil
 }
 
+func (x *PeerRequest) GetJoin() *JoinRequest {
+	if x != nil {
+		if x, ok := x.Body.(*PeerRequest_Join); ok {
+			return x.Join
+		}
+	}
+	return nil
+}
+
 type isPeerRequest_Body interface {
 	isPeerRequest_Body()
 }
@@ -1596,6 +1607,11 @@ type PeerRequest_Record struct {
 	Record *RecordRequest `protobuf:"bytes,7,opt,name=record,proto3,oneof"`
 }
 
+type PeerRequest_Join struct {
+	// To the leader, from an empty node that is not a member: asks it to add the caller.
+	Join *JoinRequest `protobuf:"bytes,8,opt,name=join,proto3,oneof"`
+}
+
 func (*PeerRequest_Probe) isPeerRequest_Body() {}
 
 func (*PeerRequest_Report) isPeerRequest_Body() {}
@@ -1609,6 +1625,8 @@ func (*PeerRequest_Standing) isPeerRequest_Body() {}
 func (*PeerRequest_Campaign) isPeerRequest_Body() {}
 
 func (*PeerRequest_Record) isPeerRequest_Body() {}
+
+func (*PeerRequest_Join) isPeerRequest_Body() {}
 
 // PeerResponse is the answer to a PeerRequest.
 type PeerResponse struct {
@@ -1861,7 +1879,9 @@ func (x *CampaignReply) GetTerm() uint64 {
 
 // ProbeRequest asks for the node's state.
 type ProbeRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Nodes that the called node should probe itself; at most 8.
+	Reach         []*Member `protobuf:"bytes,1,rep,name=reach,proto3" json:"reach,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1894,6 +1914,13 @@ func (x *ProbeRequest) ProtoReflect() protoreflect.Message {
 // Deprecated: Use ProbeRequest.ProtoReflect.Descriptor instead.
 func (*ProbeRequest) Descriptor() ([]byte, []int) {
 	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{21}
+}
+
+func (x *ProbeRequest) GetReach() []*Member {
+	if x != nil {
+		return x.Reach
+	}
+	return nil
 }
 
 // StandingRequest asks a member what it knows about a node that is unknown to the caller.
@@ -2055,6 +2082,51 @@ func (x *ReportRequest) GetMember() *Member {
 	return nil
 }
 
+// JoinRequest asks the leader to add the caller to the cluster.
+type JoinRequest struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *JoinRequest) Reset() {
+	*x = JoinRequest{}
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *JoinRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*JoinRequest) ProtoMessage() {}
+
+func (x *JoinRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use JoinRequest.ProtoReflect.Descriptor instead.
+func (*JoinRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *JoinRequest) GetMember() *Member {
+	if x != nil {
+		return x.Member
+	}
+	return nil
+}
+
 // HashesRequest sends the caller's state hashes and asks for the receiver's.
 type HashesRequest struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -2065,7 +2137,7 @@ type HashesRequest struct {
 
 func (x *HashesRequest) Reset() {
 	*x = HashesRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2077,7 +2149,7 @@ func (x *HashesRequest) String() string {
 func (*HashesRequest) ProtoMessage() {}
 
 func (x *HashesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[25]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2090,7 +2162,7 @@ func (x *HashesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HashesRequest.ProtoReflect.Descriptor instead.
 func (*HashesRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *HashesRequest) GetHashes() *StateHashes {
@@ -2113,7 +2185,7 @@ type StateHashes struct {
 
 func (x *StateHashes) Reset() {
 	*x = StateHashes{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2125,7 +2197,7 @@ func (x *StateHashes) String() string {
 func (*StateHashes) ProtoMessage() {}
 
 func (x *StateHashes) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[26]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2138,7 +2210,7 @@ func (x *StateHashes) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHashes.ProtoReflect.Descriptor instead.
 func (*StateHashes) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{26}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StateHashes) GetFormat() uint32 {
@@ -2167,7 +2239,7 @@ type StateHash struct {
 
 func (x *StateHash) Reset() {
 	*x = StateHash{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[27]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2179,7 +2251,7 @@ func (x *StateHash) String() string {
 func (*StateHash) ProtoMessage() {}
 
 func (x *StateHash) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[27]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2192,7 +2264,7 @@ func (x *StateHash) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StateHash.ProtoReflect.Descriptor instead.
 func (*StateHash) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{27}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *StateHash) GetIndex() uint64 {
@@ -2220,7 +2292,7 @@ type LeaderLossRequest struct {
 
 func (x *LeaderLossRequest) Reset() {
 	*x = LeaderLossRequest{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[28]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2232,7 +2304,7 @@ func (x *LeaderLossRequest) String() string {
 func (*LeaderLossRequest) ProtoMessage() {}
 
 func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[28]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2245,7 +2317,7 @@ func (x *LeaderLossRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossRequest.ProtoReflect.Descriptor instead.
 func (*LeaderLossRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{28}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *LeaderLossRequest) GetLeaderId() string {
@@ -2279,7 +2351,7 @@ type LeaderLossReply struct {
 
 func (x *LeaderLossReply) Reset() {
 	*x = LeaderLossReply{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[29]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2291,7 +2363,7 @@ func (x *LeaderLossReply) String() string {
 func (*LeaderLossReply) ProtoMessage() {}
 
 func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[29]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2304,7 +2376,7 @@ func (x *LeaderLossReply) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use LeaderLossReply.ProtoReflect.Descriptor instead.
 func (*LeaderLossReply) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{29}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *LeaderLossReply) GetLost() bool {
@@ -2366,15 +2438,25 @@ type NodeState struct {
 	// When the first of the node's certificates expires; 0 if it has none.
 	CertificateExpiresUnixMs int64 `protobuf:"varint,14,opt,name=certificate_expires_unix_ms,json=certificateExpiresUnixMs,proto3" json:"certificate_expires_unix_ms,omitempty"`
 	// As in NodeStatus.
-	DiskSyncUs    uint32 `protobuf:"varint,15,opt,name=disk_sync_us,json=diskSyncUs,proto3" json:"disk_sync_us,omitempty"`
-	CommitUs      uint32 `protobuf:"varint,16,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	DiskSyncUs uint32 `protobuf:"varint,15,opt,name=disk_sync_us,json=diskSyncUs,proto3" json:"disk_sync_us,omitempty"`
+	CommitUs   uint32 `protobuf:"varint,16,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	// * The leader's peer address.
+	LeaderAddr string `protobuf:"bytes,17,opt,name=leader_addr,json=leaderAddr,proto3" json:"leader_addr,omitempty"`
+	// Of an empty node that forms a cluster without a list of its nodes: how many nodes it expects, and the ones that it
+	// proposes, in ascending order of their ids, once it has found that many.
+	ExpectedNodes uint32    `protobuf:"varint,18,opt,name=expected_nodes,json=expectedNodes,proto3" json:"expected_nodes,omitempty"`
+	Proposed      []*Member `protobuf:"bytes,19,rep,name=proposed,proto3" json:"proposed,omitempty"`
+	// The node's wall clock.
+	ClockUnixMs int64 `protobuf:"varint,20,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
+	// Of the nodes in the request, the ids of those that did not answer this one, with the reasons.
+	Unreached     map[string]string `protobuf:"bytes,21,rep,name=unreached,proto3" json:"unreached,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *NodeState) Reset() {
 	*x = NodeState{}
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[30]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2468,7 @@ func (x *NodeState) String() string {
 func (*NodeState) ProtoMessage() {}
 
 func (x *NodeState) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[30]
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2481,7 @@ func (x *NodeState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use NodeState.ProtoReflect.Descriptor instead.
 func (*NodeState) Descriptor() ([]byte, []int) {
-	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{30}
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *NodeState) GetMember() *Member {
@@ -2512,6 +2594,41 @@ func (x *NodeState) GetCommitUs() uint32 {
 		return x.CommitUs
 	}
 	return 0
+}
+
+func (x *NodeState) GetLeaderAddr() string {
+	if x != nil {
+		return x.LeaderAddr
+	}
+	return ""
+}
+
+func (x *NodeState) GetExpectedNodes() uint32 {
+	if x != nil {
+		return x.ExpectedNodes
+	}
+	return 0
+}
+
+func (x *NodeState) GetProposed() []*Member {
+	if x != nil {
+		return x.Proposed
+	}
+	return nil
+}
+
+func (x *NodeState) GetClockUnixMs() int64 {
+	if x != nil {
+		return x.ClockUnixMs
+	}
+	return 0
+}
+
+func (x *NodeState) GetUnreached() map[string]string {
+	if x != nil {
+		return x.Unreached
+	}
+	return nil
 }
 
 var File_quorumlock_node_v1_peer_proto protoreflect.FileDescriptor
@@ -2631,7 +2748,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\fremaining_ms\x18\b \x01(\rR\vremainingMs\x12\x1a\n" +
 	"\bidentity\x18\t \x01(\tR\bidentity\x121\n" +
 	"\x06client\x18\n" +
-	" \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\"\xd6\x03\n" +
+	" \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\"\x8d\x04\n" +
 	"\vPeerRequest\x128\n" +
 	"\x05probe\x18\x01 \x01(\v2 .quorumlock.node.v1.ProbeRequestH\x00R\x05probe\x12;\n" +
 	"\x06report\x18\x02 \x01(\v2!.quorumlock.node.v1.ReportRequestH\x00R\x06report\x12H\n" +
@@ -2640,7 +2757,8 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x06hashes\x18\x04 \x01(\v2!.quorumlock.node.v1.HashesRequestH\x00R\x06hashes\x12A\n" +
 	"\bstanding\x18\x05 \x01(\v2#.quorumlock.node.v1.StandingRequestH\x00R\bstanding\x12A\n" +
 	"\bcampaign\x18\x06 \x01(\v2#.quorumlock.node.v1.CampaignRequestH\x00R\bcampaign\x12;\n" +
-	"\x06record\x18\a \x01(\v2!.quorumlock.node.v1.RecordRequestH\x00R\x06recordB\x06\n" +
+	"\x06record\x18\a \x01(\v2!.quorumlock.node.v1.RecordRequestH\x00R\x06record\x125\n" +
+	"\x04join\x18\b \x01(\v2\x1f.quorumlock.node.v1.JoinRequestH\x00R\x04joinB\x06\n" +
 	"\x04body\"\xa5\x03\n" +
 	"\fPeerResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
@@ -2658,8 +2776,9 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x0fCampaignRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"#\n" +
 	"\rCampaignReply\x12\x12\n" +
-	"\x04term\x18\x01 \x01(\x04R\x04term\"\x0e\n" +
-	"\fProbeRequest\"C\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\";\n" +
+	"\fProbeRequest\x12+\n" +
+	"\x05reach\x18\x01 \x03(\v2\x15.quorumlock.v1.MemberR\x05reach\"C\n" +
 	"\x0fStandingRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\"\x99\x01\n" +
@@ -2670,6 +2789,8 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\amembers\x18\x02 \x03(\v2\x15.quorumlock.v1.MemberR\amembers\x12;\n" +
 	"\aremoved\x18\x03 \x03(\v2!.quorumlock.node.v1.RemovedMemberR\aremoved\">\n" +
 	"\rReportRequest\x12-\n" +
+	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"<\n" +
+	"\vJoinRequest\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\"H\n" +
 	"\rHashesRequest\x127\n" +
 	"\x06hashes\x18\x01 \x01(\v2\x1f.quorumlock.node.v1.StateHashesR\x06hashes\"\\\n" +
@@ -2686,7 +2807,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xbe\x04\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xe7\x06\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2707,7 +2828,16 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x1bcertificate_expires_unix_ms\x18\x0e \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
 	"\fdisk_sync_us\x18\x0f \x01(\rR\n" +
 	"diskSyncUs\x12\x1b\n" +
-	"\tcommit_us\x18\x10 \x01(\rR\bcommitUs*L\n" +
+	"\tcommit_us\x18\x10 \x01(\rR\bcommitUs\x12\x1f\n" +
+	"\vleader_addr\x18\x11 \x01(\tR\n" +
+	"leaderAddr\x12%\n" +
+	"\x0eexpected_nodes\x18\x12 \x01(\rR\rexpectedNodes\x121\n" +
+	"\bproposed\x18\x13 \x03(\v2\x15.quorumlock.v1.MemberR\bproposed\x12\"\n" +
+	"\rclock_unix_ms\x18\x14 \x01(\x03R\vclockUnixMs\x12J\n" +
+	"\tunreached\x18\x15 \x03(\v2,.quorumlock.node.v1.NodeState.UnreachedEntryR\tunreached\x1a<\n" +
+	"\x0eUnreachedEntry\x12\x10\n" +
+	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
+	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +
@@ -2729,7 +2859,7 @@ func file_quorumlock_node_v1_peer_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_node_v1_peer_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 31)
+var file_quorumlock_node_v1_peer_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(Standing)(0),             // 0: quorumlock.node.v1.Standing
 	(PeerHello_Purpose)(0),    // 1: quorumlock.node.v1.PeerHello.Purpose
@@ -2759,77 +2889,84 @@ var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(*StandingRequest)(nil),   // 25: quorumlock.node.v1.StandingRequest
 	(*Membership)(nil),        // 26: quorumlock.node.v1.Membership
 	(*ReportRequest)(nil),     // 27: quorumlock.node.v1.ReportRequest
-	(*HashesRequest)(nil),     // 28: quorumlock.node.v1.HashesRequest
-	(*StateHashes)(nil),       // 29: quorumlock.node.v1.StateHashes
-	(*StateHash)(nil),         // 30: quorumlock.node.v1.StateHash
-	(*LeaderLossRequest)(nil), // 31: quorumlock.node.v1.LeaderLossRequest
-	(*LeaderLossReply)(nil),   // 32: quorumlock.node.v1.LeaderLossReply
-	(*NodeState)(nil),         // 33: quorumlock.node.v1.NodeState
-	(Status_Code)(0),          // 34: quorumlock.v1.Status.Code
-	(*TermStart)(nil),         // 35: quorumlock.node.v1.TermStart
-	(*Alarm)(nil),             // 36: quorumlock.v1.Alarm
-	(*Caller)(nil),            // 37: quorumlock.v1.Caller
-	(*ChangeKeys)(nil),        // 38: quorumlock.node.v1.ChangeKeys
-	(*OpenLease)(nil),         // 39: quorumlock.node.v1.OpenLease
-	(*ReleaseLease)(nil),      // 40: quorumlock.node.v1.ReleaseLease
-	(*Result)(nil),            // 41: quorumlock.v1.Result
-	(*ClientInfo)(nil),        // 42: quorumlock.v1.ClientInfo
-	(*RecordAct)(nil),         // 43: quorumlock.node.v1.RecordAct
-	(*Member)(nil),            // 44: quorumlock.v1.Member
-	(*RemovedMember)(nil),     // 45: quorumlock.node.v1.RemovedMember
+	(*JoinRequest)(nil),       // 28: quorumlock.node.v1.JoinRequest
+	(*HashesRequest)(nil),     // 29: quorumlock.node.v1.HashesRequest
+	(*StateHashes)(nil),       // 30: quorumlock.node.v1.StateHashes
+	(*StateHash)(nil),         // 31: quorumlock.node.v1.StateHash
+	(*LeaderLossRequest)(nil), // 32: quorumlock.node.v1.LeaderLossRequest
+	(*LeaderLossReply)(nil),   // 33: quorumlock.node.v1.LeaderLossReply
+	(*NodeState)(nil),         // 34: quorumlock.node.v1.NodeState
+	nil,                       // 35: quorumlock.node.v1.NodeState.UnreachedEntry
+	(Status_Code)(0),          // 36: quorumlock.v1.Status.Code
+	(*TermStart)(nil),         // 37: quorumlock.node.v1.TermStart
+	(*Alarm)(nil),             // 38: quorumlock.v1.Alarm
+	(*Caller)(nil),            // 39: quorumlock.v1.Caller
+	(*ChangeKeys)(nil),        // 40: quorumlock.node.v1.ChangeKeys
+	(*OpenLease)(nil),         // 41: quorumlock.node.v1.OpenLease
+	(*ReleaseLease)(nil),      // 42: quorumlock.node.v1.ReleaseLease
+	(*Result)(nil),            // 43: quorumlock.v1.Result
+	(*ClientInfo)(nil),        // 44: quorumlock.v1.ClientInfo
+	(*RecordAct)(nil),         // 45: quorumlock.node.v1.RecordAct
+	(*Member)(nil),            // 46: quorumlock.v1.Member
+	(*RemovedMember)(nil),     // 47: quorumlock.node.v1.RemovedMember
 }
 var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	1,  // 0: quorumlock.node.v1.PeerHello.purpose:type_name -> quorumlock.node.v1.PeerHello.Purpose
 	5,  // 1: quorumlock.node.v1.PeerHello.state:type_name -> quorumlock.node.v1.PeerState
-	34, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
+	36, // 2: quorumlock.node.v1.PeerHelloReply.status:type_name -> quorumlock.v1.Status.Code
 	5,  // 3: quorumlock.node.v1.PeerHelloReply.state:type_name -> quorumlock.node.v1.PeerState
 	6,  // 4: quorumlock.node.v1.PeerState.stored:type_name -> quorumlock.node.v1.StoredState
 	7,  // 5: quorumlock.node.v1.PeerState.known:type_name -> quorumlock.node.v1.KnownState
 	9,  // 6: quorumlock.node.v1.PeerState.position:type_name -> quorumlock.node.v1.LogPosition
 	8,  // 7: quorumlock.node.v1.KnownState.last_start:type_name -> quorumlock.node.v1.DiskEvidence
 	8,  // 8: quorumlock.node.v1.KnownState.before:type_name -> quorumlock.node.v1.DiskEvidence
-	35, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
+	37, // 9: quorumlock.node.v1.LogPosition.term_starts:type_name -> quorumlock.node.v1.TermStart
 	9,  // 10: quorumlock.node.v1.PeerMemory.position:type_name -> quorumlock.node.v1.LogPosition
 	7,  // 11: quorumlock.node.v1.PeerMemory.peers:type_name -> quorumlock.node.v1.KnownState
-	36, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
+	38, // 12: quorumlock.node.v1.AlarmRecord.alarms:type_name -> quorumlock.v1.Alarm
 	2,  // 13: quorumlock.node.v1.TunnelRequest.port:type_name -> quorumlock.node.v1.TunnelRequest.Port
-	34, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
-	37, // 15: quorumlock.node.v1.KeyRequest.caller:type_name -> quorumlock.v1.Caller
-	38, // 16: quorumlock.node.v1.KeyRequest.change:type_name -> quorumlock.node.v1.ChangeKeys
+	36, // 14: quorumlock.node.v1.TunnelResponse.status:type_name -> quorumlock.v1.Status.Code
+	39, // 15: quorumlock.node.v1.KeyRequest.caller:type_name -> quorumlock.v1.Caller
+	40, // 16: quorumlock.node.v1.KeyRequest.change:type_name -> quorumlock.node.v1.ChangeKeys
 	17, // 17: quorumlock.node.v1.KeyRequest.read:type_name -> quorumlock.node.v1.ReadKeys
-	39, // 18: quorumlock.node.v1.KeyRequest.lock:type_name -> quorumlock.node.v1.OpenLease
-	40, // 19: quorumlock.node.v1.KeyRequest.release:type_name -> quorumlock.node.v1.ReleaseLease
-	41, // 20: quorumlock.node.v1.KeyResponse.result:type_name -> quorumlock.v1.Result
+	41, // 18: quorumlock.node.v1.KeyRequest.lock:type_name -> quorumlock.node.v1.OpenLease
+	42, // 19: quorumlock.node.v1.KeyRequest.release:type_name -> quorumlock.node.v1.ReleaseLease
+	43, // 20: quorumlock.node.v1.KeyResponse.result:type_name -> quorumlock.v1.Result
 	18, // 21: quorumlock.node.v1.KeyResponse.keys:type_name -> quorumlock.node.v1.KeyState
-	42, // 22: quorumlock.node.v1.KeyState.client:type_name -> quorumlock.v1.ClientInfo
+	44, // 22: quorumlock.node.v1.KeyState.client:type_name -> quorumlock.v1.ClientInfo
 	24, // 23: quorumlock.node.v1.PeerRequest.probe:type_name -> quorumlock.node.v1.ProbeRequest
 	27, // 24: quorumlock.node.v1.PeerRequest.report:type_name -> quorumlock.node.v1.ReportRequest
-	31, // 25: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
-	28, // 26: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
+	32, // 25: quorumlock.node.v1.PeerRequest.leader_loss:type_name -> quorumlock.node.v1.LeaderLossRequest
+	29, // 26: quorumlock.node.v1.PeerRequest.hashes:type_name -> quorumlock.node.v1.HashesRequest
 	25, // 27: quorumlock.node.v1.PeerRequest.standing:type_name -> quorumlock.node.v1.StandingRequest
 	22, // 28: quorumlock.node.v1.PeerRequest.campaign:type_name -> quorumlock.node.v1.CampaignRequest
 	21, // 29: quorumlock.node.v1.PeerRequest.record:type_name -> quorumlock.node.v1.RecordRequest
-	34, // 30: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
-	33, // 31: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
-	32, // 32: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
-	29, // 33: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
-	0,  // 34: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
-	23, // 35: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
-	43, // 36: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
-	37, // 37: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
-	44, // 38: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
-	45, // 39: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
-	44, // 40: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
-	29, // 41: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
-	30, // 42: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
-	44, // 43: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
-	0,  // 44: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
-	36, // 45: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
-	46, // [46:46] is the sub-list for method output_type
-	46, // [46:46] is the sub-list for method input_type
-	46, // [46:46] is the sub-list for extension type_name
-	46, // [46:46] is the sub-list for extension extendee
-	0,  // [0:46] is the sub-list for field type_name
+	28, // 30: quorumlock.node.v1.PeerRequest.join:type_name -> quorumlock.node.v1.JoinRequest
+	36, // 31: quorumlock.node.v1.PeerResponse.status:type_name -> quorumlock.v1.Status.Code
+	34, // 32: quorumlock.node.v1.PeerResponse.state:type_name -> quorumlock.node.v1.NodeState
+	33, // 33: quorumlock.node.v1.PeerResponse.leader_loss:type_name -> quorumlock.node.v1.LeaderLossReply
+	30, // 34: quorumlock.node.v1.PeerResponse.hashes:type_name -> quorumlock.node.v1.StateHashes
+	0,  // 35: quorumlock.node.v1.PeerResponse.standing:type_name -> quorumlock.node.v1.Standing
+	23, // 36: quorumlock.node.v1.PeerResponse.campaign:type_name -> quorumlock.node.v1.CampaignReply
+	45, // 37: quorumlock.node.v1.RecordRequest.act:type_name -> quorumlock.node.v1.RecordAct
+	39, // 38: quorumlock.node.v1.RecordRequest.caller:type_name -> quorumlock.v1.Caller
+	46, // 39: quorumlock.node.v1.ProbeRequest.reach:type_name -> quorumlock.v1.Member
+	46, // 40: quorumlock.node.v1.Membership.members:type_name -> quorumlock.v1.Member
+	47, // 41: quorumlock.node.v1.Membership.removed:type_name -> quorumlock.node.v1.RemovedMember
+	46, // 42: quorumlock.node.v1.ReportRequest.member:type_name -> quorumlock.v1.Member
+	46, // 43: quorumlock.node.v1.JoinRequest.member:type_name -> quorumlock.v1.Member
+	30, // 44: quorumlock.node.v1.HashesRequest.hashes:type_name -> quorumlock.node.v1.StateHashes
+	31, // 45: quorumlock.node.v1.StateHashes.points:type_name -> quorumlock.node.v1.StateHash
+	46, // 46: quorumlock.node.v1.NodeState.member:type_name -> quorumlock.v1.Member
+	0,  // 47: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
+	38, // 48: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
+	46, // 49: quorumlock.node.v1.NodeState.proposed:type_name -> quorumlock.v1.Member
+	35, // 50: quorumlock.node.v1.NodeState.unreached:type_name -> quorumlock.node.v1.NodeState.UnreachedEntry
+	51, // [51:51] is the sub-list for method output_type
+	51, // [51:51] is the sub-list for method input_type
+	51, // [51:51] is the sub-list for extension type_name
+	51, // [51:51] is the sub-list for extension extendee
+	0,  // [0:51] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_peer_proto_init() }
@@ -2857,6 +2994,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 		(*PeerRequest_Standing)(nil),
 		(*PeerRequest_Campaign)(nil),
 		(*PeerRequest_Record)(nil),
+		(*PeerRequest_Join)(nil),
 	}
 	type x struct{}
 	out := protoimpl.TypeBuilder{
@@ -2864,7 +3002,7 @@ func file_quorumlock_node_v1_peer_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_peer_proto_rawDesc), len(file_quorumlock_node_v1_peer_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   31,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

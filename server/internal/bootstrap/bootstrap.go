@@ -3,8 +3,10 @@ package bootstrap
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -14,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/advice"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -24,7 +27,7 @@ const (
 	emptyRounds = 5
 )
 
-// Config configures a Bootstrap. All fields except Configured are required.
+// Config configures a Bootstrap. All fields except Configured, Expected and Join are required.
 type Config struct {
 	// Configured are the nodes of the initial cluster, including this one.
 	Configured []directory.Peer
@@ -34,8 +37,12 @@ type Config struct {
 	Self func() *wire.Member
 	// Probe asks the other nodes for their state.
 	Probe func(ctx context.Context) []probe.Answer
+	// Expected is how many nodes form a cluster together if none are configured. 0 means that this node forms none.
+	Expected int
 	// Report reports this node to the leader, which records it if it belongs to the cluster.
 	Report func(ctx context.Context, leader directory.Peer) error
+	// Join asks the leader to add this node. Nil means that an operator adds it.
+	Join func(ctx context.Context, leader directory.Peer) error
 	// Start runs raft. If seen is not nil, it first begins a new cluster with these members.
 	Start  func(seen []*wire.Member) error
 	Logger hclog.Logger
@@ -43,8 +50,13 @@ type Config struct {
 	Waiting *ratelog.Repeated
 }
 
-// Bootstrap starts a node whose data directory is empty. One goroutine uses it at a time.
-type Bootstrap struct{ cfg Config }
+// Bootstrap starts a node whose data directory is empty. One goroutine at a time uses it, and any may call Proposal.
+type Bootstrap struct {
+	cfg Config
+	// proposed are the members of the cluster that this node proposes to form, nil until it has found as many as are
+	// expected.
+	proposed atomic.Pointer[[]*wire.Member]
+}
 
 // New creates a Bootstrap.
 func New(cfg Config) *Bootstrap { return &Bootstrap{cfg: cfg} }
@@ -170,16 +182,23 @@ func (b *Bootstrap) retry(ctx context.Context, round int, verdict error) (done b
 // beginCluster bootstraps a cluster if enough of the configured nodes are empty. If some do not answer, it
 // waits a few rounds for them, since they might have state.
 func (b *Bootstrap) beginCluster(answers []probe.Answer, round int) (done bool, err error) {
+	if b.cfg.Expected > 0 {
+		return b.form(answers)
+	}
+	configured := len(b.cfg.Configured)
+	if configured == 0 && b.cfg.Join != nil {
+		b.cfg.Waiting.Warn("waiting for a cluster to join: no node of one has answered", "unreachable", probe.Unreachable(answers))
+		return false, nil
+	}
+	if configured == 0 {
+		b.cfg.Waiting.Warn("waiting to be added to a cluster", "run", b.cfg.Advice.Add())
+		return false, nil
+	}
 	members := []*wire.Member{b.cfg.Self()}
 	for _, a := range answers {
 		if a.State != nil {
 			members = append(members, a.State.Member)
 		}
-	}
-	configured := len(b.cfg.Configured)
-	if configured == 0 {
-		b.cfg.Waiting.Warn("waiting to be added to a cluster", "run", b.cfg.Advice.Add())
-		return false, nil
 	}
 	if len(members) <= configured/2 || (len(members) < configured && round < emptyRounds) {
 		b.cfg.Waiting.Warn("waiting for a majority of the new cluster's nodes", "answered", len(members), "configured", configured, "unreachable", probe.Unreachable(answers))
@@ -212,14 +231,19 @@ func (b *Bootstrap) InitialVoters() raft.Configuration {
 	return c
 }
 
-// applyForMembership reports this node to the leader, which records it if it belongs to the cluster.
+// applyForMembership reports this node to the leader, which records it if it belongs to the cluster. Otherwise it asks the
+// leader to add it, if it should join.
 func (b *Bootstrap) applyForMembership(ctx context.Context, answers []probe.Answer, peer *wire.NodeState) {
 	leader, ok := probe.Leader(answers)
 	if !ok {
 		b.cfg.Waiting.Warn("waiting for the cluster to have a leader", "cluster", peer.ClusterId)
 		return
 	}
-	if err := b.cfg.Report(ctx, leader); err != nil {
+	err := b.cfg.Report(ctx, leader)
+	if errors.Is(err, status.ErrNotFound) && b.cfg.Join != nil {
+		err = b.cfg.Join(ctx, leader)
+	}
+	if err != nil {
 		b.cfg.Waiting.Warn("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "answer", err, "run", b.cfg.Advice.Add())
 	}
 }
@@ -240,7 +264,9 @@ func (b *Bootstrap) Await(ctx context.Context) error {
 		if done || err != nil {
 			return err
 		}
-		pause = min(2*pause, lastRound)
+		if pause = min(2*pause, lastRound); b.proposed.Load() != nil {
+			pause = firstRound // all nodes are there, and the others may have begun
+		}
 	}
 }
 

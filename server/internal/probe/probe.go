@@ -1,6 +1,7 @@
 package probe
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -47,17 +48,92 @@ func (p Prober) All(ctx context.Context, peers []directory.Peer) []Answer {
 	return answers
 }
 
-// One probes one peer.
+// Find probes peers, the nodes at other addresses, and the leader that one of them names. A node that has several of the
+// addresses answers once, and this node not at all.
+func (p Prober) Find(ctx context.Context, peers []directory.Peer, addrs []string) []Answer {
+	all := slices.Clone(peers)
+	for _, addr := range addrs {
+		if !slices.ContainsFunc(all, func(p directory.Peer) bool { return p.Addr == addr }) {
+			all = append(all, directory.Peer{Addr: addr})
+		}
+	}
+	self, _ := p.Directory.Self()
+	answers := distinct(self, p.All(ctx, all))
+	if leader, ok := unasked(answers); ok && leader.ID != self {
+		answers = append(answers, p.One(ctx, leader))
+	}
+	return answers
+}
+
+// distinct drops the answers of this node, and further ones of a node that has answered.
+func distinct(self string, answers []Answer) []Answer {
+	var kept []Answer
+	for _, a := range answers {
+		again := slices.ContainsFunc(kept, func(k Answer) bool { return k.State != nil && k.Peer.ID == a.Peer.ID })
+		if a.Peer.ID != self && !again {
+			kept = append(kept, a)
+		}
+	}
+	return kept
+}
+
+// unasked returns the leader of the highest term that answers name, if it was not probed.
+func unasked(answers []Answer) (leader directory.Peer, ok bool) {
+	var term uint64
+	for _, a := range answers {
+		if a.State.GetLeaderAddr() != "" && a.State.Term >= term {
+			leader, term = directory.Peer{ID: a.State.LeaderId, Addr: a.State.LeaderAddr}, a.State.Term
+		}
+	}
+	return leader, leader.ID != "" && !slices.ContainsFunc(answers, func(a Answer) bool { return a.Peer.ID == leader.ID })
+}
+
+// MaxReach bounds the nodes that one probe asks another node to probe.
+const MaxReach = 8
+
+// reachTimeout bounds the probes that a node makes for another one, which waits for Timeout.
+const reachTimeout = Timeout * 3 / 5
+
+// Unreached probes members at another node's request, and returns the reasons why some have not answered, by their ids.
+func (p Prober) Unreached(ctx context.Context, members []*wire.Member) map[string]string {
+	if len(members) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
+	defer cancel()
+	var peers []directory.Peer
+	for _, m := range members[:min(len(members), MaxReach)] {
+		peers = append(peers, directory.Peer{ID: m.GetId(), Addr: m.GetPeerAddr()})
+	}
+	reasons := map[string]string{}
+	for _, a := range p.All(ctx, peers) {
+		if a.State == nil {
+			reasons[a.Peer.ID] = fmt.Sprint(a.Err)
+		}
+	}
+	return reasons
+}
+
+// One probes one peer. If only its address is known, the answer's peer has the id of the node that has answered there, or
+// has refused to.
 func (p Prober) One(ctx context.Context, peer directory.Peer) Answer {
+	return p.Reaching(ctx, peer, nil)
+}
+
+// Reaching probes one peer, which itself probes members and reports those that it does not reach.
+func (p Prober) Reaching(ctx context.Context, peer directory.Peer, members []*wire.Member) Answer {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
-	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}})
+	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{Reach: members}}})
 	a := Answer{Peer: peer, State: resp.GetState(), Err: err}
 	mine, theirs := p.Directory.ClusterID(), reply.GetClusterId()
 	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
 		a.Cluster = theirs
 	}
-	if a.State.GetMember().GetId() != peer.ID {
+	if peer.ID == "" {
+		a.Peer.ID = reply.GetId()
+	}
+	if a.State.GetMember().GetId() != a.Peer.ID {
 		a.State = nil
 	}
 	return a
@@ -68,7 +144,7 @@ func Unreachable(answers []Answer) []string {
 	var texts []string
 	for _, a := range answers {
 		if a.State == nil {
-			texts = append(texts, fmt.Sprintf("%s: %v", a.Peer.ID, a.Err))
+			texts = append(texts, fmt.Sprintf("%s: %v", cmp.Or(a.Peer.ID, a.Peer.Addr), a.Err))
 		}
 	}
 	return texts
