@@ -1,8 +1,6 @@
 package replica
 
 import (
-	"slices"
-
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/status"
@@ -37,16 +35,10 @@ func (r *Replica) checkPolicy(policy *wire.Policy, added ...string) *wire.Result
 	if policy == nil || r.cfg.PeerTLS != nil {
 		return nil
 	}
-	addresses := added
 	r.machine.View(func(m *fsm.Machine) {
 		for _, member := range m.Members() {
-			addresses = append(addresses, member.GetPeerAddr())
+			added = append(added, member.GetPeerAddr())
 		}
 	})
-	exposed := slices.IndexFunc(addresses, func(address string) bool { return !access.IsLoopback(address) })
-	if exposed < 0 {
-		return nil
-	}
-	return status.Result(wire.Status_FAILED_PRECONDITION, "a policy requires TLS between the nodes, and the peer port "+addresses[exposed]+
-		" has none: start every node with --peer-tls-cert, --peer-tls-key and --peer-tls-ca (qlock tls init makes the files)")
+	return access.CheckPeerPorts(added)
 }

@@ -191,7 +191,7 @@ func (c *Config) validate() error {
 	if c.Stores.Log == nil && c.DataDir == "" {
 		return errors.New("a node needs a directory for its data: set --data-dir")
 	}
-	return validateCluster(c.ID, c.Cluster)
+	return directory.Check(c.ID, c.Cluster)
 }
 
 // advice returns the advice for this node's operator.
@@ -200,21 +200,4 @@ func (r *Replica) advice() advice.Node {
 		ID: r.cfg.ID, DataDir: r.cfg.DataDir, PeerAddr: r.cfg.Advertise.Peer, ClientAddr: r.cfg.Advertise.Client,
 		Alone: len(r.cfg.Cluster) < 2 && len(r.cfg.Join) == 0 && r.cfg.Stores.Log == nil,
 	}
-}
-
-func validateCluster(id string, cluster []Peer) error {
-	seen := map[string]bool{}
-	for _, p := range cluster {
-		if p.ID == "" || p.Addr == "" {
-			return fmt.Errorf("the initial cluster has an entry without id or address: %q=%q", p.ID, p.Addr)
-		}
-		if seen[p.ID] {
-			return fmt.Errorf("the initial cluster names %q twice", p.ID)
-		}
-		seen[p.ID] = true
-	}
-	if len(cluster) > 0 && !seen[id] {
-		return fmt.Errorf("the initial cluster does not name this node, %q: --cluster lists every node, itself included", id)
-	}
-	return nil
 }

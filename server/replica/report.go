@@ -146,20 +146,19 @@ func (r *Replica) seek() {
 
 // reportTo reports this node to the leader.
 func (r *Replica) reportTo(ctx context.Context, leader Peer) error {
-	ctx, cancel := context.WithTimeout(ctx, 2*probe.Timeout)
-	defer cancel()
-	resp, _, err := r.layer.Call(ctx, leader.Addr, leader.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: r.self()}}})
-	if err != nil {
-		return err
-	}
-	return status.Err(status.Result(resp.GetStatus(), resp.GetMessage()))
+	return r.request(ctx, leader, &wire.PeerRequest{Body: &wire.PeerRequest_Report{Report: &wire.ReportRequest{Member: r.self()}}})
 }
 
 // askToJoin asks the leader to add this node.
 func (r *Replica) askToJoin(ctx context.Context, leader Peer) error {
+	return r.request(ctx, leader, &wire.PeerRequest{Body: &wire.PeerRequest_Join{Join: &wire.JoinRequest{Member: r.self()}}})
+}
+
+// request sends a request that has no answer but its status.
+func (r *Replica) request(ctx context.Context, to Peer, req *wire.PeerRequest) error {
 	ctx, cancel := context.WithTimeout(ctx, 3*probe.Timeout)
 	defer cancel()
-	resp, _, err := r.layer.Call(ctx, leader.Addr, leader.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Join{Join: &wire.JoinRequest{Member: r.self()}}})
+	resp, _, err := r.layer.Call(ctx, to.Addr, to.ID, req)
 	if err != nil {
 		return err
 	}
@@ -174,22 +173,14 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		state.Unreached = r.prober.Unreached(ctx, req.GetProbe().GetReach())
 		return &wire.PeerResponse{Status: wire.Status_OK, State: state}
 	case req.GetReport() != nil:
-		err := r.serveReport(ctx, from, req.GetReport().GetMember())
-		if err != nil {
-			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
-		}
-		return &wire.PeerResponse{Status: wire.Status_OK}
+		return answer(r.serveReport(ctx, from, req.GetReport().GetMember()))
 	case req.GetJoin() != nil:
-		if err := r.serveJoin(ctx, from, req.GetJoin().GetMember()); err != nil {
-			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
-		}
-		return &wire.PeerResponse{Status: wire.Status_OK}
+		return answer(r.serveJoin(ctx, from, req.GetJoin().GetMember()))
 	case req.GetRecord() != nil:
 		revision, err := r.serveRecord(ctx, req.GetRecord())
-		if err != nil {
-			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
-		}
-		return &wire.PeerResponse{Status: wire.Status_OK, Revision: revision}
+		resp := answer(err)
+		resp.Revision = revision
+		return resp
 	case req.GetHashes() != nil:
 		return r.serveHashes(from, req.GetHashes().GetHashes())
 	case req.GetLeaderLoss() != nil:
@@ -197,7 +188,7 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 	case req.GetCampaign() != nil:
 		resp, err := r.serveCampaign(ctx, from.GetId(), req.GetCampaign())
 		if err != nil {
-			return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
+			return answer(err)
 		}
 		return resp
 	case req.GetStanding() != nil:
@@ -205,6 +196,14 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 		return &wire.PeerResponse{Status: wire.Status_OK, Standing: r.directory.RecordedStanding(who.GetId(), who.GetIncarnation())}
 	}
 	return nil
+}
+
+// answer returns the response to a request that has failed with err, or has succeeded.
+func answer(err error) *wire.PeerResponse {
+	if err != nil {
+		return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
+	}
+	return &wire.PeerResponse{Status: wire.Status_OK}
 }
 
 // nodeState returns what this node says about itself.

@@ -48,3 +48,14 @@ func afterChange(now *fsm.Access, cmd *wire.Command) (administrators []string, t
 	}
 	return nil, nil
 }
+
+// CheckPeerPorts refuses a policy in a cluster whose peer ports, at these addresses, have no TLS, unless all are on
+// loopback.
+func CheckPeerPorts(addresses []string) *wire.Result {
+	exposed := slices.IndexFunc(addresses, func(address string) bool { return !IsLoopback(address) })
+	if exposed < 0 {
+		return nil
+	}
+	return &wire.Result{Status: wire.Status_FAILED_PRECONDITION, Message: "a policy requires TLS between the nodes, and the peer port " + addresses[exposed] +
+		" has none: start every node with --peer-tls-cert, --peer-tls-key and --peer-tls-ca (qlock tls init makes the files)"}
+}

@@ -23,6 +23,24 @@ var membersKey = []byte("quorumlock.members")
 // Peer is a node and its peer address, host:port.
 type Peer struct{ ID, Addr string }
 
+// Check returns an error for an initial cluster that node id cannot be a part of.
+func Check(id string, cluster []Peer) error {
+	seen := map[string]bool{}
+	for _, p := range cluster {
+		if p.ID == "" || p.Addr == "" {
+			return fmt.Errorf("the initial cluster has an entry without id or address: %q=%q", p.ID, p.Addr)
+		}
+		if seen[p.ID] {
+			return fmt.Errorf("the initial cluster names %q twice", p.ID)
+		}
+		seen[p.ID] = true
+	}
+	if len(cluster) > 0 && !seen[id] {
+		return fmt.Errorf("the initial cluster does not name this node, %q: --cluster lists every node, itself included", id)
+	}
+	return nil
+}
+
 // Config configures a directory. All fields except Cluster and Configured are required.
 type Config struct {
 	// ID and Incarnation identify this node.
