@@ -108,7 +108,7 @@ func TestLinesWaitForOneAnother(t *testing.T) {
 			if len(next.GetEvents()) <= fewEvents {
 				time.Sleep(lineEvery - 1)
 				w.said(lines + 1)
-				time.Sleep(1)
+				time.Sleep(time.Nanosecond)
 			}
 			synctest.Wait()
 			w.said(lines + 2)
