@@ -139,10 +139,10 @@ func (m *Members) candidate(ctx context.Context, req *wire.AddMemberRequest) (*w
 // them reaches may be the one to be replaced.
 func (m *Members) reachesMembers(ctx context.Context, candidate probe.Answer, members []*wire.Member) error {
 	here := m.cfg.Prober.Unreached(ctx, members)
-	for _, member := range members {
-		why, fails := candidate.State.Unreached[member.Id]
-		if _, gone := here[member.Id]; fails && !gone {
-			return cannotReach(candidate.Peer, member, why)
+	for _, unreached := range candidate.State.Unreached {
+		named := func(n *wire.UnreachedNode) bool { return n.Id == unreached.Id }
+		if i := slices.IndexFunc(members, func(m *wire.Member) bool { return m.Id == unreached.Id }); i >= 0 && !slices.ContainsFunc(here, named) {
+			return cannotReach(candidate.Peer, members[i], unreached.Reason)
 		}
 	}
 	return nil

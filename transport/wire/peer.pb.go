@@ -2448,8 +2448,8 @@ type NodeState struct {
 	Proposed      []*Member `protobuf:"bytes,19,rep,name=proposed,proto3" json:"proposed,omitempty"`
 	// The node's wall clock.
 	ClockUnixMs int64 `protobuf:"varint,20,opt,name=clock_unix_ms,json=clockUnixMs,proto3" json:"clock_unix_ms,omitempty"`
-	// Of the nodes in the request, the ids of those that did not answer this one, with the reasons.
-	Unreached     map[string]string `protobuf:"bytes,21,rep,name=unreached,proto3" json:"unreached,omitempty" protobuf_key:"bytes,1,opt,name=key" protobuf_val:"bytes,2,opt,name=value"`
+	// Of the nodes in the request, those that did not answer this one.
+	Unreached     []*UnreachedNode `protobuf:"bytes,21,rep,name=unreached,proto3" json:"unreached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2624,11 +2624,64 @@ func (x *NodeState) GetClockUnixMs() int64 {
 	return 0
 }
 
-func (x *NodeState) GetUnreached() map[string]string {
+func (x *NodeState) GetUnreached() []*UnreachedNode {
 	if x != nil {
 		return x.Unreached
 	}
 	return nil
+}
+
+// UnreachedNode is a node that did not answer another one.
+type UnreachedNode struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	Id            string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	Reason        string                 `protobuf:"bytes,2,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *UnreachedNode) Reset() {
+	*x = UnreachedNode{}
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[32]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *UnreachedNode) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*UnreachedNode) ProtoMessage() {}
+
+func (x *UnreachedNode) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_node_v1_peer_proto_msgTypes[32]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use UnreachedNode.ProtoReflect.Descriptor instead.
+func (*UnreachedNode) Descriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_peer_proto_rawDescGZIP(), []int{32}
+}
+
+func (x *UnreachedNode) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *UnreachedNode) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
 }
 
 var File_quorumlock_node_v1_peer_proto protoreflect.FileDescriptor
@@ -2807,7 +2860,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\xe7\x06\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\x9e\x06\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2833,11 +2886,11 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"leaderAddr\x12%\n" +
 	"\x0eexpected_nodes\x18\x12 \x01(\rR\rexpectedNodes\x121\n" +
 	"\bproposed\x18\x13 \x03(\v2\x15.quorumlock.v1.MemberR\bproposed\x12\"\n" +
-	"\rclock_unix_ms\x18\x14 \x01(\x03R\vclockUnixMs\x12J\n" +
-	"\tunreached\x18\x15 \x03(\v2,.quorumlock.node.v1.NodeState.UnreachedEntryR\tunreached\x1a<\n" +
-	"\x0eUnreachedEntry\x12\x10\n" +
-	"\x03key\x18\x01 \x01(\tR\x03key\x12\x14\n" +
-	"\x05value\x18\x02 \x01(\tR\x05value:\x028\x01*L\n" +
+	"\rclock_unix_ms\x18\x14 \x01(\x03R\vclockUnixMs\x12?\n" +
+	"\tunreached\x18\x15 \x03(\v2!.quorumlock.node.v1.UnreachedNodeR\tunreached\"7\n" +
+	"\rUnreachedNode\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x16\n" +
+	"\x06reason\x18\x02 \x01(\tR\x06reason*L\n" +
 	"\bStanding\x12\v\n" +
 	"\aUNKNOWN\x10\x00\x12\f\n" +
 	"\bEXPECTED\x10\x01\x12\n" +
@@ -2896,7 +2949,7 @@ var file_quorumlock_node_v1_peer_proto_goTypes = []any{
 	(*LeaderLossRequest)(nil), // 32: quorumlock.node.v1.LeaderLossRequest
 	(*LeaderLossReply)(nil),   // 33: quorumlock.node.v1.LeaderLossReply
 	(*NodeState)(nil),         // 34: quorumlock.node.v1.NodeState
-	nil,                       // 35: quorumlock.node.v1.NodeState.UnreachedEntry
+	(*UnreachedNode)(nil),     // 35: quorumlock.node.v1.UnreachedNode
 	(Status_Code)(0),          // 36: quorumlock.v1.Status.Code
 	(*TermStart)(nil),         // 37: quorumlock.node.v1.TermStart
 	(*Alarm)(nil),             // 38: quorumlock.v1.Alarm
@@ -2961,7 +3014,7 @@ var file_quorumlock_node_v1_peer_proto_depIdxs = []int32{
 	0,  // 47: quorumlock.node.v1.NodeState.caller:type_name -> quorumlock.node.v1.Standing
 	38, // 48: quorumlock.node.v1.NodeState.alarms:type_name -> quorumlock.v1.Alarm
 	46, // 49: quorumlock.node.v1.NodeState.proposed:type_name -> quorumlock.v1.Member
-	35, // 50: quorumlock.node.v1.NodeState.unreached:type_name -> quorumlock.node.v1.NodeState.UnreachedEntry
+	35, // 50: quorumlock.node.v1.NodeState.unreached:type_name -> quorumlock.node.v1.UnreachedNode
 	51, // [51:51] is the sub-list for method output_type
 	51, // [51:51] is the sub-list for method input_type
 	51, // [51:51] is the sub-list for extension type_name

@@ -94,8 +94,8 @@ const MaxReach = 8
 // reachTimeout bounds the probes that a node makes for another one, which waits for Timeout.
 const reachTimeout = Timeout * 3 / 5
 
-// Unreached probes members at another node's request, and returns the reasons why some have not answered, by their ids.
-func (p Prober) Unreached(ctx context.Context, members []*wire.Member) map[string]string {
+// Unreached probes members at another node's request, and returns those that have not answered.
+func (p Prober) Unreached(ctx context.Context, members []*wire.Member) (silent []*wire.UnreachedNode) {
 	if len(members) == 0 {
 		return nil
 	}
@@ -105,13 +105,12 @@ func (p Prober) Unreached(ctx context.Context, members []*wire.Member) map[strin
 	for _, m := range members[:min(len(members), MaxReach)] {
 		peers = append(peers, directory.Peer{ID: m.GetId(), Addr: m.GetPeerAddr()})
 	}
-	reasons := map[string]string{}
 	for _, a := range p.All(ctx, peers) {
 		if a.State == nil {
-			reasons[a.Peer.ID] = fmt.Sprint(a.Err)
+			silent = append(silent, &wire.UnreachedNode{Id: a.Peer.ID, Reason: fmt.Sprint(a.Err)})
 		}
 	}
-	return reasons
+	return silent
 }
 
 // One probes one peer. If only its address is known, the answer's peer has the id of the node that has answered there, or
