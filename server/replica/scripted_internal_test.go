@@ -188,6 +188,7 @@ func listens(t *testing.T, net *simnet.Net, id string, state *wire.NodeState) *s
 	if state.Member == nil {
 		state.Member = someMember(id)
 	}
+	state.ClockUnixMs = time.Now().UnixMilli()
 	return listenAs(t, net, id, &scripted{id: id, state: state, answer: wire.Status_OK})
 }
 

@@ -44,9 +44,7 @@ const tooLong = `(() => {
 // TestAccessibility lets axe-core check each page and the dialog of each act, wide and narrow, light and dark. It must
 // find nothing.
 func TestAccessibility(t *testing.T) {
-	if os.Getenv("QUORUMLOCK_CHECK") != "1" {
-		t.Skip("make check has this, with QUORUMLOCK_CHECK=1: it needs npm")
-	}
+	inFull(t)
 	b, s, script := browser.Start(t), stage(t), axe(t)
 	s.furnish()
 	if _, err := s.session.Semaphore("reports/workers", 3).Acquire(t.Context(), 2); err != nil {

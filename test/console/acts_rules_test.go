@@ -69,6 +69,7 @@ func (s *scene) signIn(b *browser.Browser, identity, token string) *browser.Page
 
 // TestRightsToAct signs in with identities of different rights. Each must be offered what it may do, and nothing else.
 func TestRightsToAct(t *testing.T) {
+	inFull(t)
 	b, s := browser.Start(t), stage(t, "op")
 	tokens := s.tokens(policyOfActs, "ann", "bob", "cleo", "dora", "finn")
 	inA, both, idle := s.open("in a"), s.open("in both"), s.open("idle")
@@ -132,6 +133,7 @@ func (s *scene) actUnseen(p *browser.Page) {
 // TestStalePlanIsRefused lets a hold end and another one begin while the dialog of the first is open. The act must be
 // refused without hitting the other one.
 func TestStalePlanIsRefused(t *testing.T) {
+	inFull(t)
 	b, s := browser.Start(t), stage(t)
 	p := b.Open(t, s.page("n1", lockPage("orders/42")), browser.Desktop)
 	begin(p, "FORCE_RELEASE")
@@ -171,6 +173,7 @@ func (s *scene) staleTransfer(p *browser.Page) {
 // TestLeaderIsKilledWhileActing kills the leader between the plan of an act and its confirmation. The reason must stay,
 // and the act must succeed with the next leader, once.
 func TestLeaderIsKilledWhileActing(t *testing.T) {
+	inFull(t)
 	b, s := browser.Start(t), stage(t)
 	leader := s.cluster.Leader()
 	p := b.Open(t, s.page(s.cluster.Others(leader)[0], lockPage("orders/42")), browser.Desktop)
@@ -202,6 +205,7 @@ func TestLeaderIsKilledWhileActing(t *testing.T) {
 
 // TestHostileNameInADialog acts on a lock with a hostile name. The dialog must show it escaped, and accept what it shows.
 func TestHostileNameInADialog(t *testing.T) {
+	inFull(t)
 	b, s := browser.Start(t), stage(t)
 	p := b.Open(t, s.page("n1", lockPage(hostile)), browser.Desktop)
 	p.Expect(failedRequest) // the lock exists no longer when nobody holds it

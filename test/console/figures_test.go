@@ -47,9 +47,7 @@ const (
 //
 //	QUORUMLOCK_CHECK=1 go test . -run '^TestFigures$' -v
 func TestFigures(t *testing.T) {
-	if os.Getenv("QUORUMLOCK_CHECK") != "1" {
-		t.Skip("make check has this, with QUORUMLOCK_CHECK=1: it takes minutes")
-	}
+	inFull(t)
 	b, s := browser.Start(t), multitude(t)
 	leader := s.cluster.Leader()
 	t.Run("paint", func(t *testing.T) { s.in(t).paints(t, b, leader) })

@@ -65,6 +65,7 @@ const (
 // TestLongQueue scrolls through a queue of which only a part is drawn, with the wheel and with the keyboard. Every request
 // must be reached, at its place.
 func TestLongQueue(t *testing.T) {
+	inFull(t)
 	const waiters = 1_000
 	b := browser.Start(t)
 	c := process.Start(t, programs, 3)
@@ -96,6 +97,7 @@ func TestLongQueue(t *testing.T) {
 
 // TestElectionsAmongOthers lists elections that are among more locks than one request examines.
 func TestElectionsAmongOthers(t *testing.T) {
+	inFull(t)
 	const others, together, leaders = 12_000, 60, 101
 	b := browser.Start(t)
 	c := process.Start(t, programs, 3)

@@ -13,6 +13,7 @@ import (
 // TestStaleIsShownAsStale looks at a lock and then ends the node that shows it, or the two others, so that none leads. The
 // page must say what it knew and when: no age may go on, and the holder may not be said to be alive.
 func TestStaleIsShownAsStale(t *testing.T) {
+	inFull(t)
 	b := browser.Start(t)
 	for name, end := range map[string]func(s *scene, node string){
 		"node":   func(s *scene, node string) { s.cluster.Kill9(node) },

@@ -64,6 +64,7 @@ func nodes(class string) string {
 
 // TestChainOfWaits follows a chain of waits as it becomes shorter.
 func TestChainOfWaits(t *testing.T) {
+	inFull(t)
 	b, s := browser.Start(t), stage(t)
 	shipping := s.open("shipping")
 	s.waitAll(shipping, s.lock(shipping, "stock/7"), "orders/42")
@@ -124,6 +125,7 @@ func TestCycleOfWaits(t *testing.T) {
 
 // TestWaitsWithHostileNames draws names with markup. A narrow page must not become wider by a graph.
 func TestWaitsWithHostileNames(t *testing.T) {
+	inFull(t)
 	b, s := browser.Start(t), stage(t)
 	s.ring([]string{hostile, "x\u202ey"}, []string{hostile + "1", "<svg onload=alert(1)>"})
 	p := b.Open(t, s.page("n1", waitsPage("lock", hostile+"1")), browser.Look{Width: 375, Height: 800})
@@ -146,6 +148,7 @@ func TestWaitsWithHostileNames(t *testing.T) {
 
 // TestRightsInTheGraph looks at deadlocks and waits for several locks as someone who may read one of them.
 func TestRightsInTheGraph(t *testing.T) {
+	inFull(t)
 	b, s := browser.Start(t), stage(t, "op")
 	s.ring([]string{"of the team", "of others"}, []string{"a/open", "b/secret"})
 	both := s.open("of both")
