@@ -22,8 +22,7 @@ const (
 	storeInterval = 200 * time.Millisecond
 	// reporting is how often a node checks that the replicated state describes it correctly.
 	reporting = time.Second
-	// snapshotBytes is the size of logged entries that triggers a snapshot, even if there are too few for
-	// raft to take one.
+	// snapshotBytes is the size of logged entries that triggers a snapshot, however few there are.
 	snapshotBytes = 64 << 20
 )
 
@@ -170,7 +169,9 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 	switch {
 	case req.GetProbe() != nil:
 		state := r.nodeState(from)
-		state.Unreached = r.prober.Unreached(ctx, req.GetProbe().GetReach())
+		if r.directory.Empty() || state.Caller == wire.Standing_MEMBER { // strangers cannot make a member call others
+			state.Unreached = r.prober.Unreached(ctx, req.GetProbe().GetReach())
+		}
 		return &wire.PeerResponse{Status: wire.Status_OK, State: state}
 	case req.GetReport() != nil:
 		return answer(r.serveReport(ctx, from, req.GetReport().GetMember()))
@@ -264,8 +265,7 @@ func (r *Replica) serveReport(ctx context.Context, from *wire.PeerHello, m *wire
 	return r.members.Report(ctx, lead, m)
 }
 
-// serveJoin adds a node that asks for it. Nodes prove by their certificates that they may; without TLS, every node that
-// reaches the peer port may.
+// serveJoin adds a node that asks for it. Its certificate says that it may; without TLS, whoever reaches the port may.
 func (r *Replica) serveJoin(ctx context.Context, from *wire.PeerHello, m *wire.Member) error {
 	if m.GetId() != from.GetId() || m.GetIncarnation() != from.GetIncarnation() {
 		return fmt.Errorf("%w: a node asks for itself only", status.ErrInvalid)

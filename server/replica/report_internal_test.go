@@ -336,6 +336,27 @@ func TestReportedAddressesAreRecorded(t *testing.T) {
 	})
 }
 
+// TestWhomANodeProbesForOthers verifies that an empty node probes the nodes that a probe names, and that a member does so
+// for members only.
+func TestWhomANodeProbesForOthers(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		n := openIdle(t, nil)
+		ask := func(id string) int {
+			req := &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{Reach: []*wire.Member{someMember("gone")}}}}
+			return len(n.serveControl(t.Context(), &wire.PeerHello{Id: id, Incarnation: "i-" + id}, req).GetState().GetUnreached())
+		}
+		if got := ask("n9"); got != 1 {
+			t.Errorf("an empty node reported %d", got)
+		}
+		if _, err := n.directory.Store(1, &wire.Membership{ClusterId: "c", Members: []*wire.Member{n.self(), someMember("n2")}}); err != nil {
+			t.Fatal(err)
+		}
+		if member, stranger := ask("n2"), ask("n9"); member != 1 || stranger != 0 {
+			t.Errorf("a member reported %d to a member, and %d to a stranger", member, stranger)
+		}
+	})
+}
+
 // TestReportsWaitForChanges verifies that a report waits for another change of the members, and that the
 // members after that change count.
 func TestReportsWaitForChanges(t *testing.T) {
