@@ -176,7 +176,7 @@ func (s *Server) plainJSON(streamed http.Handler, plain func(w http.ResponseWrit
 
 // lineEvery is the least time between two lines of a watch with few events each. Every line costs the node a message, an
 // encoding and a write, whatever the number of its events: what happens while one waits is in the next.
-const lineEvery = 50 * time.Millisecond
+const lineEvery = 80 * time.Millisecond
 
 // fewEvents are the events of a line that may wait. A caller that catches up gets lines with more.
 const fewEvents = 64

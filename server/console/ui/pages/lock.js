@@ -59,16 +59,24 @@ function Why({ lock, at }) {
     </section>`;
 }
 
-// suspicious is how long the oldest request has waited when a deadlock is looked for, in milliseconds. The search costs
-// a node as much as there are waits, so it is not repeated with each event.
+// suspicious is how long the oldest request has waited when a deadlock is looked for, in milliseconds.
 const suspicious = 3000;
+// The search costs a node the more, the more claims there are. It is repeated at most every searchInterval milliseconds,
+// and only after a pause of searchRest times as long as it took, a minute at most.
 const searchInterval = 5000;
+const searchRest = 1000;
+
+async function searchDeadlocks(api, request, signal) {
+  const began = performance.now();
+  const answer = await api.read("LockService/ListDeadlocks", request, signal);
+  return { ...answer, restMs: Math.min(60000, searchRest * (performance.now() - began)) };
+}
 
 const longest = (lock) => Math.max(-Infinity, ...lock.queue.map((wait) => Number(wait.waitingMs)));
 
 // Deadlocks says which requests for a lock wait in a deadlock.
 function Deadlocks({ name }) {
-  const read = useRead("LockService/ListDeadlocks", {}, {
+  const read = useRead(searchDeadlocks, {}, {
     interval: searchInterval, when: (e) => concerns(e, name), each: 2 * searchInterval,
   });
   const mine = read.data?.deadlocks.filter(({ cycle }) => cycle.some((step) => step.lock === name)) ?? [];
