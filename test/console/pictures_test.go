@@ -123,7 +123,7 @@ func (s *scene) illustrate(p *browser.Page) {
 		look              browser.Look
 		act               string // whose dialog is open
 	}{
-		{"overview.png", "/", "reports/daily", browser.Desktop, ""},
+		{"overview.png", "/", "orders/42", browser.Desktop, ""},
 		{"lock.png", lockPage("orders/42"), "8 requests wait", browser.Desktop, ""},
 		{"lock-dark.png", lockPage("orders/42"), "8 requests wait", dark, ""},
 		{"waits.png", waitsPage("lock", "accounts/A"), "Three sessions wait", browser.Desktop, ""},
