@@ -93,10 +93,10 @@ func multitude(t *testing.T) *scene {
 	t.Helper()
 	const each, together, ttl = 1_000, 50, time.Hour // locks of a session, sessions at a time
 	c := process.StartWith(t, programs, process.Options{
-		// With a million locks, a collection or a snapshot takes as much as half a minute of requests, and would blur what is
-		// measured.
+		// With a million locks, a collection, a snapshot or a hash of the state takes as much as half a minute of requests, and
+		// would blur what is measured.
 		Nodes: 3, Lean: true, Env: []string{"GOGC=off", "GOMEMLIMIT=5GiB"},
-		Flags: []string{"--max-locks", "2000000", "--max-ttl", ttl.String(), "--snapshot-threshold", "100000000"},
+		Flags: []string{"--max-locks", "2000000", "--max-ttl", ttl.String(), "--snapshot-threshold", "100000000", "--hash-interval", "1h"},
 	})
 	s := &scene{t: t, cluster: c, client: c.Client()}
 	began := time.Now()
