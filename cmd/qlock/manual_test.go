@@ -25,5 +25,5 @@ func TestExamplesOfAccess(t *testing.T) {
 		pairs = append(pairs, documented[i], addr)
 	}
 	env := cleanEnv("PATH="+filepath.Dir(qlock)+":"+os.Getenv("PATH"), "XDG_CONFIG_HOME="+t.TempDir())
-	manual.Run(t, "../../docs/ACCESS.md", strings.NewReplacer(pairs...), env)
+	manual.Run(t, "../../docs/ACCESS.md", manual.Shell{Replace: strings.NewReplacer(pairs...), Env: env})
 }

@@ -69,5 +69,7 @@ func TestExamplesOfTheManual(t *testing.T) {
 	}
 	node := open(t, alone(t))
 	ready(t, node.Addrs().HTTP)
-	manual.Run(t, "../../docs/HTTP.md", strings.NewReplacer("127.0.0.1:7402", node.Addrs().HTTP), os.Environ())
+	manual.Run(t, "../../docs/HTTP.md", manual.Shell{
+		Replace: strings.NewReplacer("127.0.0.1:7402", node.Addrs().HTTP), Env: os.Environ(),
+	})
 }

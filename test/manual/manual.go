@@ -2,12 +2,13 @@ package manual
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -25,12 +26,12 @@ func examples(text string) (found []example) {
 	var block *string
 	for i, line := range strings.Split(text, "\n") {
 		switch {
-		case line == "```sh":
+		case line == "```sh" || line == "<!-- sh":
 			found = append(found, example{line: i + 1})
 			block = &found[len(found)-1].commands
 		case (line == "```json" || line == "```text") && len(found) > 0:
 			block = &found[len(found)-1].shows
-		case strings.HasPrefix(line, "```"):
+		case strings.HasPrefix(line, "```") || line == "-->":
 			block = nil
 		case block != nil:
 			*block += line + "\n"
@@ -53,12 +54,19 @@ func bare(s string) string { return strings.Join(strings.Fields(s), "") }
 // fence separates the outputs of the examples.
 const fence = "=====end of example====="
 
-// bound is how long all examples together may take.
-const bound = 2 * time.Minute
+// Shell is where examples run.
+type Shell struct {
+	Env []string
+	// Replace maps what the document says to what is used instead: the addresses. It may be nil.
+	Replace *strings.Replacer
+	// Enter is a command that runs another elsewhere, with its arguments. Without one, bash runs in an empty directory.
+	Enter []string
+	// Bound is how long all examples together may take, two minutes if it is 0.
+	Bound time.Duration
+}
 
-// Run runs the examples of a document in an empty directory and checks what each prints on both outputs. replace
-// maps what the document says to what is used instead: the addresses. It skips the test without bash.
-func Run(t *testing.T, path string, replace *strings.Replacer, env []string) {
+// Run runs the examples of a document and checks what each prints on both outputs. It skips the test without bash.
+func Run(t *testing.T, path string, in Shell) {
 	t.Helper()
 	bash, err := exec.LookPath("bash")
 	if err != nil {
@@ -72,7 +80,7 @@ func Run(t *testing.T, path string, replace *strings.Replacer, env []string) {
 	if len(all) == 0 {
 		t.Fatalf("%s has no examples", path)
 	}
-	out, err := execute(t, bash, script(all, replace), env)
+	out, err := in.execute(t, bash, script(all, in.Replace))
 	printed := strings.Split(out, fence+"\n")
 	if err != nil {
 		t.Errorf("%v after %d of %d examples: %s", err, len(printed)-1, len(all), printed[len(printed)-1])
@@ -82,6 +90,7 @@ func Run(t *testing.T, path string, replace *strings.Replacer, env []string) {
 			if i >= len(printed)-1 {
 				t.Fatal("it was not reached")
 			}
+			t.Logf("%s\n%s", e.commands, printed[i])
 			if !e.matches(printed[i]) {
 				t.Errorf("the document shows\n%s\nbut this was printed:\n%s", e.shows, printed[i])
 			}
@@ -94,27 +103,24 @@ func script(all []example, replace *strings.Replacer) string {
 	var s strings.Builder
 	s.WriteString("set -eu\ntrap 'kill $(jobs -p) 2>/dev/null || true; wait' EXIT\n")
 	for _, e := range all {
-		s.WriteString(replace.Replace(e.commands) + "echo '" + fence + "'\n")
+		commands := e.commands
+		if replace != nil {
+			commands = replace.Replace(commands)
+		}
+		s.WriteString(commands + "echo '" + fence + "'\n")
 	}
 	return s.String()
 }
 
-func execute(t *testing.T, bash, script string, env []string) (string, error) {
+func (in Shell) execute(t *testing.T, bash, script string) (string, error) {
 	t.Helper()
-	dir := t.TempDir()
-	file := filepath.Join(dir, "examples.sh")
-	if err := os.WriteFile(file, []byte(script), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	ctx, stop := context.WithTimeout(t.Context(), bound)
+	ctx, stop := context.WithTimeout(t.Context(), cmp.Or(in.Bound, 2*time.Minute))
 	defer stop()
 	var out bytes.Buffer
-	cmd := exec.CommandContext(ctx, bash, "--norc", file)
-	cmd.Dir, cmd.Env = filepath.Join(dir, "work"), env
+	command := slices.Concat(in.Enter, []string{bash, "--norc", "-c", script})
+	cmd := exec.CommandContext(ctx, command[0], command[1:]...)
+	cmd.Dir, cmd.Env = t.TempDir(), in.Env
 	cmd.Stdout, cmd.Stderr = &out, &out
-	if err := os.Mkdir(cmd.Dir, 0o700); err != nil {
-		t.Fatal(err)
-	}
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
 	err := cmd.Run()

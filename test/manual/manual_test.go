@@ -4,8 +4,8 @@ import "testing"
 
 // TestExamplesAreFound checks which blocks are commands and which are their output.
 func TestExamplesAreFound(t *testing.T) {
-	all := examples("```json\nno example\n```\n```sh\na\nb\n```\n```yaml\nc: d\n```\n```text\nA … C\n```\n```sh\ne\n```\n")
-	if len(all) != 2 || all[0] != (example{"a\nb\n", "A … C\n", 4}) || all[1] != (example{"e\n", "", 14}) {
+	all := examples("```json\nno example\n```\n```sh\na\nb\n```\n```yaml\nc: d\n```\n```text\nA … C\n```\n```sh\ne\n```\n<!-- sh\nf\n-->\ng\n")
+	if len(all) != 3 || all[0] != (example{"a\nb\n", "A … C\n", 4}) || all[1] != (example{"e\n", "", 14}) || all[2] != (example{"f\n", "", 17}) {
 		t.Errorf("%+v", all)
 	}
 }
