@@ -94,7 +94,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 		}
 	}
 	// The verbs that do not contact a cluster. All others must be in lines.
-	known := " context save context use context list context delete version completion complete tls init tls add snapshot inspect snapshot verify "
+	known := " context save context use context list context delete version completion complete tls init tls add snapshot inspect snapshot verify cluster recover "
 	for line := range lines {
 		known += line + " "
 	}

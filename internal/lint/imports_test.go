@@ -55,6 +55,7 @@ var layers = []struct {
 	{"server/internal/backup", []string{"fsm", "transport/wire", "server/status"}},
 	{"server/internal/backup/store", nil},
 	{"server/internal/backup/schedule", []string{"fsm", "transport/wire", "server/internal/backup", "server/internal/backup/store"}},
+	{"server/recovery", []string{"fsm", "transport/wire", "server/internal/backup", "server/internal/directory", "server/internal/peers", "server/internal/retired", "server/storage"}},
 	{"server/internal/seeds", nil},
 	{"server/internal/bootstrap", []string{"internal/ratelog", "transport/wire", "server/internal/advice", "server/internal/directory", "server/internal/probe", "server/status"}},
 	{"server/membership", []string{"fsm", "transport/identity", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/internal/probe", "server/status"}},
@@ -95,7 +96,7 @@ var layers = []struct {
 	{"client/otelquorumlock", []string{"client"}},
 	{"client/fence", nil},
 
-	{"cmd/...", []string{"client", "server", "fsm", "fsm/rights", "transport/...", "internal/contexts", "internal/wirecall", "cmd/..."}},
+	{"cmd/...", []string{"client", "server", "server/recovery", "fsm", "fsm/rights", "transport/...", "internal/contexts", "internal/wirecall", "cmd/..."}},
 	{"scripts/...", []string{"client", "transport/wire", "internal/wirecall", "scripts/..."}},
 	{"internal/lint", nil},
 	{"test/model", []string{"transport/wire"}},
@@ -104,7 +105,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "server/internal/alarm/...", "server/internal/metrics/...", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/internal/backup/...", "server/internal/bootstrap/...", "server/internal/catchup/...", "server/internal/cluster/...", "server/internal/command/...", "server/internal/directory/...", "server/failover/monitor/...", "server/internal/handover/...", "server/membership/...", "server/internal/peers/...", "server/internal/retired/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "server/internal/alarm/...", "server/internal/metrics/...", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/internal/backup/...", "server/internal/bootstrap/...", "server/internal/catchup/...", "server/internal/cluster/...", "server/internal/command/...", "server/internal/directory/...", "server/failover/monitor/...", "server/internal/handover/...", "server/membership/...", "server/internal/peers/...", "server/internal/retired/...", "server/recovery/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

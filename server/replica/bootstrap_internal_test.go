@@ -1,11 +1,13 @@
 package replica
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/quorumlock/quorumlock/server/internal/probe"
+	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -74,4 +76,27 @@ func TestNodeThatIsStoppedWhileItAsks(t *testing.T) {
 			t.Error(*cause)
 		}
 	})
+}
+
+// TestNodeOfALostClusterStops verifies that a node stops when it meets a node of the cluster that was recovered from its
+// own, and of no other cluster.
+func TestNodeOfALostClusterStops(t *testing.T) {
+	once := wire.RecoveredID("prod", "1")
+	for _, c := range []struct {
+		mine, theirs string
+		stops        bool
+	}{{"prod", once, true}, {once, wire.RecoveredID(once, "2"), true}, {once, "prod", false}, {once, wire.RecoveredID("prod", "2"), false}, {"prod", "test", false}, {"prod", "prod", false}} {
+		bubble.Test(t, func(t *testing.T) {
+			n := openIdle(t, nil)
+			if _, err := n.directory.Store(1, &wire.Membership{ClusterId: c.mine}); err != nil {
+				t.Fatal(err)
+			}
+			listenAs(t, n.net, "n2", &scripted{id: "n2", cluster: c.theirs, state: &wire.NodeState{Member: someMember("n2")}})
+			n.prober.One(t.Context(), Peer{ID: "n2", Addr: "n2:7401"})
+			cause := n.halted.Load()
+			if (cause != nil) != c.stops || c.stops && (!errors.Is(*cause, status.ErrOtherCluster) || !strings.Contains((*cause).Error(), c.theirs)) {
+				t.Errorf("node of %q, of which another one is %q: %v", c.mine, c.theirs, cause)
+			}
+		})
+	}
 }

@@ -153,7 +153,7 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 		}
 		members = append(members, m)
 	}
-	cluster := r.directory.ClusterID()
+	cluster := r.directory.Named()
 	if cluster == "" {
 		cluster = storage.NewID()
 	}

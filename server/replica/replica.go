@@ -212,7 +212,7 @@ func (r *Replica) openNetwork() error {
 	cfg.Tunnels, cfg.MaxTunnels = r.tunnelAsked, r.cfg.MaxTunnels
 	layer, err := peerport.New(cfg)
 	r.mu.Lock()
-	r.layer, r.prober = layer, probe.Prober{Layer: layer, Directory: r.directory}
+	r.layer, r.prober = layer, probe.Prober{Layer: layer, Directory: r.directory, Halt: r.halt}
 	r.mu.Unlock()
 	r.members, r.handover, r.bootstrap = r.newMembers(), r.newHandover(), r.newBootstrap()
 	if err == nil {

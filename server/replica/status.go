@@ -42,7 +42,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 	}
 	status.AgreedIndex, status.DifferingIndex = r.checker.Extent()
 	if status.ClusterId == "" {
-		status.ClusterId = r.directory.ClusterID()
+		status.ClusterId = r.directory.Named()
 	}
 	status.Nodes = r.nodes(ctx, members, status.LeaderId)
 	return status, nil

@@ -7,6 +7,7 @@
 //   - stores.go opens the files of a data directory and assembles the stores.
 //   - inspect.go decides whether a directory without values is new or damaged. permissions.go makes the files
 //     private, identity.go keeps the node's identity.
+//   - copy.go reads the files of a node that is not running.
 //   - watchdog.go, write_timer.go: writes that fail, hang or are slow.
 //   - overlap.go: the leader's writes, concurrent with the followers'. cache.go keeps the last entries in
 //     memory. snapshots.go verifies snapshots.

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/storage/segment"
@@ -21,6 +22,8 @@ var (
 	incarnationKey = []byte("quorumlock.incarnation")
 	// nodeKey is the key of the id of the node that the log belongs to.
 	nodeKey = []byte("quorumlock.node")
+	// originKey is the key of the text that says what the data directory was made from.
+	originKey = []byte("quorumlock.origin")
 )
 
 const (
@@ -72,6 +75,17 @@ func remembered(stable raft.StableStore, key []byte, value string) (string, erro
 		return string(stored), err
 	}
 	return value, stable.Set(key, []byte(value))
+}
+
+// SetOrigin stores what the data directory was made from. Each start logs it.
+func (s *Stores) SetOrigin(text string) error { return s.Values.Set(originKey, []byte(text)) }
+
+func logOrigin(values raft.StableStore, log hclog.Logger) error {
+	origin, err := Get(values, originKey)
+	if err == nil && len(origin) > 0 {
+		log.Warn("this data directory was made by a recovery", "origin", string(origin))
+	}
+	return err
 }
 
 // NewID returns a random, unique id.

@@ -19,6 +19,9 @@ const (
 	othersAccess = 0o077
 )
 
+// nodeFiles are the files and directories of a node in its data directory.
+var nodeFiles = []string{identityFile, stable.File, stable.GenerationFile, segmentDir, snapshotDir}
+
 // makePrivate creates the data directory and the directory of snapshots, accessible only to their owner, and
 // removes the access of others from existing ones and from the node's files in them. It does not touch files
 // that are not the node's, since the private directory protects them as well. It returns an error if a
@@ -41,7 +44,7 @@ func makePrivate(dir string, log hclog.Logger) error {
 	if err := os.MkdirAll(filepath.Join(dir, snapshotDir), privateDir); err != nil {
 		return fmt.Errorf("open the data directory: %w", err)
 	}
-	for _, name := range []string{identityFile, stable.File, stable.GenerationFile, segmentDir, snapshotDir} {
+	for _, name := range nodeFiles {
 		if err := restrictAll(filepath.Join(dir, name), log); err != nil {
 			return err
 		}

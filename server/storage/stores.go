@@ -105,7 +105,10 @@ func Open(o Options) (*Stores, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.Incarnation, err = openIdentity(o, s.Values); err != nil {
+	if s.Incarnation, err = openIdentity(o, s.Values); err == nil {
+		err = logOrigin(s.Values, o.Logger)
+	}
+	if err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
@@ -307,6 +310,18 @@ func (s *Stores) ForgetInterruptedBootstrap() error {
 		return err
 	}
 	return s.Values.SetUint64([]byte(currentTerm), 0)
+}
+
+// Begin writes the start of a cluster's log into empty stores: the members, and a command that every node applies
+// first. Both are written at once, so that no cluster begins without the command.
+func (s *Stores) Begin(members raft.Configuration, command []byte) error {
+	if err := s.Values.SetUint64([]byte(currentTerm), 1); err != nil {
+		return err
+	}
+	return s.Log.StoreLogs([]*raft.Log{
+		{Index: 1, Term: 1, Type: raft.LogConfiguration, Data: raft.EncodeConfiguration(members)},
+		{Index: 2, Term: 1, Type: raft.LogCommand, Data: command},
+	})
 }
 
 // Stored returns what raft will find on the disk.

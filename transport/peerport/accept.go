@@ -166,7 +166,7 @@ func (h *handshake) answer(err error) error {
 	reply := &wire.PeerHelloReply{
 		Version:     min(h.hello.GetVersion(), Version),
 		Status:      wire.Status_OK,
-		ClusterId:   l.cluster(),
+		ClusterId:   l.cfg.Identity.ClusterID(),
 		Id:          id,
 		Incarnation: incarnation,
 	}

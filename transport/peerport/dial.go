@@ -150,7 +150,7 @@ func (l *Layer) dialTLS(id string) *tls.Config {
 		if id == "" { // any node of the cluster; it must give the same name in its hello
 			_, expected, _ = transport.PeerFromCert(chain[0])
 		}
-		return checkName(chain, l.cluster(), expected)
+		return checkName(chain, l.certified, expected)
 	}
 	return config
 }
@@ -172,7 +172,7 @@ func (l *Layer) exchangeHellos(ctx context.Context, conn net.Conn, r *transport.
 	}
 	err := l.checkReply(hello, &reply)
 	if t, ok := conn.(*tls.Conn); ok && err == nil {
-		err = checkName(t.ConnectionState().PeerCertificates, l.cluster(), reply.GetId())
+		err = checkName(t.ConnectionState().PeerCertificates, l.certified, reply.GetId())
 	}
 	return &reply, err
 }
@@ -183,7 +183,7 @@ func (l *Layer) hello(target string, purpose wire.PeerHello_Purpose) *wire.PeerH
 	return &wire.PeerHello{
 		Version:           Version,
 		Purpose:           purpose,
-		ClusterId:         l.cluster(),
+		ClusterId:         l.cfg.Identity.ClusterID(),
 		Id:                id,
 		Incarnation:       incarnation,
 		TargetId:          target,
@@ -211,7 +211,7 @@ func (l *Layer) compareStates(id string, reply *wire.PeerHelloReply) error {
 }
 
 func (l *Layer) checkReply(hello *wire.PeerHello, reply *wire.PeerHelloReply) error {
-	mine, theirs := l.cluster(), reply.GetClusterId()
+	mine, theirs := l.cfg.Identity.ClusterID(), reply.GetClusterId()
 	message := ""
 	switch {
 	case reply.GetStatus() != wire.Status_OK:

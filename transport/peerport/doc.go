@@ -12,14 +12,15 @@
 // # Who may connect
 //
 // A caller is refused, with a reason that it can read, unless
-//   - it names the same cluster, if both sides know theirs already (before bootstrap they do not);
+//   - it names the same cluster, if both sides know theirs already (before bootstrap they do not, and leave it empty);
 //   - it means this node: target id, and target incarnation if it knows one;
 //   - it is a member under its id and incarnation, as far as this node knows, or a member known to this
 //     node confirms it (see [Identity]). A node that lost its disk must not take part under its old
 //     name, because it would vote without remembering its earlier votes, and neither may a node that was
 //     removed or never added. Such callers may only probe, to learn their own status (see
 //     [wire.NodeState]), and report themselves if they may be added;
-//   - with TLS, its certificate names this cluster and the node that the hello names.
+//   - with TLS, its certificate names the node in the hello, and the same cluster as this node's certificate. A recovered
+//     cluster has another id than that name (see [wire.NamesCluster]).
 //
 // The dialling side checks the answer by the same rules, and checks the certificate against the node that
 // it wanted to reach, not against a host name.

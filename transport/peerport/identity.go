@@ -24,7 +24,7 @@ func (h *handshake) check(ctx context.Context) error {
 	if hello.GetId() == "" {
 		return refuse(ReasonProtocol, "the hello does not say who is calling")
 	}
-	if mine, theirs := l.cluster(), hello.GetClusterId(); mine != "" && theirs != "" && mine != theirs {
+	if mine, theirs := l.cfg.Identity.ClusterID(), hello.GetClusterId(); mine != "" && theirs != "" && mine != theirs {
 		return refuse(ReasonCluster, "node %q belongs to cluster %q, this is cluster %q", hello.GetId(), theirs, mine)
 	}
 	if err := h.checkCertificate(); err != nil {
@@ -41,7 +41,7 @@ func (h *handshake) checkCertificate() error {
 	if !ok {
 		return nil
 	}
-	return checkName(t.ConnectionState().PeerCertificates, h.layer.cluster(), h.hello.GetId())
+	return checkName(t.ConnectionState().PeerCertificates, h.layer.certified, h.hello.GetId())
 }
 
 // checkName returns a refusal unless the first certificate, which is already verified, names the node.

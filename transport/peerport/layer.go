@@ -196,7 +196,7 @@ func (l *Layer) openTLS() error {
 		return fmt.Errorf("%w: the peer certificate %s names node %q, this is node %q",
 			transport.ErrPeerName, files.Cert, id, self)
 	}
-	if mine := l.cfg.Identity.ClusterID(); mine != "" && mine != cluster {
+	if mine := l.cfg.Identity.ClusterID(); mine != "" && !wire.NamesCluster(cluster, mine) {
 		return fmt.Errorf("%w: the peer certificate %s names cluster %q, this is cluster %q",
 			transport.ErrPeerName, files.Cert, cluster, mine)
 	}
@@ -210,14 +210,6 @@ func (l *Layer) reloaded(err error) {
 		return
 	}
 	l.log.Info("peer certificates reloaded")
-}
-
-// cluster returns this node's cluster, or "" if it is not known.
-func (l *Layer) cluster() string {
-	if id := l.cfg.Identity.ClusterID(); id != "" {
-		return id
-	}
-	return l.certified
 }
 
 // Accept returns the next connection that a verified peer opened for raft. After Close it returns

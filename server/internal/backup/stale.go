@@ -40,6 +40,35 @@ func Stale(id string, node *raft.Raft, machine *fsm.Replicated, log raft.LogStor
 	return m, about, nil
 }
 
+// Stored returns the latest state in the stores of a node that is not running. It applies the whole log: after a
+// majority was lost, nobody knows how much of it is committed, and nothing committed may be missing.
+func Stored(snapshots raft.SnapshotStore, log raft.LogStore) (*fsm.Machine, *wire.StaleSnapshot, error) {
+	machine := fsm.NewReplicated(fsm.Level, func(error) {})
+	list, err := snapshots.List()
+	if err != nil {
+		return nil, nil, fmt.Errorf("look for snapshots: %w", err)
+	}
+	about := &wire.StaleSnapshot{}
+	if len(list) > 0 {
+		about.Index = list[0].Index
+		_, state, err := snapshots.Open(list[0].ID)
+		if err == nil {
+			err = machine.Restore(state)
+		}
+		if err != nil {
+			return nil, nil, err
+		}
+	}
+	about.CommittedIndex = about.Index
+	m, index, err := machine.Ahead(func(after uint64) iter.Seq2[*raft.Log, error] { return logAfter(log)(max(after, about.Index)) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("apply the log: %w", err)
+	}
+	about.Index, about.Revision = max(about.Index, index), m.Revision()
+	about.LastChangeUnixMs = changedAt(log, about.Index)
+	return m, about, nil
+}
+
 var errNoState = fmt.Errorf("%w: this node has no state to save: ask another one", status.ErrPrecondition)
 
 // logAfter returns a function that yields the entries after an index.

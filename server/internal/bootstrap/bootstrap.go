@@ -112,7 +112,7 @@ func (b *Bootstrap) Try(ctx context.Context, round int) (done bool, err error) {
 	if err := ctx.Err(); err != nil {
 		return false, err
 	}
-	if err := probe.SameCluster(answers, b.cfg.Directory.ClusterID()); err != nil {
+	if err := probe.SameCluster(answers, b.cfg.Directory); err != nil {
 		return false, err
 	}
 	switch as, peer := Assess(answers); as {

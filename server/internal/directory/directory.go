@@ -1,6 +1,7 @@
 package directory
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -90,7 +91,7 @@ func Open(cfg Config) (*Directory, error) {
 	}
 	d.revision, d.cluster = binary.BigEndian.Uint64(page), record.ClusterId
 	d.enter(record.Members, record.Removed)
-	if d.cfg.Cluster != "" && d.cluster != "" && d.cfg.Cluster != d.cluster {
+	if d.cfg.Cluster != "" && d.cluster != "" && !wire.NamesCluster(d.cfg.Cluster, d.cluster) {
 		return nil, fmt.Errorf("%w: the data directory belongs to cluster %q, the certificate names %q", status.ErrOtherCluster, d.cluster, d.cfg.Cluster)
 	}
 	return d, nil
@@ -130,10 +131,18 @@ func (d *Directory) Store(revision uint64, now *wire.Membership) (void []string,
 func (d *Directory) ClusterID() string {
 	d.mu.RLock()
 	defer d.mu.RUnlock()
-	if d.cluster != "" {
-		return d.cluster
+	return d.cluster
+}
+
+// Named returns the id of this node's cluster or, while that is not known, the name in the certificate.
+func (d *Directory) Named() string { return cmp.Or(d.ClusterID(), d.cfg.Cluster) }
+
+// Foreign reports whether this node cannot be a node of the cluster with that id.
+func (d *Directory) Foreign(cluster string) bool {
+	if mine := d.ClusterID(); mine != "" {
+		return cluster != mine
 	}
-	return d.cfg.Cluster
+	return d.cfg.Cluster != "" && !wire.NamesCluster(d.cfg.Cluster, cluster)
 }
 
 // Self implements peerport.Identity.

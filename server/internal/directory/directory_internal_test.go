@@ -72,6 +72,7 @@ func pageOf(t *testing.T, revision uint64, m *wire.Membership) []byte {
 
 func TestDirectoryIsOpenedAsItWasKept(t *testing.T) {
 	empty, named := pageOf(t, 5, &wire.Membership{}), pageOf(t, 5, &wire.Membership{ClusterId: "c"})
+	recovered := pageOf(t, 5, &wire.Membership{ClusterId: "c+1"})
 	for name, c := range map[string]struct {
 		certified string
 		page      []byte
@@ -80,14 +81,16 @@ func TestDirectoryIsOpenedAsItWasKept(t *testing.T) {
 		cluster   string
 	}{
 		"none":                       {"", nil, nil, 0, ""},
-		"none, but a certificate":    {"d", nil, nil, 0, "d"},
+		"none, but a certificate":    {"d", nil, nil, 0, ""},
 		"seven bytes":                {"", empty[:7], storage.ErrDamaged, 0, ""},
 		"eight bytes":                {"", empty, nil, 5, ""},
 		"bytes that are no record":   {"", append(slices.Clone(empty), 0xff), storage.ErrDamaged, 0, ""},
 		"of a cluster":               {"", named, nil, 5, "c"},
 		"of the certified cluster":   {"c", named, nil, 5, "c"},
+		"of a recovered cluster":     {"c", recovered, nil, 5, "c+1"},
+		"of another's recovery":      {"d", recovered, status.ErrOtherCluster, 0, ""},
 		"of another cluster":         {"d", named, status.ErrOtherCluster, 0, ""},
-		"no cluster, but certified":  {"d", empty, nil, 5, "d"},
+		"no cluster, but certified":  {"d", empty, nil, 5, ""},
 		"cut off within the members": {"", named[:len(named)-1], storage.ErrDamaged, 0, ""},
 	} {
 		d, err := directoryOf(t, c.certified, c.page)

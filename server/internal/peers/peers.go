@@ -108,6 +108,14 @@ func Open(cfg Config) (*Peers, error) {
 	}, nil
 }
 
+// Committed returns the index of the last entry that a node knew to be committed, to about the last second before it
+// stopped. values are those of the node's stores.
+func Committed(values raft.StableStore) (uint64, error) {
+	var kept wire.PeerMemory
+	err := load(values, memoryKey, &kept)
+	return kept.GetCommittedIndex(), err
+}
+
 // load reads a message from the stable store; a missing one leaves it empty.
 func load(stable raft.StableStore, key []byte, into proto.Message) error {
 	data, err := storage.Get(stable, key)

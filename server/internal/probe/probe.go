@@ -35,6 +35,8 @@ type Answer struct {
 type Prober struct {
 	Layer     *peerport.Layer
 	Directory *directory.Directory
+	// Halt is called if this node must stop: its cluster was recovered as another one.
+	Halt func(error)
 }
 
 // All probes all peers concurrently. The answers have the order of the peers.
@@ -125,9 +127,10 @@ func (p Prober) Reaching(ctx context.Context, peer directory.Peer, members []*wi
 	defer cancel()
 	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{Reach: members}}})
 	a := Answer{Peer: peer, State: resp.GetState(), Err: err}
-	mine, theirs := p.Directory.ClusterID(), reply.GetClusterId()
-	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
-		a.Cluster = theirs
+	if theirs := reply.GetClusterId(); theirs != "" && p.Directory.Foreign(theirs) {
+		a.Cluster, a.State = theirs, nil
+		a.Err = cmp.Or(err, fmt.Errorf("it belongs to cluster %q", theirs))
+		p.checkRecovered(a)
 	}
 	if peer.ID == "" {
 		a.Peer.ID = reply.GetId()
@@ -136,6 +139,15 @@ func (p Prober) Reaching(ctx context.Context, peer directory.Peer, members []*wi
 		a.State = nil
 	}
 	return a
+}
+
+// checkRecovered stops this node if its cluster was given up and recovered as that of the answering node. Otherwise a
+// majority of nodes with the old data would serve beside the new cluster.
+func (p Prober) checkRecovered(a Answer) {
+	if mine := p.Directory.ClusterID(); wire.RecoveredFrom(a.Cluster, mine) {
+		p.Halt(fmt.Errorf("%w: cluster %q was recovered as %q, to which node %q at %s belongs. This data directory is that of the lost cluster and must not be used any more: "+
+			"move it away, and start this node on an empty one with --join %s", status.ErrOtherCluster, mine, a.Cluster, a.Peer.ID, a.Peer.Addr, a.Peer.Addr))
+	}
 }
 
 // Unreachable returns the peers that did not answer, with the reasons.
@@ -170,9 +182,9 @@ func LongestLog(answers []Answer) (best Answer) {
 	return best
 }
 
-// SameCluster returns status.ErrOtherCluster unless all peers belong to one cluster, which is mine if that is
-// known.
-func SameCluster(answers []Answer, mine string) error {
+// SameCluster returns status.ErrOtherCluster unless all peers belong to one cluster, which can be this node's.
+func SameCluster(answers []Answer, mine *directory.Directory) error {
+	first := ""
 	for _, a := range answers {
 		theirs := a.Cluster
 		if a.State != nil {
@@ -181,10 +193,10 @@ func SameCluster(answers []Answer, mine string) error {
 		if theirs == "" {
 			continue
 		}
-		if mine != "" && mine != theirs {
-			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", status.ErrOtherCluster, a.Peer.ID, a.Peer.Addr, theirs, mine)
+		if first = cmp.Or(first, theirs); first != theirs || mine.Foreign(theirs) {
+			return fmt.Errorf("%w: node %q at %s belongs to cluster %q, not %q: check --cluster and the certificates", status.ErrOtherCluster, a.Peer.ID, a.Peer.Addr, theirs,
+				cmp.Or(mine.Named(), first))
 		}
-		mine = theirs
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/hashicorp/raft"
+
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
@@ -41,8 +43,14 @@ func TestSameCluster(t *testing.T) {
 		"another one, which refuses": {"c", []probe.Answer{refusing}, true},
 		"this one, which refuses":    {"d", []probe.Answer{refusing}, false},
 		"a silent node":              {"c", []probe.Answer{{}}, false},
+		"this one, recovered":        {"c", of("c+1"), false},
+		"this one, recovered twice":  {"c", of("c+1", "c+2"), true},
 	} {
-		if err := probe.SameCluster(c.answers, c.mine); errors.Is(err, status.ErrOtherCluster) != c.other {
+		mine, err := directory.Open(directory.Config{Cluster: c.mine, Values: raft.NewInmemStore()})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := probe.SameCluster(c.answers, mine); errors.Is(err, status.ErrOtherCluster) != c.other {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
