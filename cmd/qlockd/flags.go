@@ -14,6 +14,7 @@ type options struct {
 	join       string
 	dev        bool
 	configFile string
+	check      bool
 	logLevel   string
 	logFormat  string
 }
@@ -78,6 +79,7 @@ func (o *options) nodeFlags() []setting {
 		{"bootstrap-expect", &o.BootstrapExpect, "form a new cluster with --join once this `NUMBER` of empty nodes has been found"},
 		{"dev", &o.dev, "run a single node on loopback with a temporary directory that is removed at exit"},
 		{"config", &o.configFile, "YAML `FILE` with the names of these flags as keys"},
+		{"check-config", &o.check, "check the configuration as a start does, print warnings and \"configuration ok\", and exit; starts and changes nothing"},
 		{"shutdown-timeout", &o.ShutdownTimeout, "maximum duration of a graceful stop"},
 	}
 }

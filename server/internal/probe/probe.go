@@ -26,6 +26,9 @@ const CaughtUp = 256
 type Answer struct {
 	Peer  directory.Peer
 	State *wire.NodeState // nil if it did not answer
+	// Asked is when the peer was asked, and Took how long its answer took, including a new connection.
+	Asked time.Time
+	Took  time.Duration
 	// Cluster is the cluster of the peer, if it is not ours.
 	Cluster string
 	Err     error
@@ -123,8 +126,9 @@ func (p Prober) One(ctx context.Context, peer directory.Peer) Answer {
 func (p Prober) Reaching(ctx context.Context, peer directory.Peer, members []*wire.Member) Answer {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
+	asked := time.Now()
 	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{Reach: members}}})
-	a := Answer{Peer: peer, State: resp.GetState(), Err: err}
+	a := Answer{Peer: peer, State: resp.GetState(), Err: err, Asked: asked, Took: time.Since(asked)}
 	mine, theirs := p.Directory.ClusterID(), reply.GetClusterId()
 	if errors.Is(err, peerport.ErrRefused) && mine != "" && theirs != "" && mine != theirs {
 		a.Cluster = theirs
@@ -136,6 +140,20 @@ func (p Prober) Reaching(ctx context.Context, peer directory.Peer, members []*wi
 		a.State = nil
 	}
 	return a
+}
+
+// Describe copies what a peer says about itself into its status, if it has answered.
+func (a Answer) Describe(n *wire.NodeStatus) {
+	if a.State == nil {
+		return
+	}
+	n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.State.AppliedIndex, a.State.Version, a.State.Alarms
+	n.CertificateExpiresUnixMs = a.State.CertificateExpiresUnixMs
+	n.DiskSyncUs, n.CommitUs = a.State.DiskSyncUs, a.State.CommitUs
+	n.CallUs = uint32(max(a.Took.Microseconds(), 1))
+	if a.State.ClockUnixMs != 0 {
+		n.ClockAheadMs = a.State.ClockUnixMs - a.Asked.Add(a.Took/2).UnixMilli()
+	}
 }
 
 // Unreachable returns the peers that did not answer, with the reasons.
