@@ -23,17 +23,29 @@ func healthy() []Report {
 	return reports
 }
 
-func TestFindingsOfNodes(t *testing.T) {
-	examination := func(change func(*wire.Examination)) func([]Report) {
-		return func(r []Report) { change(r[1].Status.Examination) }
-	}
-	for _, c := range []struct {
-		name     string
-		change   func([]Report)
-		severity Severity
-		node     string
-		text     string
-	}{
+// illness is a change of healthy reports, and the only finding that it causes; none if text is empty.
+type illness struct {
+	name     string
+	change   func([]Report)
+	severity Severity
+	node     string
+	text     string
+}
+
+func (c illness) check(t *testing.T) {
+	t.Helper()
+	reports := healthy()
+	c.change(reports)
+	expect(t, c.name, Nodes(reports), c.severity, c.node, c.text)
+}
+
+// examination changes the examination of n2.
+func examination(change func(*wire.Examination)) func([]Report) {
+	return func(r []Report) { change(r[1].Status.Examination) }
+}
+
+func TestFindingsOfMachines(t *testing.T) {
+	for _, c := range []illness{
 		{name: "healthy", change: func([]Report) {}},
 		{name: "slow disk", change: examination(func(e *wire.Examination) { e.SyncMedianUs = 20_000 }), severity: Warning, node: "n2", text: "take 20ms (median)"},
 		{name: "slow sync", change: examination(func(e *wire.Examination) { e.SyncMaxUs = 250_000 }), severity: Warning, node: "n2", text: "took 250ms, more than half"},
@@ -52,6 +64,13 @@ func TestFindingsOfNodes(t *testing.T) {
 		{name: "large state", change: examination(func(e *wire.Examination) { e.MemoryLimitBytes = 640 << 20 }), severity: Warning, node: "n2", text: "may take 676 MiB"},
 		{name: "clock set", change: examination(func(e *wire.Examination) { e.ClockStepsMs = 1_000 }), severity: Warning, node: "n2", text: "clock was set by 1.0s"},
 		{name: "host not certified", change: examination(func(e *wire.Examination) { e.UncertifiedAddrs = []string{"h:7400"} }), severity: Warning, node: "n2", text: "does not name the host of h:7400"},
+	} {
+		c.check(t)
+	}
+}
+
+func TestFindingsAmongNodes(t *testing.T) {
+	for _, c := range []illness{
 		{name: "one way only", change: func(r []Report) { r[0].Status.Nodes[1].Reachable = false }, severity: Critical, node: "n1", text: "does not reach n2 at n2:7401"},
 		{name: "a node that is down", change: func(r []Report) {
 			r[0].Status.Nodes[1].Reachable, r[2].Status.Nodes[1].Reachable, r[1].Status = false, false, nil
@@ -89,9 +108,7 @@ func TestFindingsOfNodes(t *testing.T) {
 		}, severity: Warning, text: "no backups are scheduled"},
 		{name: "nobody answers", change: func(r []Report) { r[0].Status, r[1].Status, r[2].Status = nil, nil, nil }},
 	} {
-		reports := healthy()
-		c.change(reports)
-		expect(t, c.name, Nodes(reports), c.severity, c.node, c.text)
+		c.check(t)
 	}
 }
 
