@@ -222,7 +222,7 @@ func TestAuditLogThatCannotBeOpened(t *testing.T) {
 	if node, err := Open(bounded(t), cfg); err == nil {
 		shut(t, node)
 		t.Error("the node started")
-	} else if !strings.Contains(err.Error(), "audit log") || !strings.Contains(err.Error(), cfg.AuditLog) {
+	} else if !strings.Contains(err.Error(), "--audit-log") || !strings.Contains(err.Error(), cfg.AuditLog) {
 		t.Error(err)
 	}
 }

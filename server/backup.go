@@ -16,7 +16,7 @@ func (c Config) openBackups() (schedule.Config, []error) {
 		faults = append(faults, fmt.Errorf("--backup-schedule %q: %w", c.BackupSchedule, err))
 	}
 	if c.BackupKeep < 0 {
-		faults = append(faults, fmt.Errorf("--backup-keep %d: at least 1, or 0 to keep all", c.BackupKeep))
+		faults = append(faults, fmt.Errorf("--backup-keep %d: use at least 1, or 0 to keep all", c.BackupKeep))
 	}
 	cfg := schedule.Config{Schedule: c.BackupSchedule, Keep: c.BackupKeep}
 	if c.BackupDir != "" {

@@ -20,7 +20,7 @@ func TestBackupsAreValidated(t *testing.T) {
 		"no such directory":  {func(c *Config) { c.BackupDir = filepath.Join(dir, "nowhere") }, "--backup-dir " + dir + "/nowhere: create a directory in which the node may write: no such file or directory"},
 		"no cron expression": {func(c *Config) { c.BackupSchedule = "nightly" }, `--backup-schedule "nightly": write five fields`},
 		"a date never":       {func(c *Config) { c.BackupSchedule = "0 0 30 2 *" }, "there is no such date"},
-		"a negative number":  {func(c *Config) { c.BackupKeep = -1 }, "--backup-keep -1: at least 1"},
+		"a negative number":  {func(c *Config) { c.BackupKeep = -1 }, "--backup-keep -1: use at least 1"},
 		"another URL":        {func(c *Config) { c.BackupDir, c.BackupS3 = dir, "https://locks" }, "--backup-s3: write it as s3://BUCKET/PREFIX"},
 		"only a bucket":      {func(c *Config) { c.BackupS3 = "s3://locks" }, "--backup-s3 needs --backup-dir"},
 	} {

@@ -35,16 +35,8 @@ type nodeCertificates struct {
 // openCertificates reads the certificates, exports their expiry and warns of it until close.
 func openCertificates(c Config) (*nodeCertificates, error) {
 	certs := &nodeCertificates{log: c.Logger, registry: c.Registry}
-	var err error
-	if c.TLS.Cert != "" {
-		if certs.client, err = c.TLS.Open(reportReload(c.Logger)); err != nil {
-			return nil, fmt.Errorf("%w: --tls-cert, --tls-key, --tls-ca or --tls-crl: %w", ErrConfig, err)
-		}
-	}
-	if c.PeerTLS.Cert != "" {
-		if certs.peer, err = c.PeerTLS.Open(); err != nil {
-			return nil, fmt.Errorf("%w: --peer-tls-cert, --peer-tls-key, --peer-tls-ca or --peer-tls-crl: %w", ErrConfig, err)
-		}
+	if err := certs.read(c); err != nil {
+		return nil, err
 	}
 	if err := certs.register(); err != nil {
 		certs.unregister()
@@ -56,6 +48,21 @@ func openCertificates(c Config) (*nodeCertificates, error) {
 		certs.running.Go(func() { certs.warnDaily(ctx) })
 	}
 	return certs, nil
+}
+
+// read reads the files. checkCertificates has found no fault in them, except perhaps in the revocation lists.
+func (c *nodeCertificates) read(cfg Config) (err error) {
+	if cfg.TLS.Cert != "" {
+		if c.client, err = cfg.TLS.Open(reportReload(cfg.Logger)); err != nil {
+			return fmt.Errorf("%w: --tls-crl: %w: give the list that the authority in --tls-ca signed", ErrConfig, err)
+		}
+	}
+	if cfg.PeerTLS.Cert != "" {
+		if c.peer, err = cfg.PeerTLS.Open(); err != nil {
+			return fmt.Errorf("%w: --peer-tls-crl: %w: give the list that the authority in --peer-tls-ca signed", ErrConfig, err)
+		}
+	}
+	return nil
 }
 
 // ports returns the certificates by port.

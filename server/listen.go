@@ -2,9 +2,12 @@ package server
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"strconv"
+	"syscall"
 )
 
 // listeners holds the node's listeners. Each is closed by the part it was handed to; close closes those that
@@ -40,12 +43,28 @@ func (n *Node) listen(ctx context.Context) (*listeners, error) {
 		listener, err := n.cfg.Network.Listen(ctx, p.addr)
 		if err != nil {
 			l.close()
-			return nil, fmt.Errorf("%w on --%s-addr %s: %w", ErrListen, p.name, p.addr, err)
+			return nil, fmt.Errorf("%w on --%s-addr %s: %s: %w", ErrListen, p.name, p.addr, listenRemedy(err), err)
 		}
 		*p.listener, *p.boundAt = listener, listener.Addr().String()
 		*p.announced = announce(p.addr, p.advertise, listener.Addr())
 	}
 	return l, nil
+}
+
+// listenRemedy returns what to do about an address that cannot be bound.
+func listenRemedy(err error) string {
+	unknown := (*net.DNSError)(nil)
+	switch {
+	case errors.As(err, &unknown):
+		return "the name does not resolve, give an IP address of this machine or correct the name"
+	case errors.Is(err, syscall.EADDRINUSE):
+		return "another process uses the port, end that or give another port"
+	case errors.Is(err, syscall.EADDRNOTAVAIL):
+		return "no interface of this machine has the address, give one that has, or 0.0.0.0 for all"
+	case errors.Is(err, fs.ErrPermission):
+		return "this user may not bind the port, give one above 1023"
+	}
+	return "give another address"
 }
 
 // advertisedPeer returns the configured peer address or, by default, this node's own entry in Cluster.

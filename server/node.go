@@ -18,6 +18,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi"
 	"github.com/quorumlock/quorumlock/server/internal/auditlog"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
+	"github.com/quorumlock/quorumlock/server/internal/examine"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/server/internal/keys"
@@ -47,13 +48,15 @@ type Node struct {
 	redis    *redis.Server // nil if it is off
 	redisAt  string        // the address it listens on
 
-	queues   *fairqueue.Queues
-	buffers  *budget.Budget
-	quotas   *quota.Node
-	monitor  func()         // stops the monitor of the quotas
-	health   *health.Server // nil if it is off
-	healthAt string         // the address it listens on
-	stopping atomic.Bool
+	queues       *fairqueue.Queues
+	buffers      *budget.Budget
+	quotas       *quota.Node
+	monitor      func() // stops the monitor of the quotas
+	examiner     *examine.Examiner
+	stopExaminer func()
+	health       *health.Server // nil if it is off
+	healthAt     string         // the address it listens on
+	stopping     atomic.Bool
 
 	closing sync.Once
 	closed  chan struct{}
@@ -96,7 +99,13 @@ func newRegistry() *prometheus.Registry {
 
 // start starts the parts in dependency order.
 func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
+	if n.certified, err = n.cfg.checkCertificates(time.Now()); err != nil {
+		return err
+	}
 	if n.certs, err = openCertificates(n.cfg); err != nil {
+		return err
+	}
+	if err := n.cfg.checkAuditLog(); err != nil {
 		return err
 	}
 	if n.audit, err = auditlog.Open(auditlog.Config{
@@ -114,6 +123,7 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	if err := n.startQuotas(); err != nil {
 		return err
 	}
+	n.startExaminer()
 	if err := n.startRPC(ports.client); err != nil {
 		return err
 	}
@@ -154,10 +164,6 @@ func (n *Node) startQuotas() error {
 }
 
 func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
-	var err error
-	if n.certified, err = n.cfg.certifiedCluster(); err != nil {
-		return err
-	}
 	cfg := replica.Config{
 		ID:                 n.cfg.ID,
 		DataDir:            n.cfg.DataDir,
@@ -203,6 +209,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 	if n.cfg.PeerTLS.Cert != "" {
 		cfg.PeerTLS = &n.cfg.PeerTLS
 	}
+	var err error
 	n.replica, err = replica.Open(ctx, cfg)
 	return err
 }
@@ -229,7 +236,7 @@ func (n *Node) startRPC(l net.Listener) error {
 	}
 	cfg := rpc.Config{
 		Listener:         l,
-		Replica:          n.replica,
+		Replica:          examined{n.replica, n.examiner},
 		NodeID:           n.cfg.ID,
 		ClusterID:        n.clusterID,
 		TLS:              tlsConfig,
@@ -259,7 +266,7 @@ func (n *Node) clusterID() (id string) {
 func (n *Node) startHTTP(l net.Listener) error {
 	cfg := httpapi.Config{
 		NodeID:           n.cfg.ID,
-		Replica:          n.replica,
+		Replica:          examined{n.replica, n.examiner},
 		ClientAuth:       httpapi.ClientAuth(n.cfg.clientAuth()),
 		CertifiedCluster: n.certified,
 		TLS:              n.cfg.TLS,
@@ -391,6 +398,9 @@ func (n *Node) stop(ctx context.Context) error {
 	}
 	if n.monitor != nil {
 		n.monitor()
+	}
+	if n.stopExaminer != nil {
+		n.stopExaminer()
 	}
 	if n.replica != nil {
 		errs = append(errs, n.replica.Close(ctx))

@@ -47,11 +47,11 @@ func (c Config) rules() []rule {
 func (c Config) checkNumbers() (faults []error) {
 	for _, r := range c.rules() {
 		if !r.kept {
-			faults = append(faults, fmt.Errorf("--%s %v: %s", r.flag, r.value, r.limit))
+			faults = append(faults, fmt.Errorf("--%s %v: use %s", r.flag, r.value, r.limit))
 		}
 	}
 	for _, fault := range fsm.CheckSettings(c.Settings) {
-		faults = append(faults, fmt.Errorf("--%s %d: %d to %d", settingFlag(fault.Name), fault.Value, fault.Min, fault.Max))
+		faults = append(faults, fmt.Errorf("--%s %d: use %d to %d", settingFlag(fault.Name), fault.Value, fault.Min, fault.Max))
 	}
 	return faults
 }

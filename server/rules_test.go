@@ -92,7 +92,7 @@ func (e edge) fault(value uint64) (says string, err error) {
 	if n, isTTL := shown.(uint32); isTTL {
 		shown = millis(n)
 	}
-	return fmt.Sprintf("--%s %v: %s", e.flag, shown, e.limit), cfg.Validate()
+	return fmt.Sprintf("--%s %v: use %s", e.flag, shown, e.limit), cfg.Validate()
 }
 
 // TestEachRuleAtItsEdge tries the last value that each rule allows, and the next one. It runs in a bubble,

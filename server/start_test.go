@@ -58,7 +58,7 @@ func TestStartThatFailsLeavesNothing(t *testing.T) {
 			c.TLS, c.Listen.HTTP = transport.TLSFiles{Cert: "missing.crt", Key: "missing.key", CA: "ca.crt"}, ""
 		}, "missing.crt"},
 		{"another authority's list", func(c *Config) { c.TLS, c.TLS.CRL = server, pki.CRLPath(foreign) }, "--tls-crl: "},
-		{"list of the peer port", func(c *Config) { c.PeerTLS, c.PeerTLS.CRL = peer, filepath.Join(dir, "none.pem") }, "--peer-tls-crl: "},
+		{"list of the peer port", func(c *Config) { c.PeerTLS, c.PeerTLS.CRL = peer, filepath.Join(dir, "none.pem") }, "--peer-tls-crl " + filepath.Join(dir, "none.pem") + ": no such file"},
 		{"metrics of the certificates", func(c *Config) {
 			taken("quorumlock_certificate_expiry_seconds")(c)
 			c.TLS, c.PeerTLS = server, peer

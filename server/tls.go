@@ -40,10 +40,10 @@ func (c Config) certifiedCluster() (string, error) {
 	}
 	cluster, id, err := c.PeerTLS.Peer()
 	if err != nil {
-		return "", fmt.Errorf("%w: --peer-tls-cert: %w; qlock tls init makes one that does", ErrConfig, err)
+		return "", fmt.Errorf("%w: --peer-tls-cert: %w: give the node's peer certificate, as qlock tls init makes it", ErrConfig, err)
 	}
 	if id != c.ID {
-		return "", fmt.Errorf("%w: --peer-tls-cert %s belongs to node %s, but --id is %s", ErrConfig, c.PeerTLS.Cert, id, c.ID)
+		return "", fmt.Errorf("%w: --peer-tls-cert %s belongs to node %s, but --id is %s: give the certificate of this node, or the --id that it names", ErrConfig, c.PeerTLS.Cert, id, c.ID)
 	}
 	return cluster, nil
 }

@@ -35,7 +35,7 @@ func (c Config) Validate() error {
 func (c Config) Warnings() []string {
 	c = c.withDefaults()
 	var out []string
-	if n := max(len(c.Cluster), c.BootstrapExpect); n > 0 && n%2 == 0 {
+	if n := len(c.Cluster); n > 0 && n%2 == 0 {
 		out = append(out, fmt.Sprintf("a cluster of %d voters survives no more failures than one of %d: use an odd number", n, n-1))
 	}
 	failover := c.HeartbeatTimeout + c.ElectionTimeout
@@ -131,18 +131,18 @@ func (c Config) checkCluster() (faults []error) {
 		return faults
 	}
 	if len(c.Cluster) > maxVoters {
-		faults = append(faults, fmt.Errorf("--cluster names %d nodes: at most %d vote", len(c.Cluster), maxVoters))
+		faults = append(faults, fmt.Errorf("--cluster names %d nodes: list at most %d, more cannot vote", len(c.Cluster), maxVoters))
 	}
 	ids, addrs := map[string]bool{}, map[string]bool{}
 	for _, p := range c.Cluster {
 		if !idPattern.MatchString(p.ID) {
-			faults = append(faults, fmt.Errorf("--cluster: %q is no node id", p.ID))
+			faults = append(faults, fmt.Errorf("--cluster: %q is no node id: use 1 to 64 of A-Z a-z 0-9 . _ -, beginning with a letter or digit", p.ID))
 		}
 		if err := checkReachable(p.Addr); err != nil {
 			faults = append(faults, fmt.Errorf("--cluster: %s=%s: %w", p.ID, p.Addr, err))
 		}
 		if ids[p.ID] || addrs[p.Addr] {
-			faults = append(faults, fmt.Errorf("--cluster names %s=%s twice", p.ID, p.Addr))
+			faults = append(faults, fmt.Errorf("--cluster names %s=%s twice: give each node its own id and its own address", p.ID, p.Addr))
 		}
 		ids[p.ID], addrs[p.Addr] = true, true
 	}
@@ -165,10 +165,10 @@ func (c Config) checkJoin() (faults []error) {
 	case len(c.Join) > 0 && len(c.Cluster) > 0:
 		faults = append(faults, errors.New("--join and --cluster exclude each other: --cluster lists the nodes of a new cluster, --join finds them or an existing cluster"))
 	case c.BootstrapExpect != 0 && len(c.Join) == 0:
-		faults = append(faults, errors.New("--bootstrap-expect needs --join, which says where the other nodes are"))
+		faults = append(faults, errors.New("--bootstrap-expect needs --join: give the peer addresses of the other nodes, or one name for all"))
 	}
-	if c.BootstrapExpect < 0 || c.BootstrapExpect > maxVoters {
-		faults = append(faults, fmt.Errorf("--bootstrap-expect %d: at most %d nodes vote", c.BootstrapExpect, maxVoters))
+	if n := c.BootstrapExpect; n < 0 || n > maxVoters || n > 0 && n%2 == 0 {
+		faults = append(faults, fmt.Errorf("--bootstrap-expect %d: use 3, 5 or 7 (or 1 for development), since an even number survives no more failures than one less", n))
 	}
 	return faults
 }
@@ -195,7 +195,7 @@ func (c Config) checkTLS() (faults []error) {
 			faults = append(faults, fmt.Errorf("--%s-ca without --%s-cert would leave the port in plaintext: give certificate and key too", t.prefix, t.prefix))
 		}
 		if t.files.CRL != "" && t.files.CA == "" {
-			faults = append(faults, fmt.Errorf("--%s-crl needs --%s-ca, the authority that signed the list", t.prefix, t.prefix))
+			faults = append(faults, fmt.Errorf("--%s-crl needs --%s-ca: give the authority that signed the list", t.prefix, t.prefix))
 		}
 	}
 	if c.TLS.Cert != "" && c.TLS.CA == "" && !c.Insecure {
@@ -203,13 +203,13 @@ func (c Config) checkTLS() (faults []error) {
 			"give --tls-ca, or --insecure if the network is safe"))
 	}
 	if c.PeerTLS.Cert != "" && c.PeerTLS.CA == "" {
-		faults = append(faults, errors.New("--peer-tls-ca is missing: nodes always check each other's certificates"))
+		faults = append(faults, errors.New("--peer-tls-ca is missing: give the authority that signed the certificates of all nodes, since they always check each other's"))
 	}
 	switch c.HTTPClientAuth {
 	case AuthDefault, AuthNone:
 	case AuthRequire, AuthOptional:
 		if c.TLS.CA == "" {
-			faults = append(faults, fmt.Errorf("--http-client-auth %s needs --tls-ca to check certificates against", c.HTTPClientAuth))
+			faults = append(faults, fmt.Errorf("--http-client-auth %s needs --tls-ca: give the authority that signed the certificates of clients", c.HTTPClientAuth))
 		}
 	default:
 		return append(faults, fmt.Errorf("--http-client-auth %q: use require, optional or none", c.HTTPClientAuth))
@@ -249,7 +249,7 @@ func splitAddr(addr string) (host string, portNumber int, err error) {
 	}
 	n, err := strconv.Atoi(p)
 	if err != nil || n < 0 || n > 65535 {
-		return "", 0, fmt.Errorf("%q is no port number", p)
+		return "", 0, fmt.Errorf("%q is no port number: use 0 to 65535", p)
 	}
 	return host, n, nil
 }
@@ -261,9 +261,9 @@ func checkReachable(addr string) error {
 	case err != nil:
 		return err
 	case isWildcard(host):
-		return errors.New("names no host that others could dial")
+		return errors.New("names no host that others could dial: give a name or an address of this machine")
 	case n == 0:
-		return errors.New("names no port that others could dial")
+		return errors.New("names no port that others could dial: give the port that the node listens on")
 	}
 	return nil
 }

@@ -121,12 +121,12 @@ func TestOpenPortsNeedInsecure(t *testing.T) {
 
 func TestInvalidMemoryAndHealth(t *testing.T) {
 	for _, c := range []fault{
-		{"little memory", func(c *Config) { c.MemoryLimit = 1 << 20 }, "--memory-limit 1048576: at least"},
-		{"few buffers", func(c *Config) { c.MaxBufferBytes = 1 << 20 }, "--max-buffer-bytes 1048576: at least"},
+		{"little memory", func(c *Config) { c.MemoryLimit = 1 << 20 }, "--memory-limit 1048576: use at least"},
+		{"few buffers", func(c *Config) { c.MaxBufferBytes = 1 << 20 }, "--max-buffer-bytes 1048576: use at least"},
 		{"nothing but buffers", func(c *Config) { c.MemoryLimit, c.MaxBufferBytes = 1<<30, 900<<20 }, "at most 503316480, to leave room for the state"},
 		{"more state than memory", func(c *Config) {
 			c.MemoryLimit, c.MaxBufferBytes, c.Settings = 1<<30, 0, &wire.Settings{MaxStateBytes: 900 << 20}
-		}, "--max-state-bytes 943718400: at most 872415232, to fit"},
+		}, "--max-state-bytes 943718400: use at most 872415232, to fit"},
 		{"state beyond all memory", func(c *Config) { c.Settings = &wire.Settings{MaxStateBytes: 1<<64 - 1} }, "lower --max-state-bytes or raise --memory-limit"},
 		{"odd health address", func(c *Config) { c.HealthAddr = "nowhere" }, "--health-addr"},
 		{"health on a port that is taken", func(c *Config) { c.HealthAddr = c.Listen.Client }, "give each port its own"},
@@ -137,7 +137,7 @@ func TestInvalidMemoryAndHealth(t *testing.T) {
 
 func TestInvalidConfigsNameTheRemedy(t *testing.T) {
 	for _, c := range []fault{
-		{"a setting out of its bounds", func(c *Config) { c.Settings.MaxWaitersPerLock = 15 }, "--max-waiters 15: 16 to 16777216"},
+		{"a setting out of its bounds", func(c *Config) { c.Settings.MaxWaitersPerLock = 15 }, "--max-waiters 15: use 16 to 16777216"},
 		{"no id", func(c *Config) { c.ID = "" }, "--id is missing"},
 		{"odd id", func(c *Config) { c.ID = "n 1" }, `--id "n 1"`},
 		{"long id", func(c *Config) { c.ID = strings.Repeat("n", 65) }, "1 to 64"},
@@ -170,8 +170,9 @@ func TestInvalidConfigsNameTheRemedy(t *testing.T) {
 		{"join and cluster", func(c *Config) { c.Cluster, c.Join = []Peer{{"n1", "127.0.0.1:7401"}}, []string{"n2:7401"} }, "exclude each other"},
 		{"join without a port", func(c *Config) { c.Join = []string{"n2"} }, `--join "n2"`},
 		{"nodes expected nowhere", func(c *Config) { c.BootstrapExpect = 3 }, "needs --join"},
-		{"too many nodes expected", func(c *Config) { c.Join, c.BootstrapExpect = []string{"n2:7401"}, 8 }, "at most 7"},
-		{"less than no node expected", func(c *Config) { c.Join, c.BootstrapExpect = []string{"n2:7401"}, -1 }, "at most 7"},
+		{"too many nodes expected", func(c *Config) { c.Join, c.BootstrapExpect = []string{"n2:7401"}, 8 }, "use 3, 5 or 7"},
+		{"less than no node expected", func(c *Config) { c.Join, c.BootstrapExpect = []string{"n2:7401"}, -1 }, "use 3, 5 or 7"},
+		{"an even number of nodes expected", func(c *Config) { c.Join, c.BootstrapExpect = []string{"n2:7401"}, 2 }, "use 3, 5 or 7"},
 		{"not in cluster", func(c *Config) { c.Cluster = []Peer{{"n2", "b:1"}} }, "add n1=host:port"},
 		{"cluster id twice", func(c *Config) { c.Cluster = []Peer{{"n1", "a:1"}, {"n1", "b:1"}} }, "twice"},
 		{"cluster address twice", func(c *Config) { c.Cluster = []Peer{{"n1", "a:1"}, {"n2", "a:1"}} }, "twice"},
@@ -179,7 +180,7 @@ func TestInvalidConfigsNameTheRemedy(t *testing.T) {
 			for _, id := range "12345678" {
 				c.Cluster = append(c.Cluster, Peer{"n" + string(id), "h" + string(id) + ":1"})
 			}
-		}, "at most 7 vote"},
+		}, "list at most 7"},
 		{"cluster with a wildcard", func(c *Config) { c.Cluster = []Peer{{"n1", ":7401"}} }, "names no host"},
 		{"two addresses of one node", func(c *Config) {
 			c.Cluster, c.Advertise.Peer = []Peer{{"n1", "a:1"}}, "b:1"
@@ -191,7 +192,7 @@ func TestInvalidConfigsNameTheRemedy(t *testing.T) {
 		{"peers unchecked", func(c *Config) { c.PeerTLS = transport.TLSFiles{Cert: "c", Key: "k"} }, "--peer-tls-ca is missing"},
 		{"odd client auth", func(c *Config) { c.HTTPClientAuth = "always" }, "require, optional or none"},
 		{"client auth without authority", func(c *Config) { c.HTTPClientAuth = AuthRequire }, "needs --tls-ca"},
-		{"ttl bounds crossed", func(c *Config) { c.Settings = &wire.Settings{MinTtlMs: 9_000, MaxTtlMs: 8_000} }, "--min-ttl 9s: at most 8s"},
+		{"ttl bounds crossed", func(c *Config) { c.Settings = &wire.Settings{MinTtlMs: 9_000, MaxTtlMs: 8_000} }, "--min-ttl 9s: use at most 8s"},
 		{"frames without room for values", func(c *Config) {
 			c.Limits.MaxFrameBytes, c.Settings = 64<<10, &wire.Settings{MaxValueBytes: 64 << 10}
 		}, "--max-value-bytes"},

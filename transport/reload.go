@@ -96,6 +96,16 @@ func (c *Credentials) Expires() (first time.Time) {
 	return first
 }
 
+// CheckHost returns an error unless the certificate is valid for a host, a name or an IP address.
+func (c *Credentials) CheckHost(host string) error {
+	for _, cert := range c.current().certificates {
+		if cert.Leaf != nil {
+			return cert.Leaf.VerifyHostname(host)
+		}
+	}
+	return fmt.Errorf("%w: no certificate is named", ErrTLSFiles)
+}
+
 // Verify returns ErrRevoked or ErrExpired unless the peer of an established connection, which presented these
 // certificates, could still connect now, as far as the CRL and the time are concerned. It does not read the files and
 // takes about a microsecond. Call it for every connection each time that Watch asks for it, and for a new connection

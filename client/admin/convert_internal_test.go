@@ -13,8 +13,8 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// leftOut are the fields that have no meaning for a user.
-var leftOut = []protoreflect.FullName{"quorumlock.v1.Revocation.revoked_unix_ms", "quorumlock.v1.DeadlockStep.wait_id"}
+// leftOut are the fields that have no meaning for a user, or that Client does not ask for.
+var leftOut = []protoreflect.FullName{"quorumlock.v1.Revocation.revoked_unix_ms", "quorumlock.v1.DeadlockStep.wait_id", "quorumlock.v1.StatusResponse.examination"}
 
 // number counts the values that fill has set, so that no two fields are equal.
 type number uint64

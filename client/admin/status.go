@@ -24,7 +24,9 @@ type Status struct {
 	Locks    uint64
 	Waiters  uint64
 	Holds    uint64
-	Settings Settings
+	// StateUnits is the size of the state in the units of Settings.MaxStateBytes.
+	StateUnits uint64
+	Settings   Settings
 	// GrantsSuspended means that the states of the nodes differ and no majority agrees.
 	GrantsSuspended bool
 	// AgreedIndex is the last log entry after which the answering node's state matched a majority, and
@@ -87,6 +89,12 @@ type Node struct {
 	// Commit is the leader's median time from proposing an entry to its having been applied, in the last minute; 0
 	// if unknown, and for nodes that do not lead.
 	Commit time.Duration `field:"commit_us"`
+	// Call is how long a call of this node took the answering node, with the set-up of the connection; 0 for itself, or if
+	// it was not reached.
+	Call time.Duration `field:"call_us"`
+	// ClockAhead is how far the clock of this node is ahead of that of the answering node, give or take half of Call.
+	// It is valid if Call is not 0.
+	ClockAhead time.Duration `field:"clock_ahead_ms"`
 }
 
 // Alarm is a problem that one node has detected.

@@ -26,7 +26,7 @@ func verbs(std console, dial dialer) []*cli.Command {
 	return slices.Concat(
 		under("Hold a lock", runVerb(std, dial), onceVerb(std, dial), electVerb(std, dial), acquireVerb(dial), extendVerb(dial), releaseVerb(dial)),
 		under("Inspect", locksVerb(dial), showVerb(dial), whyVerb(dial), watchVerb(std, dial), verifyVerb(dial),
-			sessionsVerb(dial), contendedVerb(dial), deadlocksVerb(dial), statusVerb(dial), topVerb(std, dial), auditVerb(dial)),
+			sessionsVerb(dial), contendedVerb(dial), deadlocksVerb(dial), statusVerb(dial), checkVerb(dial), doctorVerb(dial), topVerb(std, dial), auditVerb(dial)),
 		under("Intervene", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
 		under("Control access", whoamiVerb(dial), quotaVerb(dial), policyVerb(dial), tokenVerb(dial)),
 		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(dial), contextVerb(), benchVerb(std, dial)),

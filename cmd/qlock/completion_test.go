@@ -12,7 +12,7 @@ import (
 
 func TestCandidates(t *testing.T) {
 	for line, want := range map[string]string{
-		"": "run once elect acquire extend release locks show why watch verify sessions contended deadlocks status top audit " +
+		"": "run once elect acquire extend release locks show why watch verify sessions contended deadlocks status check doctor top audit " +
 			"revoke force-release session skip-delay resize whoami quota policy token cluster snapshot tls context bench version completion help",
 		"s":                      "show sessions status session skip-delay snapshot",
 		"snapshot ":              "save inspect verify restore",

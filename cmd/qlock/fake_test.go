@@ -22,6 +22,7 @@ type fakeService struct {
 	t          *testing.T
 	listLocks  func(*wire.ListLocksRequest) (*wire.ListLocksResponse, error)
 	samples    func(*wire.ListSamplesRequest) (*wire.ListSamplesResponse, error)
+	examine    func(addr string) (*wire.StatusResponse, error)
 	getLock    func(*wire.GetLockRequest) (*wire.GetLockResponse, error)
 	sessions   func(*wire.ListSessionsRequest) (*wire.ListSessionsResponse, error)
 	statusFunc func(*wire.StatusRequest) (*wire.StatusResponse, error)
@@ -77,6 +78,11 @@ func (f *fakeService) ListLocks(ctx context.Context, req *wire.ListLocksRequest)
 
 func (f *fakeService) ListSamples(ctx context.Context, req *wire.ListSamplesRequest) (*wire.ListSamplesResponse, error) {
 	return answer(ctx, f, f.samples, req)
+}
+
+func (f *fakeService) ExamineAt(ctx context.Context, addr string) (*wire.StatusResponse, *wire.ListSamplesResponse, error) {
+	status, err := answer(ctx, f, f.examine, addr)
+	return status, &wire.ListSamplesResponse{}, err
 }
 
 func (f *fakeService) GetLock(ctx context.Context, req *wire.GetLockRequest) (*wire.GetLockResponse, error) {

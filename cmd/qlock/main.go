@@ -40,6 +40,9 @@ func execute(words []string, std console, dial dialer) (code int) {
 	if err == nil {
 		err = app.Run(line.argv(app.Name))
 	}
+	if line.command != nil && line.command.Name == "check" {
+		return checkFailed(std.out, err)
+	}
 	if err != nil {
 		printError(std.err, err)
 	}

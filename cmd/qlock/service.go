@@ -38,6 +38,8 @@ type service interface {
 	GetQuota(context.Context, *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
 	// GetQuotaAt asks the node whose HTTP port is at addr.
 	GetQuotaAt(ctx context.Context, addr string, req *wire.GetQuotaRequest) (*wire.GetQuotaResponse, error)
+	// ExamineAt asks the node whose HTTP port is at addr to examine itself.
+	ExamineAt(ctx context.Context, addr string) (*wire.StatusResponse, *wire.ListSamplesResponse, error)
 	// Watch starts where the options say. Errors are returned by Next.
 	Watch(client.WatchOptions) watcher
 	// WatchAudit starts now.

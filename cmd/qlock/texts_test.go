@@ -47,7 +47,7 @@ var badTexts = map[string][]string{
 }
 
 // noTexts are verbs without text for the cluster. They take no arguments, or files and addresses.
-var noTexts = []string{"top", "extend", "release", "sessions", "deadlocks", "status", "audit", "cluster members", "whoami", "policy show", "policy diff", "token list",
+var noTexts = []string{"top", "extend", "release", "sessions", "deadlocks", "status", "check", "doctor", "audit", "cluster members", "whoami", "policy show", "policy diff", "token list",
 	"bench hot", "bench readers", "bench idle", "bench held", "bench failover", // like bench pairs
 	"snapshot save", "snapshot inspect", "snapshot verify", "snapshot restore",
 	"context save", "context use", "context list", "context delete",

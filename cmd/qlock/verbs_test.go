@@ -76,7 +76,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 	policy := policyFile(t, examplePolicy())
 	why := []string{"--reason", "r"}
 	lines := map[string][]string{
-		"locks": nil, "show a": nil, "why a": nil, "watch a": nil, "verify a 7": nil, "sessions": nil, "contended": nil, "session show 7": nil, "deadlocks": nil, "status": nil, "top --once": nil, "audit": nil,
+		"locks": nil, "show a": nil, "why a": nil, "watch a": nil, "verify a 7": nil, "sessions": nil, "contended": nil, "session show 7": nil, "deadlocks": nil, "status": nil, "doctor": nil, "top --once": nil, "audit": nil,
 		"elect a --leader": nil, "elect a --observe": nil, "elect a -- true": nil, "run a -- true": nil, "once a --keep 1h -- true": nil, "session close 7": why, "acquire a": nil,
 		"extend --lease " + word: nil, "release --lease " + word: nil,
 		"force-release a --token 7": why, "revoke a --token 7": why, "skip-delay a": why, "resize a 7": why,
@@ -93,8 +93,8 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 			}
 		}
 	}
-	// The verbs that do not contact a cluster. All others must be in lines.
-	known := " context save context use context list context delete version completion complete tls init tls add snapshot inspect snapshot verify cluster recover "
+	// The verbs that do not contact a cluster, and check, which reports a failure in its own way. All others must be in lines.
+	known := " check context save context use context list context delete version completion complete tls init tls add snapshot inspect snapshot verify cluster recover "
 	for line := range lines {
 		known += line + " "
 	}

@@ -13,7 +13,7 @@ import (
 // rest.
 func configure(c *cli.Context) (server.Config, error) {
 	if c.NArg() > 0 {
-		return server.Config{}, usage(fmt.Errorf("unexpected argument %q: everything is a flag", c.Args().First()))
+		return server.Config{}, usage(fmt.Errorf("unexpected argument %q: everything is a flag, see qlockd --help", c.Args().First()))
 	}
 	o := defaults()
 	if err := o.read(c); err != nil {

@@ -24,16 +24,17 @@ var (
 	errHalted = errors.New("halted")
 )
 
-// exitCode writes the error to w, as the last output of the process, and returns its exit code.
+// exitCode writes the error to w, as the last output of the process, and returns its exit code. A wrong configuration is
+// one line, even if it has several faults. Other errors may contain commands, each on a line of its own.
 func exitCode(w io.Writer, err error) int {
 	if err == nil {
 		return exitOK
 	}
-	fmt.Fprintf(w, "qlockd: %s\n", textOf(err))
 	if errors.Is(err, errUsage) || errors.Is(err, server.ErrConfig) || errors.Is(err, server.ErrOtherNode) {
-		fmt.Fprintln(w, "qlockd: see qlockd --help")
+		fmt.Fprintf(w, "qlockd: %s\n", strings.ReplaceAll(textOf(err), "\n  ", "; "))
 		return exitUsage
 	}
+	fmt.Fprintf(w, "qlockd: %s\n", textOf(err))
 	return exitSoftware
 }
 

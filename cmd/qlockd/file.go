@@ -23,7 +23,7 @@ func applyFile(c *cli.Context) error {
 	}
 	content, err := os.ReadFile(name)
 	if err != nil {
-		return usage(fmt.Errorf("--config: %w", err))
+		return usage(fmt.Errorf("--config: %w: give a file that the user of this node may read", err))
 	}
 	settings, err := parseFile(content)
 	if err != nil {
@@ -31,21 +31,21 @@ func applyFile(c *cli.Context) error {
 	}
 	for _, key := range slices.Sorted(maps.Keys(settings)) {
 		if !isSetting(c, key) {
-			return usage(fmt.Errorf("--config %s, line %d: unknown key %q: keys are the names of qlockd's flags, without dashes in front", name, settings[key].line, key))
+			return usage(fmt.Errorf("--config %s, line %d: unknown key %q%s: keys are the names of qlockd's flags, without dashes in front", name, settings[key].line, key, suggestion(c, "", key)))
 		}
 		if c.IsSet(key) {
 			continue
 		}
 		if err := c.Set(key, settings[key].text); err != nil {
-			return usage(fmt.Errorf("--config %s, line %d: %s: %w", name, settings[key].line, key, err))
+			return usage(fmt.Errorf("--config %s, line %d: %s: %q is no %s", name, settings[key].line, key, settings[key].text, wantedValue(c, key)))
 		}
 	}
 	return nil
 }
 
-// isSetting reports whether a file may contain the key. A file cannot name another file.
+// isSetting reports whether a file may contain the key. A file cannot name another file, nor keep a node from starting.
 func isSetting(c *cli.Context, key string) bool {
-	return key != "config" && slices.ContainsFunc(c.App.Flags, func(f cli.Flag) bool {
+	return key != "config" && key != "check-config" && slices.ContainsFunc(c.App.Flags, func(f cli.Flag) bool {
 		return f.Names()[0] == key && f != cli.HelpFlag && f != cli.VersionFlag
 	})
 }
@@ -62,7 +62,7 @@ func parseFile(content []byte) (map[string]fileValue, error) {
 	if err := decoder.Decode(&nodes); errors.Is(err, io.EOF) {
 		return nil, nil // an empty file
 	} else if err != nil {
-		return nil, fmt.Errorf("not the YAML of “key: value” lines that was expected: %w", err)
+		return nil, fmt.Errorf("not YAML with lines of the form “key: value”: %s", strings.Join(strings.Fields(err.Error()), " "))
 	}
 	values := map[string]fileValue{}
 	for key, node := range nodes {

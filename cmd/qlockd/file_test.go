@@ -31,8 +31,8 @@ func TestParseFile(t *testing.T) {
 		"a map":         {"id: {a: b}\n", nil, "line 1: id: give it a plain value"},
 		"a list in one": {"cluster:\n- [a]\n", nil, "a list may hold only plain values"},
 		"a map in one":  {"cluster:\n- {a: b}\n", nil, "a list may hold only plain values"},
-		"no YAML":       {"{", nil, "not the YAML"},
-		"no keys":       {"- a\n", nil, "not the YAML"},
+		"no YAML":       {"{", nil, "not YAML with lines"},
+		"no keys":       {"- a\n", nil, "not YAML with lines"},
 	} {
 		got, err := parseFile([]byte(test.content))
 		if (err == nil) != (test.says == "") || err != nil && !strings.Contains(err.Error(), test.says) || !maps.Equal(got, test.want) {
@@ -52,12 +52,12 @@ func TestApplyFile(t *testing.T) {
 		"a flag":          {"id: file\n", "", []string{"--id", "flag"}, "flag", ""},
 		"the environment": {"id: file\n", "env", nil, "env", ""},
 		"nothing":         {"", "", nil, "", ""},
-		"an unknown key":  {"id: a\ndata_dir: d\n", "", nil, "", `line 2: unknown key "data_dir": keys are the names of qlockd's flags`},
+		"an unknown key":  {"id: a\ndata_dir: d\n", "", nil, "", `line 2: unknown key "data_dir" (did you mean data-dir?): keys are the names of qlockd's flags`},
 		"another file":    {"config: a\n", "", nil, "", `unknown key "config"`},
 		"help":            {"help: true\n", "", nil, "", `unknown key "help"`},
 		"version":         {"version: true\n", "", nil, "", `unknown key "version"`},
 		"an odd value":    {"min-ttl: soon\n", "", nil, "", "line 1: min-ttl: "},
-		"an odd file":     {"{", "", nil, "", "not the YAML"},
+		"an odd file":     {"{", "", nil, "", "not YAML with lines"},
 	} {
 		if test.env != "" {
 			t.Setenv("QLOCKD_ID", test.env)

@@ -2,10 +2,8 @@
 
 package main
 
-import "github.com/hashicorp/go-hclog"
-
 // raiseFileLimit does nothing, since this system has no such limit.
-func raiseFileLimit(hclog.Logger, int) {}
+func raiseFileLimit(int) (warning string) { return "" }
 
 // hideNewFiles does nothing, since this system has no umask.
 func hideNewFiles() {}

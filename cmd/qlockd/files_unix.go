@@ -3,23 +3,19 @@
 package main
 
 import (
-	"github.com/hashicorp/go-hclog"
+	"fmt"
+
 	"golang.org/x/sys/unix"
 )
-
-// reservedFiles is the number of descriptors for the log, the snapshots and connections to other nodes.
-const reservedFiles = 256
 
 // hideNewFiles makes files created by the process private to its user, whatever umask it inherited.
 func hideNewFiles() { unix.Umask(0o077) }
 
-// raiseFileLimit raises the limit of open files as far as allowed, and logs a warning if that is too low
-// for the configured number of connections.
-func raiseFileLimit(log hclog.Logger, connections int) {
+// raiseFileLimit raises the limit of open files as far as allowed. It returns a warning if that is too low.
+func raiseFileLimit(wanted int) (warning string) {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &limit); err != nil {
-		log.Warn("the limit of open files is unknown", "error", err)
-		return
+		return fmt.Sprintf("the limit of open files is unknown: %v", err)
 	}
 	if limit.Cur < limit.Max {
 		raised := limit
@@ -28,8 +24,8 @@ func raiseFileLimit(log hclog.Logger, connections int) {
 			limit = raised
 		}
 	}
-	if want := uint64(connections + reservedFiles); uint64(limit.Cur) < want {
-		log.Warn("fewer files may be open than connections taken: raise the limit (ulimit -n) or lower --max-connections",
-			"limit", limit.Cur, "wanted", want)
+	if uint64(limit.Cur) < uint64(wanted) {
+		return fmt.Sprintf("fewer files may be open (%d) than the limits of connections need (%d): raise the limit (ulimit -n) or lower --max-connections", limit.Cur, wanted)
 	}
+	return ""
 }

@@ -3,11 +3,9 @@
 package main
 
 import (
-	"bytes"
 	"strings"
 	"testing"
 
-	"github.com/hashicorp/go-hclog"
 	"golang.org/x/sys/unix"
 )
 
@@ -20,25 +18,24 @@ func TestRaiseFileLimit(t *testing.T) {
 	}
 	defer func() { _ = unix.Setrlimit(unix.RLIMIT_NOFILE, &before) }()
 	for _, test := range []struct {
-		soft        uint64
-		connections int
-		warns       bool
+		soft   uint64
+		wanted int
+		warns  bool
 	}{
-		{before.Max - 10, int(before.Max) - reservedFiles, false},
-		{before.Max - 10, int(before.Max) - reservedFiles + 1, true},
-		{before.Max, int(before.Max) - reservedFiles, false},
+		{before.Max - 10, int(before.Max), false},
+		{before.Max - 10, int(before.Max) + 1, true},
+		{before.Max, int(before.Max), false},
 	} {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: test.soft, Max: before.Max}); err != nil {
 			t.Fatal(err)
 		}
-		var out bytes.Buffer
-		raiseFileLimit(hclog.New(&hclog.LoggerOptions{Output: &out}), test.connections)
+		warning := raiseFileLimit(test.wanted)
 		var after unix.Rlimit
 		if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &after); err != nil || after.Cur != before.Max {
 			t.Errorf("the limit is %d, want %d, %v", after.Cur, before.Max, err)
 		}
-		if warns := strings.Contains(out.String(), "fewer files"); warns != test.warns {
-			t.Errorf("%d connections: %q", test.connections, out.String())
+		if warns := strings.Contains(warning, "fewer files"); warns != test.warns {
+			t.Errorf("%d files: %q", test.wanted, warning)
 		}
 	}
 }

@@ -10,12 +10,13 @@ import (
 type options struct {
 	server.Config
 
-	cluster    string
-	join       string
-	dev        bool
-	configFile string
-	logLevel   string
-	logFormat  string
+	cluster     string
+	join        string
+	dev         bool
+	configFile  string
+	checkConfig bool
+	logLevel    string
+	logFormat   string
 }
 
 // defaults returns the options without any flags. They are those of package server, except that a zero
@@ -78,6 +79,7 @@ func (o *options) nodeFlags() []setting {
 		{"bootstrap-expect", &o.BootstrapExpect, "form a new cluster with --join once this `NUMBER` of empty nodes has been found"},
 		{"dev", &o.dev, "run a single node on loopback with a temporary directory that is removed at exit"},
 		{"config", &o.configFile, "YAML `FILE` with the names of these flags as keys"},
+		{"check-config", &o.checkConfig, "check the configuration as a start does, print warnings and \"configuration ok\", and exit; starts and changes nothing"},
 		{"shutdown-timeout", &o.ShutdownTimeout, "maximum duration of a graceful stop"},
 	}
 }

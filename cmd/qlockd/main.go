@@ -27,9 +27,7 @@ func newApp() *cli.App {
 		Flags:           flags(),
 		HideHelpCommand: true,
 		Action:          serve,
-		OnUsageError: func(_ *cli.Context, err error, _ bool) error {
-			return usage(err)
-		},
+		OnUsageError:    explainUsage,
 		// The default handler exits the process; main does that itself.
 		ExitErrHandler: func(*cli.Context, error) {},
 	}

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -38,13 +37,17 @@ func serve(c *cli.Context) error {
 		return err
 	}
 	cfg.Logger = log
+	if c.Bool("check-config") {
+		return checkConfig(c, cfg)
+	}
 	removeDev, err := prepareDev(c, &cfg)
 	if err != nil {
 		return err
 	}
 	defer removeDev()
-	raiseFileLimit(log, cfg.Limits.MaxConnections+cmp.Or(cfg.Limits.MaxTunnels, cfg.Limits.MaxConnections)+cfg.Limits.MaxHandshakes+cfg.HTTPLimits.MaxConnections+cfg.HTTPLimits.MaxHandshakes)
-
+	if warning := raiseFileLimit(cfg.OpenFiles()); warning != "" {
+		log.Warn(warning)
+	}
 	limitMemory(cfg.MemoryLimit)
 
 	signals := make(chan os.Signal, 2)

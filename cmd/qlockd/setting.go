@@ -50,20 +50,20 @@ func (s setting) read(c *cli.Context, positive bool) error {
 	case milliseconds:
 		d := c.Duration(s.name)
 		if d < time.Millisecond || d%time.Millisecond != 0 || d.Milliseconds() > math.MaxInt32 {
-			return fmt.Errorf("--%s %v: whole milliseconds, from 1ms to %v", s.name, d, ttl(math.MaxInt32))
+			return fmt.Errorf("--%s %v: use whole milliseconds, from 1ms to %v", s.name, d, ttl(math.MaxInt32))
 		}
 		*field.field = uint32(d.Milliseconds())
 		return nil
 	case *uint32:
 		if n := c.Uint(s.name); n > mostSmallBytes {
-			return fmt.Errorf("--%s %d: at most %d", s.name, n, mostSmallBytes)
+			return fmt.Errorf("--%s %d: use at most %d", s.name, n, mostSmallBytes)
 		}
 	}
 	field := reflect.ValueOf(s.field).Elem()
 	if positive && value.CanConvert(reflect.TypeFor[float64]()) {
 		n := value.Convert(reflect.TypeFor[float64]()).Float()
 		if n < 0 || n == 0 && !field.IsZero() {
-			return fmt.Errorf("--%s must be positive", s.name)
+			return fmt.Errorf("--%s must be positive: leave it out for the default", s.name)
 		}
 	}
 	field.Set(value.Convert(field.Type()))

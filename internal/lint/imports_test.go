@@ -69,6 +69,7 @@ var layers = []struct {
 	{"server/internal/tunnel", []string{"transport", "transport/handshake", "transport/wire", "server/internal/budget"}},
 	{"server/internal/callers", []string{"transport", "transport/wire", "server/internal/access"}},
 	{"server/internal/keys", []string{"fsm", "internal/ratelog", "transport", "transport/identity", "transport/wire", "server/groupcommit", "server/internal/budget", "server/internal/lease"}},
+	{"server/internal/examine", []string{"transport/wire"}},
 	{"server/redis/keyname", []string{"transport/wire"}},
 	{"server/redis/resp", nil},
 	{"server/redis/metrics", nil},

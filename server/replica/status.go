@@ -32,7 +32,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		totals := m.Totals()
 		status.ClusterId, status.Level, status.Revision, status.Token = m.ClusterID(), m.FeatureLevel(), m.Revision(), m.Token()
 		status.Sessions, status.Locks, status.Waiters, status.Holds = totals.Sessions, totals.Locks, totals.Waiters, totals.Holds
-		status.Settings, status.Lineage = m.Settings(), m.Lineage()
+		status.Settings, status.Lineage, status.StateUnits = m.Settings(), m.Lineage(), m.Units()
 		status.GrantsSuspended = m.GrantsSuspended() != 0
 		status.HasPolicy = m.Access().Rights() != nil
 		members, status.LastBackup = m.Members(), m.LastBackup()
@@ -97,11 +97,7 @@ func (r *Replica) askStatus(ctx context.Context, n *wire.NodeStatus) {
 		}
 		return
 	}
-	if a := r.prober.One(ctx, Peer{ID: n.Id, Addr: n.PeerAddr}); a.State != nil {
-		n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.State.AppliedIndex, a.State.Version, a.State.Alarms
-		n.CertificateExpiresUnixMs = a.State.CertificateExpiresUnixMs
-		n.DiskSyncUs, n.CommitUs = a.State.DiskSyncUs, a.State.CommitUs
-	}
+	r.prober.One(ctx, Peer{ID: n.Id, Addr: n.PeerAddr}).Describe(n)
 }
 
 // certificateExpiry returns when the first of this node's certificates expires, in milliseconds; 0 if it has none.

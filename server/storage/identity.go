@@ -49,7 +49,7 @@ func openIdentity(o Options, stable raft.StableStore) (incarnation string, err e
 		return "", err
 	}
 	if id != o.NodeID {
-		return "", fmt.Errorf("%w: %s is that of %q, this node is %q: start it with its own --data-dir", ErrOtherNode, o.DataDir, id, o.NodeID)
+		return "", otherNode(o.DataDir, id, o.NodeID)
 	}
 	if incarnation, err = remembered(stable, incarnationKey, NewID()); err != nil || o.Backend.Log != nil {
 		return incarnation, err
@@ -66,6 +66,10 @@ func openIdentity(o Options, stable raft.StableStore) (incarnation string, err e
 			file.ID, file.Incarnation, want.ID, want.Incarnation))
 	}
 	return incarnation, nil
+}
+
+func otherNode(dir, owner, node string) error {
+	return fmt.Errorf("%w: %s is that of %q, this node is %q: start it with its own --data-dir", ErrOtherNode, dir, owner, node)
 }
 
 // remembered returns the value stored under a key. In a new store it stores value first.

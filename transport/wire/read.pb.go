@@ -1540,7 +1540,10 @@ func (x *SessionWait) GetName() string {
 type StatusRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Answer from the local state of the node, even without a leader.
-	Stale         bool `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
+	Stale bool `protobuf:"varint,1,opt,name=stale,proto3" json:"stale,omitempty"`
+	// Also examine the answering node. That writes and syncs a small temporary file in its data directory a few times, at
+	// most once in ten seconds; in between, the answer has the last result.
+	Examine       bool `protobuf:"varint,2,opt,name=examine,proto3" json:"examine,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1582,6 +1585,13 @@ func (x *StatusRequest) GetStale() bool {
 	return false
 }
 
+func (x *StatusRequest) GetExamine() bool {
+	if x != nil {
+		return x.Examine
+	}
+	return false
+}
+
 // NodeStatus is the status of one member.
 type NodeStatus struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
@@ -1606,7 +1616,13 @@ type NodeStatus struct {
 	DiskSyncUs uint32 `protobuf:"varint,14,opt,name=disk_sync_us,json=diskSyncUs,proto3" json:"disk_sync_us,omitempty"`
 	// The leader's median time from proposing an entry to its having been applied, in the last minute, in
 	// microseconds; 0 if unknown, and for nodes that do not lead.
-	CommitUs      uint32 `protobuf:"varint,15,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	CommitUs uint32 `protobuf:"varint,15,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	// How long a call of this node took the answering node, with the set-up of the connection, in microseconds; 0 for itself,
+	// or if it was not reached.
+	CallUs uint32 `protobuf:"varint,21,opt,name=call_us,json=callUs,proto3" json:"call_us,omitempty"`
+	// How far the clock of this node is ahead of that of the answering node, in milliseconds, give or take half of call_us.
+	// Valid if call_us is not 0.
+	ClockAheadMs  int64 `protobuf:"varint,22,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1746,6 +1762,20 @@ func (x *NodeStatus) GetCommitUs() uint32 {
 	return 0
 }
 
+func (x *NodeStatus) GetCallUs() uint32 {
+	if x != nil {
+		return x.CallUs
+	}
+	return 0
+}
+
+func (x *NodeStatus) GetClockAheadMs() int64 {
+	if x != nil {
+		return x.ClockAheadMs
+	}
+	return 0
+}
+
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leader's --id; empty if unknown.
@@ -1781,8 +1811,12 @@ type StatusResponse struct {
 	LastBackup *SavedBackup `protobuf:"bytes,21,opt,name=last_backup,json=lastBackup,proto3" json:"last_backup,omitempty"`
 	// The schedule of the answering node's backups.
 	BackupSchedule *BackupSchedule `protobuf:"bytes,22,opt,name=backup_schedule,json=backupSchedule,proto3" json:"backup_schedule,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// The size of the state in the units of max_state_bytes.
+	StateUnits uint64 `protobuf:"varint,31,opt,name=state_units,json=stateUnits,proto3" json:"state_units,omitempty"`
+	// Of the answering node, if the request asked for it.
+	Examination   *Examination `protobuf:"bytes,32,opt,name=examination,proto3" json:"examination,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
@@ -1969,6 +2003,185 @@ func (x *StatusResponse) GetBackupSchedule() *BackupSchedule {
 	return nil
 }
 
+func (x *StatusResponse) GetStateUnits() uint64 {
+	if x != nil {
+		return x.StateUnits
+	}
+	return 0
+}
+
+func (x *StatusResponse) GetExamination() *Examination {
+	if x != nil {
+		return x.Examination
+	}
+	return nil
+}
+
+// Examination is what a node finds out about its machine and its own configuration.
+type Examination struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The syncs of a small file in the data directory: how many were measured, the median and the longest, in microseconds.
+	Syncs        uint32 `protobuf:"varint,1,opt,name=syncs,proto3" json:"syncs,omitempty"`
+	SyncMedianUs uint32 `protobuf:"varint,2,opt,name=sync_median_us,json=syncMedianUs,proto3" json:"sync_median_us,omitempty"`
+	SyncMaxUs    uint32 `protobuf:"varint,3,opt,name=sync_max_us,json=syncMaxUs,proto3" json:"sync_max_us,omitempty"`
+	// Why nothing was measured; empty if something was, or if the node has no data directory.
+	SyncError string `protobuf:"bytes,4,opt,name=sync_error,json=syncError,proto3" json:"sync_error,omitempty"`
+	// The file system of the data directory; 0 if unknown.
+	DiskFreeBytes uint64 `protobuf:"varint,5,opt,name=disk_free_bytes,json=diskFreeBytes,proto3" json:"disk_free_bytes,omitempty"`
+	DiskBytes     uint64 `protobuf:"varint,6,opt,name=disk_bytes,json=diskBytes,proto3" json:"disk_bytes,omitempty"`
+	// How many files the process may open, and how many its limits of connections need; 0 if unknown.
+	OpenFilesLimit  uint64 `protobuf:"varint,7,opt,name=open_files_limit,json=openFilesLimit,proto3" json:"open_files_limit,omitempty"`
+	OpenFilesNeeded uint64 `protobuf:"varint,8,opt,name=open_files_needed,json=openFilesNeeded,proto3" json:"open_files_needed,omitempty"`
+	// --memory-limit, and the memory of the machine or the container; 0 if unknown.
+	MemoryLimitBytes   uint64 `protobuf:"varint,9,opt,name=memory_limit_bytes,json=memoryLimitBytes,proto3" json:"memory_limit_bytes,omitempty"`
+	MachineMemoryBytes uint64 `protobuf:"varint,10,opt,name=machine_memory_bytes,json=machineMemoryBytes,proto3" json:"machine_memory_bytes,omitempty"`
+	// --max-buffer-bytes.
+	BufferLimitBytes   uint64 `protobuf:"varint,11,opt,name=buffer_limit_bytes,json=bufferLimitBytes,proto3" json:"buffer_limit_bytes,omitempty"`
+	HeartbeatTimeoutMs uint32 `protobuf:"varint,12,opt,name=heartbeat_timeout_ms,json=heartbeatTimeoutMs,proto3" json:"heartbeat_timeout_ms,omitempty"`
+	ElectionTimeoutMs  uint32 `protobuf:"varint,13,opt,name=election_timeout_ms,json=electionTimeoutMs,proto3" json:"election_timeout_ms,omitempty"`
+	// How far the wall clock has stepped in the last hour, in sum, without regard to the direction.
+	ClockStepsMs uint64 `protobuf:"varint,14,opt,name=clock_steps_ms,json=clockStepsMs,proto3" json:"clock_steps_ms,omitempty"`
+	// Advertised addresses whose host is not in the certificate of the client port.
+	UncertifiedAddrs []string `protobuf:"bytes,15,rep,name=uncertified_addrs,json=uncertifiedAddrs,proto3" json:"uncertified_addrs,omitempty"`
+	unknownFields    protoimpl.UnknownFields
+	sizeCache        protoimpl.SizeCache
+}
+
+func (x *Examination) Reset() {
+	*x = Examination{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Examination) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Examination) ProtoMessage() {}
+
+func (x *Examination) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Examination.ProtoReflect.Descriptor instead.
+func (*Examination) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *Examination) GetSyncs() uint32 {
+	if x != nil {
+		return x.Syncs
+	}
+	return 0
+}
+
+func (x *Examination) GetSyncMedianUs() uint32 {
+	if x != nil {
+		return x.SyncMedianUs
+	}
+	return 0
+}
+
+func (x *Examination) GetSyncMaxUs() uint32 {
+	if x != nil {
+		return x.SyncMaxUs
+	}
+	return 0
+}
+
+func (x *Examination) GetSyncError() string {
+	if x != nil {
+		return x.SyncError
+	}
+	return ""
+}
+
+func (x *Examination) GetDiskFreeBytes() uint64 {
+	if x != nil {
+		return x.DiskFreeBytes
+	}
+	return 0
+}
+
+func (x *Examination) GetDiskBytes() uint64 {
+	if x != nil {
+		return x.DiskBytes
+	}
+	return 0
+}
+
+func (x *Examination) GetOpenFilesLimit() uint64 {
+	if x != nil {
+		return x.OpenFilesLimit
+	}
+	return 0
+}
+
+func (x *Examination) GetOpenFilesNeeded() uint64 {
+	if x != nil {
+		return x.OpenFilesNeeded
+	}
+	return 0
+}
+
+func (x *Examination) GetMemoryLimitBytes() uint64 {
+	if x != nil {
+		return x.MemoryLimitBytes
+	}
+	return 0
+}
+
+func (x *Examination) GetMachineMemoryBytes() uint64 {
+	if x != nil {
+		return x.MachineMemoryBytes
+	}
+	return 0
+}
+
+func (x *Examination) GetBufferLimitBytes() uint64 {
+	if x != nil {
+		return x.BufferLimitBytes
+	}
+	return 0
+}
+
+func (x *Examination) GetHeartbeatTimeoutMs() uint32 {
+	if x != nil {
+		return x.HeartbeatTimeoutMs
+	}
+	return 0
+}
+
+func (x *Examination) GetElectionTimeoutMs() uint32 {
+	if x != nil {
+		return x.ElectionTimeoutMs
+	}
+	return 0
+}
+
+func (x *Examination) GetClockStepsMs() uint64 {
+	if x != nil {
+		return x.ClockStepsMs
+	}
+	return 0
+}
+
+func (x *Examination) GetUncertifiedAddrs() []string {
+	if x != nil {
+		return x.UncertifiedAddrs
+	}
+	return nil
+}
+
 // BackupSchedule is when a node makes backups while it leads.
 type BackupSchedule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1984,7 +2197,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2209,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2222,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
 }
 
 func (x *BackupSchedule) GetSchedule() string {
@@ -2043,7 +2256,7 @@ type ListSamplesRequest struct {
 
 func (x *ListSamplesRequest) Reset() {
 	*x = ListSamplesRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2268,7 @@ func (x *ListSamplesRequest) String() string {
 func (*ListSamplesRequest) ProtoMessage() {}
 
 func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2281,7 @@ func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ListSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
 }
 
 type ListSamplesResponse struct {
@@ -2085,7 +2298,7 @@ type ListSamplesResponse struct {
 
 func (x *ListSamplesResponse) Reset() {
 	*x = ListSamplesResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2310,7 @@ func (x *ListSamplesResponse) String() string {
 func (*ListSamplesResponse) ProtoMessage() {}
 
 func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2323,7 @@ func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ListSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *ListSamplesResponse) GetNodeId() string {
@@ -2163,7 +2376,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2388,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2401,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{28}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *Sample) GetUnixMs() int64 {
@@ -2375,9 +2588,10 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"P\n" +
 	"\vSessionWait\x12-\n" +
 	"\x04wait\x18\x01 \x01(\v2\x19.quorumlock.v1.WaiterInfoR\x04wait\x12\x12\n" +
-	"\x04name\x18\x02 \x01(\tR\x04name\"+\n" +
+	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xe6\x03\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x18\n" +
+	"\aexamine\x18\x02 \x01(\bR\aexamine:\x04\x88\xb5\x18\x02\"\xa5\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -2397,7 +2611,9 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x1bcertificate_expires_unix_ms\x18\r \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
 	"\fdisk_sync_us\x18\x0e \x01(\rR\n" +
 	"diskSyncUs\x12\x1b\n" +
-	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\"\x86\x06\n" +
+	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\x12\x17\n" +
+	"\acall_us\x18\x15 \x01(\rR\x06callUs\x12$\n" +
+	"\x0eclock_ahead_ms\x18\x16 \x01(\x03R\fclockAheadMs\"\xe5\x06\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -2424,7 +2640,29 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"has_policy\x18\x14 \x01(\bR\thasPolicy\x12;\n" +
 	"\vlast_backup\x18\x15 \x01(\v2\x1a.quorumlock.v1.SavedBackupR\n" +
 	"lastBackup\x12F\n" +
-	"\x0fbackup_schedule\x18\x16 \x01(\v2\x1d.quorumlock.v1.BackupScheduleR\x0ebackupSchedule\"b\n" +
+	"\x0fbackup_schedule\x18\x16 \x01(\v2\x1d.quorumlock.v1.BackupScheduleR\x0ebackupSchedule\x12\x1f\n" +
+	"\vstate_units\x18\x1f \x01(\x04R\n" +
+	"stateUnits\x12<\n" +
+	"\vexamination\x18  \x01(\v2\x1a.quorumlock.v1.ExaminationR\vexamination\"\xe8\x04\n" +
+	"\vExamination\x12\x14\n" +
+	"\x05syncs\x18\x01 \x01(\rR\x05syncs\x12$\n" +
+	"\x0esync_median_us\x18\x02 \x01(\rR\fsyncMedianUs\x12\x1e\n" +
+	"\vsync_max_us\x18\x03 \x01(\rR\tsyncMaxUs\x12\x1d\n" +
+	"\n" +
+	"sync_error\x18\x04 \x01(\tR\tsyncError\x12&\n" +
+	"\x0fdisk_free_bytes\x18\x05 \x01(\x04R\rdiskFreeBytes\x12\x1d\n" +
+	"\n" +
+	"disk_bytes\x18\x06 \x01(\x04R\tdiskBytes\x12(\n" +
+	"\x10open_files_limit\x18\a \x01(\x04R\x0eopenFilesLimit\x12*\n" +
+	"\x11open_files_needed\x18\b \x01(\x04R\x0fopenFilesNeeded\x12,\n" +
+	"\x12memory_limit_bytes\x18\t \x01(\x04R\x10memoryLimitBytes\x120\n" +
+	"\x14machine_memory_bytes\x18\n" +
+	" \x01(\x04R\x12machineMemoryBytes\x12,\n" +
+	"\x12buffer_limit_bytes\x18\v \x01(\x04R\x10bufferLimitBytes\x120\n" +
+	"\x14heartbeat_timeout_ms\x18\f \x01(\rR\x12heartbeatTimeoutMs\x12.\n" +
+	"\x13election_timeout_ms\x18\r \x01(\rR\x11electionTimeoutMs\x12$\n" +
+	"\x0eclock_steps_ms\x18\x0e \x01(\x04R\fclockStepsMs\x12+\n" +
+	"\x11uncertified_addrs\x18\x0f \x03(\tR\x10uncertifiedAddrs\"b\n" +
 	"\x0eBackupSchedule\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1a\n" +
 	"\bfailures\x18\x02 \x01(\rR\bfailures\x12\x18\n" +
@@ -2462,7 +2700,7 @@ func file_quorumlock_v1_read_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_read_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
 var file_quorumlock_v1_read_proto_goTypes = []any{
 	(ListContendedRequest_Order)(0), // 0: quorumlock.v1.ListContendedRequest.Order
 	(*ListLocksRequest)(nil),        // 1: quorumlock.v1.ListLocksRequest
@@ -2490,57 +2728,59 @@ var file_quorumlock_v1_read_proto_goTypes = []any{
 	(*StatusRequest)(nil),           // 23: quorumlock.v1.StatusRequest
 	(*NodeStatus)(nil),              // 24: quorumlock.v1.NodeStatus
 	(*StatusResponse)(nil),          // 25: quorumlock.v1.StatusResponse
-	(*BackupSchedule)(nil),          // 26: quorumlock.v1.BackupSchedule
-	(*ListSamplesRequest)(nil),      // 27: quorumlock.v1.ListSamplesRequest
-	(*ListSamplesResponse)(nil),     // 28: quorumlock.v1.ListSamplesResponse
-	(*Sample)(nil),                  // 29: quorumlock.v1.Sample
-	(*LockInfo)(nil),                // 30: quorumlock.v1.LockInfo
-	(*HolderInfo)(nil),              // 31: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),              // 32: quorumlock.v1.WaiterInfo
-	(Order)(0),                      // 33: quorumlock.v1.Order
-	(*DelayInfo)(nil),               // 34: quorumlock.v1.DelayInfo
-	(*DeadlockStep)(nil),            // 35: quorumlock.v1.DeadlockStep
-	(*AuditRecord)(nil),             // 36: quorumlock.v1.AuditRecord
-	(*Event)(nil),                   // 37: quorumlock.v1.Event
-	(Status_Code)(0),                // 38: quorumlock.v1.Status.Code
-	(*SessionInfo)(nil),             // 39: quorumlock.v1.SessionInfo
-	(*Alarm)(nil),                   // 40: quorumlock.v1.Alarm
-	(*Settings)(nil),                // 41: quorumlock.v1.Settings
-	(*SavedBackup)(nil),             // 42: quorumlock.v1.SavedBackup
+	(*Examination)(nil),             // 26: quorumlock.v1.Examination
+	(*BackupSchedule)(nil),          // 27: quorumlock.v1.BackupSchedule
+	(*ListSamplesRequest)(nil),      // 28: quorumlock.v1.ListSamplesRequest
+	(*ListSamplesResponse)(nil),     // 29: quorumlock.v1.ListSamplesResponse
+	(*Sample)(nil),                  // 30: quorumlock.v1.Sample
+	(*LockInfo)(nil),                // 31: quorumlock.v1.LockInfo
+	(*HolderInfo)(nil),              // 32: quorumlock.v1.HolderInfo
+	(*WaiterInfo)(nil),              // 33: quorumlock.v1.WaiterInfo
+	(Order)(0),                      // 34: quorumlock.v1.Order
+	(*DelayInfo)(nil),               // 35: quorumlock.v1.DelayInfo
+	(*DeadlockStep)(nil),            // 36: quorumlock.v1.DeadlockStep
+	(*AuditRecord)(nil),             // 37: quorumlock.v1.AuditRecord
+	(*Event)(nil),                   // 38: quorumlock.v1.Event
+	(Status_Code)(0),                // 39: quorumlock.v1.Status.Code
+	(*SessionInfo)(nil),             // 40: quorumlock.v1.SessionInfo
+	(*Alarm)(nil),                   // 41: quorumlock.v1.Alarm
+	(*Settings)(nil),                // 42: quorumlock.v1.Settings
+	(*SavedBackup)(nil),             // 43: quorumlock.v1.SavedBackup
 }
 var file_quorumlock_v1_read_proto_depIdxs = []int32{
-	30, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
-	31, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	32, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
-	33, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
-	34, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
-	31, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
+	31, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
+	32, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	33, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
+	34, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
+	35, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
+	32, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
 	9,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
-	35, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
+	36, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 8: quorumlock.v1.ListContendedRequest.order:type_name -> quorumlock.v1.ListContendedRequest.Order
 	12, // 9: quorumlock.v1.ListContendedResponse.locks:type_name -> quorumlock.v1.ContendedLock
-	31, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
-	32, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
-	36, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
-	37, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
-	38, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
-	39, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	39, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
+	32, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
+	33, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
+	37, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
+	38, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
+	39, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
+	40, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
+	40, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
 	21, // 17: quorumlock.v1.GetSessionResponse.holds:type_name -> quorumlock.v1.SessionHold
 	22, // 18: quorumlock.v1.GetSessionResponse.waits:type_name -> quorumlock.v1.SessionWait
-	31, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
-	32, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
-	40, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
+	32, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
+	33, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
+	41, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
 	24, // 22: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	41, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	42, // 24: quorumlock.v1.StatusResponse.last_backup:type_name -> quorumlock.v1.SavedBackup
-	26, // 25: quorumlock.v1.StatusResponse.backup_schedule:type_name -> quorumlock.v1.BackupSchedule
-	29, // 26: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	42, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	43, // 24: quorumlock.v1.StatusResponse.last_backup:type_name -> quorumlock.v1.SavedBackup
+	27, // 25: quorumlock.v1.StatusResponse.backup_schedule:type_name -> quorumlock.v1.BackupSchedule
+	26, // 26: quorumlock.v1.StatusResponse.examination:type_name -> quorumlock.v1.Examination
+	30, // 27: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
+	28, // [28:28] is the sub-list for method output_type
+	28, // [28:28] is the sub-list for method input_type
+	28, // [28:28] is the sub-list for extension type_name
+	28, // [28:28] is the sub-list for extension extendee
+	0,  // [0:28] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_read_proto_init() }
@@ -2557,7 +2797,7 @@ func file_quorumlock_v1_read_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   30,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -92,7 +92,7 @@ func Open(cfg Config) (*Directory, error) {
 	d.revision, d.cluster = binary.BigEndian.Uint64(page), record.ClusterId
 	d.enter(record.Members, record.Removed)
 	if d.cfg.Cluster != "" && d.cluster != "" && !wire.NamesCluster(d.cfg.Cluster, d.cluster) {
-		return nil, fmt.Errorf("%w: the data directory belongs to cluster %q, the certificate names %q", status.ErrOtherCluster, d.cluster, d.cfg.Cluster)
+		return nil, fmt.Errorf("%w: the data directory belongs to cluster %q, the certificate names %q: give --data-dir and --peer-tls-cert of the same cluster", status.ErrOtherCluster, d.cluster, d.cfg.Cluster)
 	}
 	return d, nil
 }

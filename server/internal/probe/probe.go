@@ -26,6 +26,9 @@ const CaughtUp = 256
 type Answer struct {
 	Peer  directory.Peer
 	State *wire.NodeState // nil if it did not answer
+	// Asked is when the peer was asked, and Took how long its answer took, including a new connection.
+	Asked time.Time
+	Took  time.Duration
 	// Cluster is the cluster of the peer, if it is not ours.
 	Cluster string
 	Err     error
@@ -125,8 +128,9 @@ func (p Prober) One(ctx context.Context, peer directory.Peer) Answer {
 func (p Prober) Reaching(ctx context.Context, peer directory.Peer, members []*wire.Member) Answer {
 	ctx, cancel := context.WithTimeout(ctx, Timeout)
 	defer cancel()
+	asked := time.Now()
 	resp, reply, err := p.Layer.Call(ctx, peer.Addr, peer.ID, &wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{Reach: members}}})
-	a := Answer{Peer: peer, State: resp.GetState(), Err: err}
+	a := Answer{Peer: peer, State: resp.GetState(), Err: err, Asked: asked, Took: time.Since(asked)}
 	if theirs := reply.GetClusterId(); theirs != "" && p.Directory.Foreign(theirs) {
 		a.Cluster, a.State = theirs, nil
 		a.Err = cmp.Or(err, fmt.Errorf("it belongs to cluster %q", theirs))
@@ -147,6 +151,20 @@ func (p Prober) checkRecovered(a Answer) {
 	if mine := p.Directory.ClusterID(); wire.RecoveredFrom(a.Cluster, mine) {
 		p.Halt(fmt.Errorf("%w: cluster %q was recovered as %q, to which node %q at %s belongs. This data directory is that of the lost cluster and must not be used any more: "+
 			"move it away, and start this node on an empty one with --join %s", status.ErrOtherCluster, mine, a.Cluster, a.Peer.ID, a.Peer.Addr, a.Peer.Addr))
+	}
+}
+
+// Describe copies what a peer says about itself into its status, if it has answered.
+func (a Answer) Describe(n *wire.NodeStatus) {
+	if a.State == nil {
+		return
+	}
+	n.Reachable, n.AppliedIndex, n.Version, n.Alarms = true, a.State.AppliedIndex, a.State.Version, a.State.Alarms
+	n.CertificateExpiresUnixMs = a.State.CertificateExpiresUnixMs
+	n.DiskSyncUs, n.CommitUs = a.State.DiskSyncUs, a.State.CommitUs
+	n.CallUs = uint32(max(a.Took.Microseconds(), 1))
+	if a.State.ClockUnixMs != 0 {
+		n.ClockAheadMs = a.State.ClockUnixMs - a.Asked.Add(a.Took/2).UnixMilli()
 	}
 }
 

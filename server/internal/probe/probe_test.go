@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -77,6 +78,26 @@ func TestLeader(t *testing.T) {
 		if leader.ID != c.leader || ok != (c.leader != "") {
 			t.Errorf("%s: %q, %v", name, leader.ID, ok)
 		}
+	}
+}
+
+// TestDescribe verifies that the clock of a peer is compared with the middle of the call, and that silence says nothing.
+func TestDescribe(t *testing.T) {
+	asked := time.UnixMilli(1_000_000)
+	a := from("n2", &wire.NodeState{AppliedIndex: 7, Version: "v1", ClockUnixMs: 1_003_500})
+	a.Asked, a.Took = asked, time.Second
+	n := &wire.NodeStatus{Id: "n2"}
+	a.Describe(n)
+	if !n.Reachable || n.AppliedIndex != 7 || n.Version != "v1" || n.CallUs != 1_000_000 || n.ClockAheadMs != 3_000 {
+		t.Errorf("%v", n)
+	}
+	a.Took = 0
+	if a.Describe(n); n.CallUs != 1 {
+		t.Errorf("a call that took no time: %v", n)
+	}
+	silent := &wire.NodeStatus{Id: "n2"}
+	if (probe.Answer{Asked: asked, Took: time.Second}).Describe(silent); silent.Reachable || silent.CallUs != 0 {
+		t.Errorf("%v", silent)
 	}
 }
 

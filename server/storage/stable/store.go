@@ -265,7 +265,7 @@ func boltError(path string, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, bolterrors.ErrTimeout):
-		return fmt.Errorf("%w: %s", ErrInUse, path)
+		return fmt.Errorf("%w: %s: stop that process, or give this node a --data-dir of its own", ErrInUse, path)
 	case errors.As(err, &errno):
 		return fmt.Errorf("open term and vote: %w", err)
 	}
