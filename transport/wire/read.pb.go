@@ -1606,7 +1606,9 @@ type NodeStatus struct {
 	DiskSyncUs uint32 `protobuf:"varint,14,opt,name=disk_sync_us,json=diskSyncUs,proto3" json:"disk_sync_us,omitempty"`
 	// The leader's median time from proposing an entry to its having been applied, in the last minute, in
 	// microseconds; 0 if unknown, and for nodes that do not lead.
-	CommitUs      uint32 `protobuf:"varint,15,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	CommitUs uint32 `protobuf:"varint,15,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	// What the leader knows of the node's health. Unset if the answering node does not lead.
+	Health        *NodeHealth `protobuf:"bytes,20,opt,name=health,proto3" json:"health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1746,6 +1748,258 @@ func (x *NodeStatus) GetCommitUs() uint32 {
 	return 0
 }
 
+func (x *NodeStatus) GetHealth() *NodeHealth {
+	if x != nil {
+		return x.Health
+	}
+	return nil
+}
+
+// NodeHealth is what the leader knows of a member's health.
+type NodeHealth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node answers, follows the leader and has nearly all of the log.
+	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// For how long that has been so, as far as this leader knows.
+	SinceMs uint64 `protobuf:"varint,2,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	// Why the node is not healthy, for people.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For how long the node has not answered this leader; 0 if it answers.
+	SilentMs uint64 `protobuf:"varint,4,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"`
+	// When the leader removes the node if it does not answer until then; 0 if it keeps the node.
+	RemovedInMs   uint64 `protobuf:"varint,5,opt,name=removed_in_ms,json=removedInMs,proto3" json:"removed_in_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeHealth) Reset() {
+	*x = NodeHealth{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeHealth) ProtoMessage() {}
+
+func (x *NodeHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeHealth.ProtoReflect.Descriptor instead.
+func (*NodeHealth) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *NodeHealth) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *NodeHealth) GetSinceMs() uint64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NodeHealth) GetSilentMs() uint64 {
+	if x != nil {
+		return x.SilentMs
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetRemovedInMs() uint64 {
+	if x != nil {
+		return x.RemovedInMs
+	}
+	return 0
+}
+
+// AutopilotStatus is the health of the cluster, and the rules of the leader by which members get their vote and are
+// removed.
+type AutopilotStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many voters may fail before the cluster loses its majority.
+	FailureTolerance uint32 `protobuf:"varint,1,opt,name=failure_tolerance,json=failureTolerance,proto3" json:"failure_tolerance,omitempty"`
+	// All members are healthy.
+	Healthy bool `protobuf:"varint,2,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Dead members are removed.
+	Cleanup bool `protobuf:"varint,3,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
+	// The number of voters below which none is removed.
+	MinQuorum uint32 `protobuf:"varint,4,opt,name=min_quorum,json=minQuorum,proto3" json:"min_quorum,omitempty"`
+	// After how long without an answer a member is dead.
+	DeadAfterMs uint64 `protobuf:"varint,5,opt,name=dead_after_ms,json=deadAfterMs,proto3" json:"dead_after_ms,omitempty"`
+	// For how long a new member must have been healthy before it gets its vote.
+	StabilizationMs uint64 `protobuf:"varint,6,opt,name=stabilization_ms,json=stabilizationMs,proto3" json:"stabilization_ms,omitempty"`
+	// The last member that was removed because it was dead, as far as the audit log goes back.
+	LastRemoval   *AutopilotRemoval `protobuf:"bytes,7,opt,name=last_removal,json=lastRemoval,proto3" json:"last_removal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AutopilotStatus) Reset() {
+	*x = AutopilotStatus{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AutopilotStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AutopilotStatus) ProtoMessage() {}
+
+func (x *AutopilotStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AutopilotStatus.ProtoReflect.Descriptor instead.
+func (*AutopilotStatus) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AutopilotStatus) GetFailureTolerance() uint32 {
+	if x != nil {
+		return x.FailureTolerance
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *AutopilotStatus) GetCleanup() bool {
+	if x != nil {
+		return x.Cleanup
+	}
+	return false
+}
+
+func (x *AutopilotStatus) GetMinQuorum() uint32 {
+	if x != nil {
+		return x.MinQuorum
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetDeadAfterMs() uint64 {
+	if x != nil {
+		return x.DeadAfterMs
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetStabilizationMs() uint64 {
+	if x != nil {
+		return x.StabilizationMs
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetLastRemoval() *AutopilotRemoval {
+	if x != nil {
+		return x.LastRemoval
+	}
+	return nil
+}
+
+// AutopilotRemoval is the removal of a dead member.
+type AutopilotRemoval struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// By the clock of the leader.
+	UnixMs        int64  `protobuf:"varint,2,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AutopilotRemoval) Reset() {
+	*x = AutopilotRemoval{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AutopilotRemoval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AutopilotRemoval) ProtoMessage() {}
+
+func (x *AutopilotRemoval) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AutopilotRemoval.ProtoReflect.Descriptor instead.
+func (*AutopilotRemoval) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *AutopilotRemoval) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *AutopilotRemoval) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *AutopilotRemoval) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leader's --id; empty if unknown.
@@ -1781,13 +2035,15 @@ type StatusResponse struct {
 	LastBackup *SavedBackup `protobuf:"bytes,21,opt,name=last_backup,json=lastBackup,proto3" json:"last_backup,omitempty"`
 	// The schedule of the answering node's backups.
 	BackupSchedule *BackupSchedule `protobuf:"bytes,22,opt,name=backup_schedule,json=backupSchedule,proto3" json:"backup_schedule,omitempty"`
-	unknownFields  protoimpl.UnknownFields
-	sizeCache      protoimpl.SizeCache
+	// Unset if the answering node does not lead.
+	Autopilot     *AutopilotStatus `protobuf:"bytes,26,opt,name=autopilot,proto3" json:"autopilot,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1799,7 +2055,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1812,7 +2068,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{24}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatusResponse) GetLeaderId() string {
@@ -1969,6 +2225,13 @@ func (x *StatusResponse) GetBackupSchedule() *BackupSchedule {
 	return nil
 }
 
+func (x *StatusResponse) GetAutopilot() *AutopilotStatus {
+	if x != nil {
+		return x.Autopilot
+	}
+	return nil
+}
+
 // BackupSchedule is when a node makes backups while it leads.
 type BackupSchedule struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -1984,7 +2247,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1996,7 +2259,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2009,7 +2272,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *BackupSchedule) GetSchedule() string {
@@ -2043,7 +2306,7 @@ type ListSamplesRequest struct {
 
 func (x *ListSamplesRequest) Reset() {
 	*x = ListSamplesRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2055,7 +2318,7 @@ func (x *ListSamplesRequest) String() string {
 func (*ListSamplesRequest) ProtoMessage() {}
 
 func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2068,7 +2331,7 @@ func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ListSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{29}
 }
 
 type ListSamplesResponse struct {
@@ -2085,7 +2348,7 @@ type ListSamplesResponse struct {
 
 func (x *ListSamplesResponse) Reset() {
 	*x = ListSamplesResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2097,7 +2360,7 @@ func (x *ListSamplesResponse) String() string {
 func (*ListSamplesResponse) ProtoMessage() {}
 
 func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2110,7 +2373,7 @@ func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ListSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{30}
 }
 
 func (x *ListSamplesResponse) GetNodeId() string {
@@ -2163,7 +2426,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2175,7 +2438,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2188,7 +2451,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{28}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *Sample) GetUnixMs() int64 {
@@ -2377,7 +2640,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x04wait\x18\x01 \x01(\v2\x19.quorumlock.v1.WaiterInfoR\x04wait\x12\x12\n" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"+\n" +
 	"\rStatusRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xe6\x03\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\x99\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -2397,7 +2660,28 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x1bcertificate_expires_unix_ms\x18\r \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
 	"\fdisk_sync_us\x18\x0e \x01(\rR\n" +
 	"diskSyncUs\x12\x1b\n" +
-	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\"\x86\x06\n" +
+	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\x121\n" +
+	"\x06health\x18\x14 \x01(\v2\x19.quorumlock.v1.NodeHealthR\x06health\"\x9a\x01\n" +
+	"\n" +
+	"NodeHealth\x12\x18\n" +
+	"\ahealthy\x18\x01 \x01(\bR\ahealthy\x12\x19\n" +
+	"\bsince_ms\x18\x02 \x01(\x04R\asinceMs\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tsilent_ms\x18\x04 \x01(\x04R\bsilentMs\x12\"\n" +
+	"\rremoved_in_ms\x18\x05 \x01(\x04R\vremovedInMs\"\xa4\x02\n" +
+	"\x0fAutopilotStatus\x12+\n" +
+	"\x11failure_tolerance\x18\x01 \x01(\rR\x10failureTolerance\x12\x18\n" +
+	"\ahealthy\x18\x02 \x01(\bR\ahealthy\x12\x18\n" +
+	"\acleanup\x18\x03 \x01(\bR\acleanup\x12\x1d\n" +
+	"\n" +
+	"min_quorum\x18\x04 \x01(\rR\tminQuorum\x12\"\n" +
+	"\rdead_after_ms\x18\x05 \x01(\x04R\vdeadAfterMs\x12)\n" +
+	"\x10stabilization_ms\x18\x06 \x01(\x04R\x0fstabilizationMs\x12B\n" +
+	"\flast_removal\x18\a \x01(\v2\x1f.quorumlock.v1.AutopilotRemovalR\vlastRemoval\"\\\n" +
+	"\x10AutopilotRemoval\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
+	"\aunix_ms\x18\x02 \x01(\x03R\x06unixMs\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xc4\x06\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -2424,7 +2708,8 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"has_policy\x18\x14 \x01(\bR\thasPolicy\x12;\n" +
 	"\vlast_backup\x18\x15 \x01(\v2\x1a.quorumlock.v1.SavedBackupR\n" +
 	"lastBackup\x12F\n" +
-	"\x0fbackup_schedule\x18\x16 \x01(\v2\x1d.quorumlock.v1.BackupScheduleR\x0ebackupSchedule\"b\n" +
+	"\x0fbackup_schedule\x18\x16 \x01(\v2\x1d.quorumlock.v1.BackupScheduleR\x0ebackupSchedule\x12<\n" +
+	"\tautopilot\x18\x1a \x01(\v2\x1e.quorumlock.v1.AutopilotStatusR\tautopilot\"b\n" +
 	"\x0eBackupSchedule\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1a\n" +
 	"\bfailures\x18\x02 \x01(\rR\bfailures\x12\x18\n" +
@@ -2462,7 +2747,7 @@ func file_quorumlock_v1_read_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_read_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
+var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 32)
 var file_quorumlock_v1_read_proto_goTypes = []any{
 	(ListContendedRequest_Order)(0), // 0: quorumlock.v1.ListContendedRequest.Order
 	(*ListLocksRequest)(nil),        // 1: quorumlock.v1.ListLocksRequest
@@ -2489,58 +2774,64 @@ var file_quorumlock_v1_read_proto_goTypes = []any{
 	(*SessionWait)(nil),             // 22: quorumlock.v1.SessionWait
 	(*StatusRequest)(nil),           // 23: quorumlock.v1.StatusRequest
 	(*NodeStatus)(nil),              // 24: quorumlock.v1.NodeStatus
-	(*StatusResponse)(nil),          // 25: quorumlock.v1.StatusResponse
-	(*BackupSchedule)(nil),          // 26: quorumlock.v1.BackupSchedule
-	(*ListSamplesRequest)(nil),      // 27: quorumlock.v1.ListSamplesRequest
-	(*ListSamplesResponse)(nil),     // 28: quorumlock.v1.ListSamplesResponse
-	(*Sample)(nil),                  // 29: quorumlock.v1.Sample
-	(*LockInfo)(nil),                // 30: quorumlock.v1.LockInfo
-	(*HolderInfo)(nil),              // 31: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),              // 32: quorumlock.v1.WaiterInfo
-	(Order)(0),                      // 33: quorumlock.v1.Order
-	(*DelayInfo)(nil),               // 34: quorumlock.v1.DelayInfo
-	(*DeadlockStep)(nil),            // 35: quorumlock.v1.DeadlockStep
-	(*AuditRecord)(nil),             // 36: quorumlock.v1.AuditRecord
-	(*Event)(nil),                   // 37: quorumlock.v1.Event
-	(Status_Code)(0),                // 38: quorumlock.v1.Status.Code
-	(*SessionInfo)(nil),             // 39: quorumlock.v1.SessionInfo
-	(*Alarm)(nil),                   // 40: quorumlock.v1.Alarm
-	(*Settings)(nil),                // 41: quorumlock.v1.Settings
-	(*SavedBackup)(nil),             // 42: quorumlock.v1.SavedBackup
+	(*NodeHealth)(nil),              // 25: quorumlock.v1.NodeHealth
+	(*AutopilotStatus)(nil),         // 26: quorumlock.v1.AutopilotStatus
+	(*AutopilotRemoval)(nil),        // 27: quorumlock.v1.AutopilotRemoval
+	(*StatusResponse)(nil),          // 28: quorumlock.v1.StatusResponse
+	(*BackupSchedule)(nil),          // 29: quorumlock.v1.BackupSchedule
+	(*ListSamplesRequest)(nil),      // 30: quorumlock.v1.ListSamplesRequest
+	(*ListSamplesResponse)(nil),     // 31: quorumlock.v1.ListSamplesResponse
+	(*Sample)(nil),                  // 32: quorumlock.v1.Sample
+	(*LockInfo)(nil),                // 33: quorumlock.v1.LockInfo
+	(*HolderInfo)(nil),              // 34: quorumlock.v1.HolderInfo
+	(*WaiterInfo)(nil),              // 35: quorumlock.v1.WaiterInfo
+	(Order)(0),                      // 36: quorumlock.v1.Order
+	(*DelayInfo)(nil),               // 37: quorumlock.v1.DelayInfo
+	(*DeadlockStep)(nil),            // 38: quorumlock.v1.DeadlockStep
+	(*AuditRecord)(nil),             // 39: quorumlock.v1.AuditRecord
+	(*Event)(nil),                   // 40: quorumlock.v1.Event
+	(Status_Code)(0),                // 41: quorumlock.v1.Status.Code
+	(*SessionInfo)(nil),             // 42: quorumlock.v1.SessionInfo
+	(*Alarm)(nil),                   // 43: quorumlock.v1.Alarm
+	(*Settings)(nil),                // 44: quorumlock.v1.Settings
+	(*SavedBackup)(nil),             // 45: quorumlock.v1.SavedBackup
 }
 var file_quorumlock_v1_read_proto_depIdxs = []int32{
-	30, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
-	31, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	32, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
-	33, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
-	34, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
-	31, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
+	33, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
+	34, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	35, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
+	36, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
+	37, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
+	34, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
 	9,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
-	35, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
+	38, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 8: quorumlock.v1.ListContendedRequest.order:type_name -> quorumlock.v1.ListContendedRequest.Order
 	12, // 9: quorumlock.v1.ListContendedResponse.locks:type_name -> quorumlock.v1.ContendedLock
-	31, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
-	32, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
-	36, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
-	37, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
-	38, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
-	39, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	39, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
+	34, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
+	35, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
+	39, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
+	40, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
+	41, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
+	42, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
+	42, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
 	21, // 17: quorumlock.v1.GetSessionResponse.holds:type_name -> quorumlock.v1.SessionHold
 	22, // 18: quorumlock.v1.GetSessionResponse.waits:type_name -> quorumlock.v1.SessionWait
-	31, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
-	32, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
-	40, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
-	24, // 22: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	41, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	42, // 24: quorumlock.v1.StatusResponse.last_backup:type_name -> quorumlock.v1.SavedBackup
-	26, // 25: quorumlock.v1.StatusResponse.backup_schedule:type_name -> quorumlock.v1.BackupSchedule
-	29, // 26: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
-	27, // [27:27] is the sub-list for method output_type
-	27, // [27:27] is the sub-list for method input_type
-	27, // [27:27] is the sub-list for extension type_name
-	27, // [27:27] is the sub-list for extension extendee
-	0,  // [0:27] is the sub-list for field type_name
+	34, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
+	35, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
+	43, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
+	25, // 22: quorumlock.v1.NodeStatus.health:type_name -> quorumlock.v1.NodeHealth
+	27, // 23: quorumlock.v1.AutopilotStatus.last_removal:type_name -> quorumlock.v1.AutopilotRemoval
+	24, // 24: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
+	44, // 25: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	45, // 26: quorumlock.v1.StatusResponse.last_backup:type_name -> quorumlock.v1.SavedBackup
+	29, // 27: quorumlock.v1.StatusResponse.backup_schedule:type_name -> quorumlock.v1.BackupSchedule
+	26, // 28: quorumlock.v1.StatusResponse.autopilot:type_name -> quorumlock.v1.AutopilotStatus
+	32, // 29: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
+	30, // [30:30] is the sub-list for method output_type
+	30, // [30:30] is the sub-list for method input_type
+	30, // [30:30] is the sub-list for extension type_name
+	30, // [30:30] is the sub-list for extension extendee
+	0,  // [0:30] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_read_proto_init() }
@@ -2557,7 +2848,7 @@ func file_quorumlock_v1_read_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   29,
+			NumMessages:   32,
 			NumExtensions: 0,
 			NumServices:   0,
 		},
