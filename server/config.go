@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi"
+	"github.com/quorumlock/quorumlock/server/membership/autopilot"
 	"github.com/quorumlock/quorumlock/server/redis"
 	"github.com/quorumlock/quorumlock/server/rpc"
 	"github.com/quorumlock/quorumlock/server/storage"
@@ -117,6 +118,8 @@ type Config struct {
 	CommitTimeout      time.Duration
 	// HashInterval is how often the nodes hash and compare their states, if the states have changed.
 	HashInterval time.Duration
+	// Autopilot has the rules by which this node, as leader, gives new members their vote and removes dead ones.
+	Autopilot autopilot.Settings
 	// NoFailoverHint leaves elections to raft's timeouts alone. Without it, a follower calls an election as
 	// soon as a majority of the voters has seen that the leader's process is dead.
 	NoFailoverHint bool
@@ -192,6 +195,7 @@ func (c Config) withDefaults() Config {
 	c.LeaderLeaseTimeout = cmp.Or(c.LeaderLeaseTimeout, min(500*time.Millisecond, c.HeartbeatTimeout))
 	c.CommitTimeout = cmp.Or(c.CommitTimeout, 20*time.Millisecond)
 	c.HashInterval = cmp.Or(c.HashInterval, 10*time.Second)
+	c.Autopilot = c.Autopilot.WithDefaults()
 	c.DiskTimeout = cmp.Or(c.DiskTimeout, 7*time.Second)
 	c.LogSegmentBytes = cmp.Or(c.LogSegmentBytes, 16<<20)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)

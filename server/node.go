@@ -180,6 +180,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		LeaderLeaseTimeout: n.cfg.LeaderLeaseTimeout,
 		CommitTimeout:      n.cfg.CommitTimeout,
 		HashInterval:       n.cfg.HashInterval,
+		Autopilot:          n.cfg.Autopilot,
 		DiskTimeout:        n.cfg.DiskTimeout,
 		NoFailoverHint:     n.cfg.NoFailoverHint,
 		NoTunnels:          n.cfg.NoTunnels,

@@ -45,6 +45,9 @@ func (c Config) Warnings() []string {
 	if c.Insecure {
 		out = append(out, "--insecure: traffic beyond loopback may go in plaintext, and callers need no certificate unless --tls-ca asks for it; whoever reaches the peer port owns the cluster")
 	}
+	if after := c.Autopilot.DeadAfter; c.Autopilot.Cleanup && after < time.Hour {
+		out = append(out, fmt.Sprintf("a node that is down for --autopilot-dead-after %v is removed, and must then be added again with an empty data directory: maintenance may take longer", after))
+	}
 	return append(out, c.backupWarnings()...)
 }
 

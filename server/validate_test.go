@@ -247,6 +247,8 @@ func TestWarnings(t *testing.T) {
 		{"short sessions", func(c *Config) { c.Settings.MinTtlMs = 2_999 }, "--min-ttl 2.999s"},
 		{"sessions that outlive a fail-over", func(c *Config) { c.Settings.MinTtlMs = 3_000 }, ""},
 		{"no backups", func(c *Config) { c.Cluster = make([]Peer, 3) }, "no --backup-dir"},
+		{"clean-up after a day", func(c *Config) { c.Autopilot.Cleanup = true }, ""},
+		{"hasty clean-up", func(c *Config) { c.Autopilot.Cleanup, c.Autopilot.DeadAfter = true, time.Minute }, "--autopilot-dead-after 1m0s"},
 		{"insecure", func(c *Config) { c.Insecure = true }, "--insecure"},
 	} {
 		cfg := valid()

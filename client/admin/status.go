@@ -39,6 +39,48 @@ type Status struct {
 	LastBackup SavedBackup
 	// BackupSchedule is the schedule of the answering node's backups.
 	BackupSchedule BackupSchedule
+	// Autopilot is the health of the cluster; zero if the answering node does not lead.
+	Autopilot Autopilot
+}
+
+// Autopilot is the health of the cluster, and the rules by which the leader gives new members their vote and removes
+// dead ones.
+type Autopilot struct {
+	// FailureTolerance is how many voters may fail before the cluster loses its majority.
+	FailureTolerance uint32
+	// Healthy means that all members are healthy.
+	Healthy bool
+	// Cleanup means that a member that has not answered for DeadAfter is removed, unless fewer voters than MinQuorum
+	// would be left.
+	Cleanup   bool
+	MinQuorum uint32
+	DeadAfter time.Duration
+	// Stabilization is for how long a new member must have been healthy before it gets its vote.
+	Stabilization time.Duration
+	// LastRemoval is the last removal of a dead member; zero if there was none.
+	LastRemoval AutopilotRemoval
+}
+
+// AutopilotRemoval is the removal of a dead member.
+type AutopilotRemoval struct {
+	NodeID string
+	// Time is by the clock of the leader.
+	Time   time.Time `field:"unix_ms"`
+	Reason string
+}
+
+// NodeHealth is what the leader knows of a member's health.
+type NodeHealth struct {
+	// Healthy means that the node answers, follows the leader and has nearly all of the log. Since is for how long it
+	// has been so, or has not.
+	Healthy bool
+	Since   time.Duration
+	// Reason says why the node is not healthy.
+	Reason string
+	// Silent is for how long the node has not answered; 0 if it answers.
+	Silent time.Duration
+	// RemovedIn is when the node is removed if it does not answer until then; 0 if it is kept.
+	RemovedIn time.Duration
 }
 
 // SavedBackup is a backup that the leader made by its schedule.
@@ -95,6 +137,8 @@ type Node struct {
 	// ClockAhead is how far the clock of this node is ahead of that of the answering node, give or take half of Call.
 	// It is valid if Call is not 0.
 	ClockAhead time.Duration `field:"clock_ahead_ms"`
+	// Health is what the leader knows of the node's health; zero if the answering node does not lead.
+	Health NodeHealth
 }
 
 // Alarm is a problem that one node has detected.

@@ -52,12 +52,19 @@ func key() *wire.GetLockResponse {
 
 func clusterStatus() *wire.StatusResponse {
 	return &wire.StatusResponse{LeaderId: "n2", Term: 7, ClusterId: "c-1", Level: 1, Revision: 1 << 60, CommitIndex: 99, AppliedIndex: 99,
-		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, HasPolicy: true, NodeId: "n1", Nodes: []*wire.NodeStatus{
+		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, HasPolicy: true, NodeId: "n1", Autopilot: autopilot(), Nodes: []*wire.NodeStatus{
 			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 421},
 			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 38_999, CommitUs: 1_236},
-			{Id: "node-three", PeerAddr: "10.0.0.3:7401", Voter: true},
+			{Id: "node-three", PeerAddr: "10.0.0.3:7401", Voter: true,
+				Health: &wire.NodeHealth{SinceMs: 250_000, Reason: "it does not answer: dial tcp 10.0.0.3:7401: connect: connection refused", SilentMs: 252_000, RemovedInMs: 86_148_000}},
 			{Id: "n4", PeerAddr: "10.0.0.4:7401", Reachable: true, AppliedIndex: 12},
 		}}
+}
+
+// autopilot is a leader's that removes dead nodes, and has.
+func autopilot() *wire.AutopilotStatus {
+	return &wire.AutopilotStatus{Cleanup: true, MinQuorum: 3, DeadAfterMs: 86_400_000, StabilizationMs: 1_000,
+		LastRemoval: &wire.AutopilotRemoval{NodeId: "n5", UnixMs: 1_700_000_000_000, Reason: "24h0m1s without an answer, --autopilot-dead-after is 24h0m0s"}}
 }
 
 // acknowledged answers AcknowledgeAlarms.
@@ -261,7 +268,7 @@ func TestStatusWithoutALeader(t *testing.T) {
 			return nil, client.ErrUnavailable
 		}
 		s := clusterStatus()
-		s.LeaderId = ""
+		s.LeaderId, s.Autopilot, s.Nodes[2].Health = "", nil, nil
 		return s, nil
 	}}
 	got := execTest(t, f.dialer, "status")

@@ -111,10 +111,48 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 		mark(w, urgent)
 		fmt.Fprintf(w, "policy: %s (qlock policy apply)\n", everything)
 	}
+	writeTolerance(w, s)
 	writeLatencies(w, s.GetNodes())
 	writeBackups(w, s, time.Now())
 	writeAgreement(w, s)
+	writeHealth(w, s)
 	writeNodes(w, s.GetNodes())
+}
+
+// writeTolerance writes how many voters may fail. Only a leader knows.
+func writeTolerance(w io.Writer, s *wire.StatusResponse) {
+	pilot := s.GetAutopilot()
+	if pilot == nil {
+		return
+	}
+	tolerance := "none"
+	if n := pilot.GetFailureTolerance(); n > 0 {
+		tolerance = count(uint64(n), "node")
+	}
+	rules := ""
+	if pilot.GetCleanup() {
+		rules = fmt.Sprintf("; dead nodes are removed after %s, down to %s", millis(pilot.GetDeadAfterMs()), count(uint64(pilot.GetMinQuorum()), "voter"))
+	}
+	fmt.Fprintf(w, "failure tolerance: %s%s\n", tolerance, rules)
+}
+
+// writeHealth writes which nodes are not healthy, and which one was removed.
+func writeHealth(w io.Writer, s *wire.StatusResponse) {
+	for _, n := range s.GetNodes() {
+		h := n.GetHealth()
+		if h == nil || h.GetHealthy() {
+			continue
+		}
+		mark(w, urgent)
+		removal := ""
+		if in := h.GetRemovedInMs(); in > 0 {
+			removal = "; it is removed in " + millis(in)
+		}
+		fmt.Fprintf(w, "UNHEALTHY %s for %s: %s%s\n", printable(n.GetId()), millis(h.GetSinceMs()), printable(h.GetReason()), removal)
+	}
+	if last := s.GetAutopilot().GetLastRemoval(); last != nil {
+		fmt.Fprintf(w, "removed by autopilot: %s at %s: %s\n", printable(last.GetNodeId()), when(last.GetUnixMs()), printable(last.GetReason()))
+	}
 }
 
 // writeLatencies writes a line with the latencies of the disks and of commits, if any is known. The table of the nodes

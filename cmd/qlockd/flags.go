@@ -56,7 +56,8 @@ func (o *options) groups() []group {
 		{"5. Limits of the cluster (replicated at the first start, ignored afterwards)", o.clusterFlags(), true},
 		{"6. Limits of this node", o.limitFlags(), true},
 		{"7. Backups", o.backupFlags(), false},
-		{"8. Logs", o.logFlags(), false},
+		{"8. Autopilot (the leader's settings apply)", o.autopilotFlags(), true},
+		{"9. Logs", o.logFlags(), false},
 	}
 }
 
@@ -138,6 +139,16 @@ func (o *options) backupFlags() []setting {
 		{"backup-schedule", &o.BackupSchedule, "cron `EXPRESSION` with five fields, in UTC unless it begins with CRON_TZ=ZONE, or one like @daily or @every 1h"},
 		{"backup-keep", &o.BackupKeep, "number of backups that are kept; 0 keeps all"},
 		{"backup-s3", &o.BackupS3, "bucket for copies of the backups, `URL` s3://BUCKET/PREFIX?endpoint=HOST:PORT&region=REGION&insecure=true; credentials from AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, ~/.aws/credentials or the machine's role"},
+	}
+}
+
+func (o *options) autopilotFlags() []setting {
+	a := &o.Autopilot
+	return []setting{
+		{"autopilot-stabilization", &a.Stabilization, "how long a new node must have been healthy before it gets its vote"},
+		{"autopilot-cleanup", &a.Cleanup, "remove dead members"},
+		{"autopilot-dead-after", &a.DeadAfter, "how long a member must not have answered to be dead"},
+		{"autopilot-min-quorum", &a.MinQuorum, "number of voters below which no dead voter is removed"},
 	}
 }
 

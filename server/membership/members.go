@@ -80,8 +80,8 @@ func Put(m *wire.Member) *wire.Command {
 	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
 }
 
-// Add adds a running, empty node to the cluster, first as a non-voter. The node gets its vote automatically once
-// it has caught up. Add is idempotent. act is what the audit log records.
+// Add adds a running, empty node to the cluster, first as a non-voter. Package autopilot gives it its vote once it has
+// caught up. Add is idempotent. act is what the audit log records.
 func (m *Members) Add(ctx context.Context, lead Leadership, req *wire.AddMemberRequest, act *wire.RecordAct) error {
 	// Before waiting for other changes, so that a node that does not answer is reported immediately.
 	member, err := m.candidate(ctx, req)
@@ -102,7 +102,6 @@ func (m *Members) add(ctx context.Context, lead Leadership, member *wire.Member)
 		return err
 	}
 	if m.cfg.Cluster.Contains(member.Id) {
-		m.Trigger()
 		return nil
 	}
 	change := m.cfg.Cluster.Raft().AddNonvoter(raft.ServerID(member.Id), raft.ServerAddress(member.PeerAddr), 0, changeTimeout)
@@ -110,7 +109,6 @@ func (m *Members) add(ctx context.Context, lead Leadership, member *wire.Member)
 		return err
 	}
 	m.cfg.Logger.Info("a node was added; it gets its vote when it has caught up", "node", member.Id, "peer", member.PeerAddr)
-	m.Trigger()
 	return nil
 }
 
@@ -151,15 +149,25 @@ func (m *Members) reachesMembers(ctx context.Context, candidate probe.Answer, me
 // Remove removes a node from the cluster and forgets its incarnation. If that node is the leader itself, it hands
 // leadership over and returns an error, and the next leader can remove it. act is what the audit log records.
 func (m *Members) Remove(ctx context.Context, lead Leadership, id string, act *wire.RecordAct) error {
+	return m.RemoveIf(ctx, lead, id, act, func(map[string]raft.Server) error { return nil })
+}
+
+// RemoveIf is Remove, unless the condition returns an error for raft's configuration. It is called when no other change
+// is in progress.
+func (m *Members) RemoveIf(ctx context.Context, lead Leadership, id string, act *wire.RecordAct, condition func(map[string]raft.Server) error) error {
 	changed, err := m.Lock(ctx)
 	if err != nil {
 		return err
 	}
 	defer changed()
-	server, configured := m.cfg.Cluster.Servers()[id]
+	servers := m.cfg.Cluster.Servers()
+	server, configured := servers[id]
 	recorded := false
 	m.cfg.Machine.View(func(machine *fsm.Machine) { _, recorded = machine.Member(id) })
-	if err := removable(id, m.cfg.Cluster.Servers(), recorded); err != nil {
+	if err := removable(id, servers, recorded); err != nil {
+		return err
+	}
+	if err := condition(servers); err != nil {
 		return err
 	}
 	if id == m.cfg.NodeID {

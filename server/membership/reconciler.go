@@ -48,11 +48,6 @@ func (m *Members) step(ctx context.Context, lead Leadership) {
 	servers := m.cfg.Cluster.Servers()
 	m.recordSelf(ctx, lead, members)
 	m.raiseLevel(ctx, lead, members, servers, level)
-	for _, member := range members {
-		if server, ok := servers[member.Id]; ok && ctx.Err() == nil {
-			m.promote(ctx, server, member)
-		}
-	}
 }
 
 func (m *Members) recordSelf(ctx context.Context, lead Leadership, members []*wire.Member) {
@@ -94,9 +89,12 @@ func (m *Members) raiseLevel(ctx context.Context, lead Leadership, members []*wi
 	}
 }
 
-// promote gives a node its vote once it has caught up.
-func (m *Members) promote(ctx context.Context, server raft.Server, member *wire.Member) {
-	if !awaitsVote(server, member) {
+// Promote gives a node its vote if it has caught up. It logs a failure, and is safe to repeat.
+func (m *Members) Promote(ctx context.Context, id string) {
+	server, configured := m.cfg.Cluster.Servers()[id]
+	var member *wire.Member
+	m.cfg.Machine.View(func(machine *fsm.Machine) { member, _ = machine.Member(id) })
+	if !configured || member == nil || !awaitsVote(server, member) {
 		return
 	}
 	node := m.cfg.Cluster.Raft()

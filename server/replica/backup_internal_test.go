@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/server/internal/metrics"
+	"github.com/quorumlock/quorumlock/server/membership/autopilot"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -23,7 +24,7 @@ import (
 func started(t *testing.T) *Replica {
 	t.Helper()
 	r := &Replica{cfg: Config{ID: "n1"}, log: hclog.NewNullLogger(), leadership: &leadership{term: 1, serving: true}}
-	r.leadership.r, r.alarms = r, r.newAlarms()
+	r.leadership.r, r.alarms, r.pilot = r, r.newAlarms(), autopilot.New(autopilot.Config{})
 	r.machine = fsm.NewReplicated(fsm.Level, func(err error) { t.Error(err) })
 	data, err := proto.Marshal(&wire.Entry{Level: 1, Commands: []*wire.Command{
 		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c", Settings: fsm.DefaultSettings()}}},

@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/backup/schedule"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/seeds"
+	"github.com/quorumlock/quorumlock/server/membership/autopilot"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport"
@@ -109,6 +110,9 @@ type Config struct {
 	// They have no id. It must not block. nil ignores them.
 	AuditLocally func(record *wire.AuditRecord)
 
+	// Autopilot has the rules by which a leader promotes new members and removes dead ones.
+	Autopilot autopilot.Settings
+
 	// Backups are the schedule, the stores and the number of backups that the leader makes. Without stores it makes none.
 	Backups schedule.Config
 
@@ -129,6 +133,7 @@ func (c Config) withDefaults() Config {
 	}
 	c.CommitTimeout = cmp.Or(c.CommitTimeout, 20*time.Millisecond)
 	c.HashInterval = cmp.Or(c.HashInterval, 10*time.Second)
+	c.Autopilot = c.Autopilot.WithDefaults()
 	c.DiskTimeout = cmp.Or(c.DiskTimeout, 7*time.Second)
 	c.Level = cmp.Or(c.Level, fsm.Level)
 	c.Settings = cmp.Or(c.Settings, fsm.DefaultSettings())

@@ -18,7 +18,8 @@
 //     election. Package handover moves leadership on request, and away from a slow disk.
 //
 // Package bootstrap starts an empty node. Package command takes commands through the node. Package cluster is raft's
-// view of the members, package probe asks them for their state, and package membership changes them.
+// view of the members, package probe asks them for their state, and package membership changes them, also when package
+// autopilot says so.
 //
 // # Leadership
 //

@@ -53,3 +53,14 @@ func (r *Replica) answerLoss(q *wire.LeaderLossRequest) *wire.PeerResponse {
 	}
 	return m.Answer(q)
 }
+
+// handOver makes another node the leader before this one stops.
+func (r *Replica) handOver(ctx context.Context) {
+	node := r.cluster.Raft()
+	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || len(r.cluster.Voters()) < 2 {
+		return
+	}
+	if err := r.handover.ToBest(ctx); err != nil {
+		r.log.Warn("leadership was not handed over", "error", err)
+	}
+}

@@ -5,29 +5,8 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
-	"github.com/quorumlock/quorumlock/server/internal/peers"
-	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// peerIdentity is what the peer port needs to know about this node and its callers.
-type peerIdentity struct {
-	*directory.Directory
-	peers *peers.Peers
-}
-
-var _ peerport.Identity = peerIdentity{}
-
-// State implements peerport.Identity.
-func (i peerIdentity) State(incarnation string) *wire.PeerState { return i.peers.State(incarnation) }
-
-// CheckState implements peerport.Identity.
-func (i peerIdentity) CheckState(id, incarnation string, state *wire.PeerState) error {
-	return i.peers.CheckState(id, incarnation, state)
-}
-
-// Incompatible implements peerport.Identity.
-func (i peerIdentity) Incompatible(id string, err error) { i.peers.Incompatible(id, err) }
 
 func (r *Replica) directoryConfig() directory.Config {
 	return directory.Config{

@@ -189,6 +189,7 @@ func (r *Replica) serve(lead *leadership) {
 	r.catchUp.End()
 	lead.serving = true
 	r.running.Go(func() { r.members.Reconcile(lead.ctx, lead) })
+	r.running.Go(func() { r.pilot.Run(lead.ctx, lead, r.members, r.prober) })
 	r.running.Go(func() { r.superviseState(lead) })
 	if r.backups != nil {
 		r.running.Go(func() { r.backups.Run(lead.ctx, lead.recordBackup) })

@@ -33,6 +33,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/seeds"
 	"github.com/quorumlock/quorumlock/server/internal/watch"
 	"github.com/quorumlock/quorumlock/server/membership"
+	"github.com/quorumlock/quorumlock/server/membership/autopilot"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -58,6 +59,7 @@ type Replica struct {
 	peers    *peers.Peers
 	handover *handover.Handover
 	members  *membership.Members
+	pilot    *autopilot.Autopilot
 	alarms   *alarm.Alarms
 	backups  *schedule.Keeper // nil without a place for backups
 	sampler  *samples.Sampler
@@ -120,6 +122,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.checker = r.newChecker()
 	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
 	r.sampler = samples.New(r.totals)
+	r.pilot = autopilot.New(autopilot.Config{NodeID: cfg.ID, Settings: cfg.Autopilot, Machine: r.machine, Cluster: &r.cluster, Logger: r.log})
 	r.metrics.Committed = r.sampler.Commits.Observe
 	r.Processor = r.newProcessor()
 	if err := r.openBackups(); err != nil {
@@ -204,7 +207,7 @@ func (r *Replica) openNetwork() error {
 		Listener:  r.cfg.PeerListener,
 		Advertise: r.cfg.Advertise.Peer,
 		Network:   r.cfg.Network,
-		Identity:  peerIdentity{r.directory, r.peers},
+		Identity:  peers.Identity{Directory: r.directory, Known: r.peers},
 		TLS:       r.cfg.PeerTLS,
 		Handler:   r.serveControl,
 		Logger:    r.log.Named("peers"),
@@ -245,7 +248,7 @@ func (r *Replica) start(ctx context.Context) error {
 
 func (r *Replica) gauges() []prometheus.Collector {
 	return metrics.Gauges(metrics.Source{
-		Machine: r.machine, EventLog: r.eventLog, Checker: r.checker, Proposer: r.Proposer, Cluster: &r.cluster, Alarms: r.alarms.Len, Serving: r.Serving,
+		Machine: r.machine, EventLog: r.eventLog, Checker: r.checker, Proposer: r.Proposer, Cluster: &r.cluster, Alarms: r.alarms.Len, Serving: r.Serving, Health: r.pilot.Health,
 	})
 }
 
@@ -431,17 +434,6 @@ func (r *Replica) Close(ctx context.Context) error {
 	r.snapshots.Wait()
 	r.metrics.Close()
 	return errors.Join(err, r.layer.Close(), r.stores.Close())
-}
-
-// handOver makes another node the leader before this one stops.
-func (r *Replica) handOver(ctx context.Context) {
-	node := r.cluster.Raft()
-	if node == nil || node.State() != raft.Leader || r.halted.Load() != nil || ctx.Err() != nil || len(r.cluster.Voters()) < 2 {
-		return
-	}
-	if err := r.handover.ToBest(ctx); err != nil {
-		r.log.Warn("leadership was not handed over", "error", err)
-	}
 }
 
 // halt stops serving for good and reports err to Config.Halt, once. During Open, Open returns it instead.

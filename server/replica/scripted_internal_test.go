@@ -20,6 +20,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/server/internal/samples"
+	"github.com/quorumlock/quorumlock/server/membership/autopilot"
 	"github.com/quorumlock/quorumlock/test/simnet"
 	"github.com/quorumlock/quorumlock/transport/peerport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -68,7 +69,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		tune(&cfg)
 	}
 	cfg = cfg.withDefaults()
-	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), catchUp: catchup.New(), leaders: cluster.NewLeaderChanges()}
+	r := &Replica{cfg: cfg, log: cfg.Logger, eventLog: eventlog.New(), pilot: autopilot.New(autopilot.Config{}), catchUp: catchup.New(), leaders: cluster.NewLeaderChanges()}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	r.machine = fsm.NewReplicated(cfg.Level, r.halt)
 	r.checker = r.newChecker()

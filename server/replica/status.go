@@ -45,6 +45,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 		status.ClusterId = r.directory.Named()
 	}
 	status.Nodes = r.nodes(ctx, members, status.LeaderId)
+	r.pilot.Describe(status)
 	return status, nil
 }
 

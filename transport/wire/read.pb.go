@@ -1622,7 +1622,9 @@ type NodeStatus struct {
 	CallUs uint32 `protobuf:"varint,21,opt,name=call_us,json=callUs,proto3" json:"call_us,omitempty"`
 	// How far the clock of this node is ahead of that of the answering node, in milliseconds, give or take half of call_us.
 	// Valid if call_us is not 0.
-	ClockAheadMs  int64 `protobuf:"varint,22,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"`
+	ClockAheadMs int64 `protobuf:"varint,22,opt,name=clock_ahead_ms,json=clockAheadMs,proto3" json:"clock_ahead_ms,omitempty"`
+	// What the leader knows of the node's health. Unset if the answering node does not lead.
+	Health        *NodeHealth `protobuf:"bytes,20,opt,name=health,proto3" json:"health,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1776,6 +1778,258 @@ func (x *NodeStatus) GetClockAheadMs() int64 {
 	return 0
 }
 
+func (x *NodeStatus) GetHealth() *NodeHealth {
+	if x != nil {
+		return x.Health
+	}
+	return nil
+}
+
+// NodeHealth is what the leader knows of a member's health.
+type NodeHealth struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The node answers, follows the leader and has nearly all of the log.
+	Healthy bool `protobuf:"varint,1,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// For how long that has been so, as far as this leader knows.
+	SinceMs uint64 `protobuf:"varint,2,opt,name=since_ms,json=sinceMs,proto3" json:"since_ms,omitempty"`
+	// Why the node is not healthy, for people.
+	Reason string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	// For how long the node has not answered this leader; 0 if it answers.
+	SilentMs uint64 `protobuf:"varint,4,opt,name=silent_ms,json=silentMs,proto3" json:"silent_ms,omitempty"`
+	// When the leader removes the node if it does not answer until then; 0 if it keeps the node.
+	RemovedInMs   uint64 `protobuf:"varint,5,opt,name=removed_in_ms,json=removedInMs,proto3" json:"removed_in_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *NodeHealth) Reset() {
+	*x = NodeHealth{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *NodeHealth) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*NodeHealth) ProtoMessage() {}
+
+func (x *NodeHealth) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use NodeHealth.ProtoReflect.Descriptor instead.
+func (*NodeHealth) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{24}
+}
+
+func (x *NodeHealth) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *NodeHealth) GetSinceMs() uint64 {
+	if x != nil {
+		return x.SinceMs
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *NodeHealth) GetSilentMs() uint64 {
+	if x != nil {
+		return x.SilentMs
+	}
+	return 0
+}
+
+func (x *NodeHealth) GetRemovedInMs() uint64 {
+	if x != nil {
+		return x.RemovedInMs
+	}
+	return 0
+}
+
+// AutopilotStatus is the health of the cluster, and the rules of the leader by which members get their vote and are
+// removed.
+type AutopilotStatus struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// How many voters may fail before the cluster loses its majority.
+	FailureTolerance uint32 `protobuf:"varint,1,opt,name=failure_tolerance,json=failureTolerance,proto3" json:"failure_tolerance,omitempty"`
+	// All members are healthy.
+	Healthy bool `protobuf:"varint,2,opt,name=healthy,proto3" json:"healthy,omitempty"`
+	// Dead members are removed.
+	Cleanup bool `protobuf:"varint,3,opt,name=cleanup,proto3" json:"cleanup,omitempty"`
+	// The number of voters below which none is removed.
+	MinQuorum uint32 `protobuf:"varint,4,opt,name=min_quorum,json=minQuorum,proto3" json:"min_quorum,omitempty"`
+	// After how long without an answer a member is dead.
+	DeadAfterMs uint64 `protobuf:"varint,5,opt,name=dead_after_ms,json=deadAfterMs,proto3" json:"dead_after_ms,omitempty"`
+	// For how long a new member must have been healthy before it gets its vote.
+	StabilizationMs uint64 `protobuf:"varint,6,opt,name=stabilization_ms,json=stabilizationMs,proto3" json:"stabilization_ms,omitempty"`
+	// The last member that was removed because it was dead, as far as the audit log goes back.
+	LastRemoval   *AutopilotRemoval `protobuf:"bytes,7,opt,name=last_removal,json=lastRemoval,proto3" json:"last_removal,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AutopilotStatus) Reset() {
+	*x = AutopilotStatus{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AutopilotStatus) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AutopilotStatus) ProtoMessage() {}
+
+func (x *AutopilotStatus) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AutopilotStatus.ProtoReflect.Descriptor instead.
+func (*AutopilotStatus) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+}
+
+func (x *AutopilotStatus) GetFailureTolerance() uint32 {
+	if x != nil {
+		return x.FailureTolerance
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetHealthy() bool {
+	if x != nil {
+		return x.Healthy
+	}
+	return false
+}
+
+func (x *AutopilotStatus) GetCleanup() bool {
+	if x != nil {
+		return x.Cleanup
+	}
+	return false
+}
+
+func (x *AutopilotStatus) GetMinQuorum() uint32 {
+	if x != nil {
+		return x.MinQuorum
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetDeadAfterMs() uint64 {
+	if x != nil {
+		return x.DeadAfterMs
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetStabilizationMs() uint64 {
+	if x != nil {
+		return x.StabilizationMs
+	}
+	return 0
+}
+
+func (x *AutopilotStatus) GetLastRemoval() *AutopilotRemoval {
+	if x != nil {
+		return x.LastRemoval
+	}
+	return nil
+}
+
+// AutopilotRemoval is the removal of a dead member.
+type AutopilotRemoval struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// By the clock of the leader.
+	UnixMs        int64  `protobuf:"varint,2,opt,name=unix_ms,json=unixMs,proto3" json:"unix_ms,omitempty"`
+	Reason        string `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AutopilotRemoval) Reset() {
+	*x = AutopilotRemoval{}
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AutopilotRemoval) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AutopilotRemoval) ProtoMessage() {}
+
+func (x *AutopilotRemoval) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AutopilotRemoval.ProtoReflect.Descriptor instead.
+func (*AutopilotRemoval) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
+}
+
+func (x *AutopilotRemoval) GetNodeId() string {
+	if x != nil {
+		return x.NodeId
+	}
+	return ""
+}
+
+func (x *AutopilotRemoval) GetUnixMs() int64 {
+	if x != nil {
+		return x.UnixMs
+	}
+	return 0
+}
+
+func (x *AutopilotRemoval) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
 type StatusResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The leader's --id; empty if unknown.
@@ -1814,14 +2068,16 @@ type StatusResponse struct {
 	// The size of the state in the units of max_state_bytes.
 	StateUnits uint64 `protobuf:"varint,31,opt,name=state_units,json=stateUnits,proto3" json:"state_units,omitempty"`
 	// Of the answering node, if the request asked for it.
-	Examination   *Examination `protobuf:"bytes,32,opt,name=examination,proto3" json:"examination,omitempty"`
+	Examination *Examination `protobuf:"bytes,32,opt,name=examination,proto3" json:"examination,omitempty"`
+	// Unset if the answering node does not lead.
+	Autopilot     *AutopilotStatus `protobuf:"bytes,26,opt,name=autopilot,proto3" json:"autopilot,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *StatusResponse) Reset() {
 	*x = StatusResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1833,7 +2089,7 @@ func (x *StatusResponse) String() string {
 func (*StatusResponse) ProtoMessage() {}
 
 func (x *StatusResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[24]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1846,7 +2102,7 @@ func (x *StatusResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use StatusResponse.ProtoReflect.Descriptor instead.
 func (*StatusResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{24}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
 }
 
 func (x *StatusResponse) GetLeaderId() string {
@@ -2017,6 +2273,13 @@ func (x *StatusResponse) GetExamination() *Examination {
 	return nil
 }
 
+func (x *StatusResponse) GetAutopilot() *AutopilotStatus {
+	if x != nil {
+		return x.Autopilot
+	}
+	return nil
+}
+
 // Examination is what a node finds out about its machine and its own configuration.
 type Examination struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
@@ -2049,7 +2312,7 @@ type Examination struct {
 
 func (x *Examination) Reset() {
 	*x = Examination{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2061,7 +2324,7 @@ func (x *Examination) String() string {
 func (*Examination) ProtoMessage() {}
 
 func (x *Examination) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[25]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2074,7 +2337,7 @@ func (x *Examination) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Examination.ProtoReflect.Descriptor instead.
 func (*Examination) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{25}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{28}
 }
 
 func (x *Examination) GetSyncs() uint32 {
@@ -2197,7 +2460,7 @@ type BackupSchedule struct {
 
 func (x *BackupSchedule) Reset() {
 	*x = BackupSchedule{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2209,7 +2472,7 @@ func (x *BackupSchedule) String() string {
 func (*BackupSchedule) ProtoMessage() {}
 
 func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[26]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2222,7 +2485,7 @@ func (x *BackupSchedule) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use BackupSchedule.ProtoReflect.Descriptor instead.
 func (*BackupSchedule) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{26}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{29}
 }
 
 func (x *BackupSchedule) GetSchedule() string {
@@ -2256,7 +2519,7 @@ type ListSamplesRequest struct {
 
 func (x *ListSamplesRequest) Reset() {
 	*x = ListSamplesRequest{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[30]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2268,7 +2531,7 @@ func (x *ListSamplesRequest) String() string {
 func (*ListSamplesRequest) ProtoMessage() {}
 
 func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[27]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[30]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2281,7 +2544,7 @@ func (x *ListSamplesRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesRequest.ProtoReflect.Descriptor instead.
 func (*ListSamplesRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{27}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{30}
 }
 
 type ListSamplesResponse struct {
@@ -2298,7 +2561,7 @@ type ListSamplesResponse struct {
 
 func (x *ListSamplesResponse) Reset() {
 	*x = ListSamplesResponse{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[31]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2310,7 +2573,7 @@ func (x *ListSamplesResponse) String() string {
 func (*ListSamplesResponse) ProtoMessage() {}
 
 func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[28]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[31]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2323,7 +2586,7 @@ func (x *ListSamplesResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ListSamplesResponse.ProtoReflect.Descriptor instead.
 func (*ListSamplesResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{28}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{31}
 }
 
 func (x *ListSamplesResponse) GetNodeId() string {
@@ -2376,7 +2639,7 @@ type Sample struct {
 
 func (x *Sample) Reset() {
 	*x = Sample{}
-	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[32]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2388,7 +2651,7 @@ func (x *Sample) String() string {
 func (*Sample) ProtoMessage() {}
 
 func (x *Sample) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_read_proto_msgTypes[29]
+	mi := &file_quorumlock_v1_read_proto_msgTypes[32]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2401,7 +2664,7 @@ func (x *Sample) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Sample.ProtoReflect.Descriptor instead.
 func (*Sample) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{29}
+	return file_quorumlock_v1_read_proto_rawDescGZIP(), []int{32}
 }
 
 func (x *Sample) GetUnixMs() int64 {
@@ -2591,7 +2854,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
 	"\rStatusRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x18\n" +
-	"\aexamine\x18\x02 \x01(\bR\aexamine:\x04\x88\xb5\x18\x02\"\xa5\x04\n" +
+	"\aexamine\x18\x02 \x01(\bR\aexamine:\x04\x88\xb5\x18\x02\"\xd8\x04\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -2613,7 +2876,28 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"diskSyncUs\x12\x1b\n" +
 	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\x12\x17\n" +
 	"\acall_us\x18\x15 \x01(\rR\x06callUs\x12$\n" +
-	"\x0eclock_ahead_ms\x18\x16 \x01(\x03R\fclockAheadMs\"\xe5\x06\n" +
+	"\x0eclock_ahead_ms\x18\x16 \x01(\x03R\fclockAheadMs\x121\n" +
+	"\x06health\x18\x14 \x01(\v2\x19.quorumlock.v1.NodeHealthR\x06health\"\x9a\x01\n" +
+	"\n" +
+	"NodeHealth\x12\x18\n" +
+	"\ahealthy\x18\x01 \x01(\bR\ahealthy\x12\x19\n" +
+	"\bsince_ms\x18\x02 \x01(\x04R\asinceMs\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1b\n" +
+	"\tsilent_ms\x18\x04 \x01(\x04R\bsilentMs\x12\"\n" +
+	"\rremoved_in_ms\x18\x05 \x01(\x04R\vremovedInMs\"\xa4\x02\n" +
+	"\x0fAutopilotStatus\x12+\n" +
+	"\x11failure_tolerance\x18\x01 \x01(\rR\x10failureTolerance\x12\x18\n" +
+	"\ahealthy\x18\x02 \x01(\bR\ahealthy\x12\x18\n" +
+	"\acleanup\x18\x03 \x01(\bR\acleanup\x12\x1d\n" +
+	"\n" +
+	"min_quorum\x18\x04 \x01(\rR\tminQuorum\x12\"\n" +
+	"\rdead_after_ms\x18\x05 \x01(\x04R\vdeadAfterMs\x12)\n" +
+	"\x10stabilization_ms\x18\x06 \x01(\x04R\x0fstabilizationMs\x12B\n" +
+	"\flast_removal\x18\a \x01(\v2\x1f.quorumlock.v1.AutopilotRemovalR\vlastRemoval\"\\\n" +
+	"\x10AutopilotRemoval\x12\x17\n" +
+	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
+	"\aunix_ms\x18\x02 \x01(\x03R\x06unixMs\x12\x16\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa3\a\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -2643,7 +2927,8 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x0fbackup_schedule\x18\x16 \x01(\v2\x1d.quorumlock.v1.BackupScheduleR\x0ebackupSchedule\x12\x1f\n" +
 	"\vstate_units\x18\x1f \x01(\x04R\n" +
 	"stateUnits\x12<\n" +
-	"\vexamination\x18  \x01(\v2\x1a.quorumlock.v1.ExaminationR\vexamination\"\xe8\x04\n" +
+	"\vexamination\x18  \x01(\v2\x1a.quorumlock.v1.ExaminationR\vexamination\x12<\n" +
+	"\tautopilot\x18\x1a \x01(\v2\x1e.quorumlock.v1.AutopilotStatusR\tautopilot\"\xe8\x04\n" +
 	"\vExamination\x12\x14\n" +
 	"\x05syncs\x18\x01 \x01(\rR\x05syncs\x12$\n" +
 	"\x0esync_median_us\x18\x02 \x01(\rR\fsyncMedianUs\x12\x1e\n" +
@@ -2700,7 +2985,7 @@ func file_quorumlock_v1_read_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_read_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
-var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 30)
+var file_quorumlock_v1_read_proto_msgTypes = make([]protoimpl.MessageInfo, 33)
 var file_quorumlock_v1_read_proto_goTypes = []any{
 	(ListContendedRequest_Order)(0), // 0: quorumlock.v1.ListContendedRequest.Order
 	(*ListLocksRequest)(nil),        // 1: quorumlock.v1.ListLocksRequest
@@ -2727,60 +3012,66 @@ var file_quorumlock_v1_read_proto_goTypes = []any{
 	(*SessionWait)(nil),             // 22: quorumlock.v1.SessionWait
 	(*StatusRequest)(nil),           // 23: quorumlock.v1.StatusRequest
 	(*NodeStatus)(nil),              // 24: quorumlock.v1.NodeStatus
-	(*StatusResponse)(nil),          // 25: quorumlock.v1.StatusResponse
-	(*Examination)(nil),             // 26: quorumlock.v1.Examination
-	(*BackupSchedule)(nil),          // 27: quorumlock.v1.BackupSchedule
-	(*ListSamplesRequest)(nil),      // 28: quorumlock.v1.ListSamplesRequest
-	(*ListSamplesResponse)(nil),     // 29: quorumlock.v1.ListSamplesResponse
-	(*Sample)(nil),                  // 30: quorumlock.v1.Sample
-	(*LockInfo)(nil),                // 31: quorumlock.v1.LockInfo
-	(*HolderInfo)(nil),              // 32: quorumlock.v1.HolderInfo
-	(*WaiterInfo)(nil),              // 33: quorumlock.v1.WaiterInfo
-	(Order)(0),                      // 34: quorumlock.v1.Order
-	(*DelayInfo)(nil),               // 35: quorumlock.v1.DelayInfo
-	(*DeadlockStep)(nil),            // 36: quorumlock.v1.DeadlockStep
-	(*AuditRecord)(nil),             // 37: quorumlock.v1.AuditRecord
-	(*Event)(nil),                   // 38: quorumlock.v1.Event
-	(Status_Code)(0),                // 39: quorumlock.v1.Status.Code
-	(*SessionInfo)(nil),             // 40: quorumlock.v1.SessionInfo
-	(*Alarm)(nil),                   // 41: quorumlock.v1.Alarm
-	(*Settings)(nil),                // 42: quorumlock.v1.Settings
-	(*SavedBackup)(nil),             // 43: quorumlock.v1.SavedBackup
+	(*NodeHealth)(nil),              // 25: quorumlock.v1.NodeHealth
+	(*AutopilotStatus)(nil),         // 26: quorumlock.v1.AutopilotStatus
+	(*AutopilotRemoval)(nil),        // 27: quorumlock.v1.AutopilotRemoval
+	(*StatusResponse)(nil),          // 28: quorumlock.v1.StatusResponse
+	(*Examination)(nil),             // 29: quorumlock.v1.Examination
+	(*BackupSchedule)(nil),          // 30: quorumlock.v1.BackupSchedule
+	(*ListSamplesRequest)(nil),      // 31: quorumlock.v1.ListSamplesRequest
+	(*ListSamplesResponse)(nil),     // 32: quorumlock.v1.ListSamplesResponse
+	(*Sample)(nil),                  // 33: quorumlock.v1.Sample
+	(*LockInfo)(nil),                // 34: quorumlock.v1.LockInfo
+	(*HolderInfo)(nil),              // 35: quorumlock.v1.HolderInfo
+	(*WaiterInfo)(nil),              // 36: quorumlock.v1.WaiterInfo
+	(Order)(0),                      // 37: quorumlock.v1.Order
+	(*DelayInfo)(nil),               // 38: quorumlock.v1.DelayInfo
+	(*DeadlockStep)(nil),            // 39: quorumlock.v1.DeadlockStep
+	(*AuditRecord)(nil),             // 40: quorumlock.v1.AuditRecord
+	(*Event)(nil),                   // 41: quorumlock.v1.Event
+	(Status_Code)(0),                // 42: quorumlock.v1.Status.Code
+	(*SessionInfo)(nil),             // 43: quorumlock.v1.SessionInfo
+	(*Alarm)(nil),                   // 44: quorumlock.v1.Alarm
+	(*Settings)(nil),                // 45: quorumlock.v1.Settings
+	(*SavedBackup)(nil),             // 46: quorumlock.v1.SavedBackup
 }
 var file_quorumlock_v1_read_proto_depIdxs = []int32{
-	31, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
-	32, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	33, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
-	34, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
-	35, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
-	32, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
+	34, // 0: quorumlock.v1.ListLocksResponse.locks:type_name -> quorumlock.v1.LockInfo
+	35, // 1: quorumlock.v1.GetLockResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	36, // 2: quorumlock.v1.GetLockResponse.queue:type_name -> quorumlock.v1.WaiterInfo
+	37, // 3: quorumlock.v1.GetLockResponse.order:type_name -> quorumlock.v1.Order
+	38, // 4: quorumlock.v1.GetLockResponse.delays:type_name -> quorumlock.v1.DelayInfo
+	35, // 5: quorumlock.v1.VerifyTokenResponse.holder:type_name -> quorumlock.v1.HolderInfo
 	9,  // 6: quorumlock.v1.ListDeadlocksResponse.deadlocks:type_name -> quorumlock.v1.Deadlock
-	36, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
+	39, // 7: quorumlock.v1.Deadlock.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 8: quorumlock.v1.ListContendedRequest.order:type_name -> quorumlock.v1.ListContendedRequest.Order
 	12, // 9: quorumlock.v1.ListContendedResponse.locks:type_name -> quorumlock.v1.ContendedLock
-	32, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
-	33, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
-	37, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
-	38, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
-	39, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
-	40, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
-	40, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
+	35, // 10: quorumlock.v1.ContendedLock.holder:type_name -> quorumlock.v1.HolderInfo
+	36, // 11: quorumlock.v1.ContendedLock.oldest:type_name -> quorumlock.v1.WaiterInfo
+	40, // 12: quorumlock.v1.ListAuditResponse.records:type_name -> quorumlock.v1.AuditRecord
+	41, // 13: quorumlock.v1.WatchResponse.events:type_name -> quorumlock.v1.Event
+	42, // 14: quorumlock.v1.WatchResponse.status:type_name -> quorumlock.v1.Status.Code
+	43, // 15: quorumlock.v1.ListSessionsResponse.sessions:type_name -> quorumlock.v1.SessionInfo
+	43, // 16: quorumlock.v1.GetSessionResponse.session:type_name -> quorumlock.v1.SessionInfo
 	21, // 17: quorumlock.v1.GetSessionResponse.holds:type_name -> quorumlock.v1.SessionHold
 	22, // 18: quorumlock.v1.GetSessionResponse.waits:type_name -> quorumlock.v1.SessionWait
-	32, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
-	33, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
-	41, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
-	24, // 22: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
-	42, // 23: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
-	43, // 24: quorumlock.v1.StatusResponse.last_backup:type_name -> quorumlock.v1.SavedBackup
-	27, // 25: quorumlock.v1.StatusResponse.backup_schedule:type_name -> quorumlock.v1.BackupSchedule
-	26, // 26: quorumlock.v1.StatusResponse.examination:type_name -> quorumlock.v1.Examination
-	30, // 27: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
-	28, // [28:28] is the sub-list for method output_type
-	28, // [28:28] is the sub-list for method input_type
-	28, // [28:28] is the sub-list for extension type_name
-	28, // [28:28] is the sub-list for extension extendee
-	0,  // [0:28] is the sub-list for field type_name
+	35, // 19: quorumlock.v1.SessionHold.hold:type_name -> quorumlock.v1.HolderInfo
+	36, // 20: quorumlock.v1.SessionWait.wait:type_name -> quorumlock.v1.WaiterInfo
+	44, // 21: quorumlock.v1.NodeStatus.alarms:type_name -> quorumlock.v1.Alarm
+	25, // 22: quorumlock.v1.NodeStatus.health:type_name -> quorumlock.v1.NodeHealth
+	27, // 23: quorumlock.v1.AutopilotStatus.last_removal:type_name -> quorumlock.v1.AutopilotRemoval
+	24, // 24: quorumlock.v1.StatusResponse.nodes:type_name -> quorumlock.v1.NodeStatus
+	45, // 25: quorumlock.v1.StatusResponse.settings:type_name -> quorumlock.v1.Settings
+	46, // 26: quorumlock.v1.StatusResponse.last_backup:type_name -> quorumlock.v1.SavedBackup
+	30, // 27: quorumlock.v1.StatusResponse.backup_schedule:type_name -> quorumlock.v1.BackupSchedule
+	29, // 28: quorumlock.v1.StatusResponse.examination:type_name -> quorumlock.v1.Examination
+	26, // 29: quorumlock.v1.StatusResponse.autopilot:type_name -> quorumlock.v1.AutopilotStatus
+	33, // 30: quorumlock.v1.ListSamplesResponse.samples:type_name -> quorumlock.v1.Sample
+	31, // [31:31] is the sub-list for method output_type
+	31, // [31:31] is the sub-list for method input_type
+	31, // [31:31] is the sub-list for extension type_name
+	31, // [31:31] is the sub-list for extension extendee
+	0,  // [0:31] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_read_proto_init() }
@@ -2797,7 +3088,7 @@ func file_quorumlock_v1_read_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_read_proto_rawDesc), len(file_quorumlock_v1_read_proto_rawDesc)),
 			NumEnums:      1,
-			NumMessages:   30,
+			NumMessages:   33,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -23,6 +23,8 @@ type Source struct {
 	Alarms func() int
 	// Serving reports whether this node leads and serves.
 	Serving func() bool
+	// Health returns how many voters may fail, and whether each member is healthy. ok is false unless this node leads.
+	Health func() (tolerance int, healthy map[string]bool, ok bool)
 }
 
 // Gauges returns the metrics that are read from the parts of a node when they are collected.
@@ -37,6 +39,7 @@ func Gauges(s Source) []prometheus.Collector {
 		}
 	}
 	return []prometheus.Collector{
+		memberHealth(s.Health),
 		gauge("quorumlock_sessions", "Live sessions.", total(func(t fsm.Totals) uint64 { return t.Sessions })),
 		gauge("quorumlock_locks", "Locks held or waited for.", total(func(t fsm.Totals) uint64 { return t.Locks })),
 		gauge("quorumlock_holds", "Holds.", total(func(t fsm.Totals) uint64 { return t.Holds })),

@@ -112,6 +112,7 @@ function Node({ node, status, acts }) {
   const left = certificateLeft(node, now);
   const behind = lag(status, node);
   const role = !node.reachable ? html`<${Badge} kind="loss">not reachable<//>` :
+    node.health && !node.health.healthy ? html`<span title=${visible(node.health.reason)}><${Badge} kind="loss">not healthy<//></span>` :
     node.leader ? html`<${Badge} kind="grant">leader<//>` : html`<${Badge} kind="session">${node.voter ? "follower" : "joining"}<//>`;
   return html`
     <tr>
@@ -142,9 +143,18 @@ function Cluster({ status }) {
         ["Feature level", status.level],
         ["Policy", status.hasPolicy ? "in force" : "none: every client may do everything"],
         ["Last fencing token", html`<span class="number mono">${status.token}</span>`],
+        ["Failure tolerance", html`<${Tolerance} autopilot=${status.autopilot} />`],
         ["Last backup", html`<${LastBackup} status=${status} />`],
       ]} />
     </section>`;
+}
+
+// Tolerance shows how many voters may fail, and the last dead node that was removed.
+function Tolerance({ autopilot }) {
+  if (!autopilot) return "known to the leader only";
+  const removed = autopilot.lastRemoval;
+  return html`${autopilot.failureTolerance > 0 ? count(autopilot.failureTolerance, "node") : "none"}${removed && html`;
+    ${visible(removed.nodeId)} was removed <${Time} unixMs=${removed.unixMs} full />: ${visible(removed.reason)}`}`;
 }
 
 // LastBackup shows the latest backup that was made by schedule.
