@@ -111,6 +111,7 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 		mark(w, urgent)
 		fmt.Fprintf(w, "policy: %s (qlock policy apply)\n", everything)
 	}
+	writeLevel(w, s)
 	writeLatencies(w, s.GetNodes())
 	writeBackups(w, s, time.Now())
 	writeAgreement(w, s)

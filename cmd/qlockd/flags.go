@@ -79,6 +79,7 @@ func (o *options) nodeFlags() []setting {
 		{"dev", &o.dev, "run a single node on loopback with a temporary directory that is removed at exit"},
 		{"config", &o.configFile, "YAML `FILE` with the names of these flags as keys"},
 		{"shutdown-timeout", &o.ShutdownTimeout, "maximum duration of a graceful stop"},
+		{"feature-level", &o.FeatureLevel, "highest feature `LEVEL` that the node supports; a lower one than the program's keeps the cluster's level down, so that an upgrade can be undone"},
 	}
 }
 
