@@ -6,7 +6,8 @@ SHELL := /bin/bash
 
 GO          ?= go
 STATICCHECK := $(GO) run honnef.co/go/tools/cmd/staticcheck@v0.8.2
-VERSION     ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo unknown)
+# VERSION is the tag of a release; without one, the programs name the release that they will become.
+VERSION     ?= $(shell git describe --tags --dirty 2>/dev/null)
 LDFLAGS     := -X main.version=$(VERSION)
 
 # PORTABLE packages also compile on SYSTEMS. "make test" compiles them only for the one that differs most from
@@ -39,7 +40,7 @@ CLOCKED     := ./server/httpapi ./cmd/qlock ./cmd/qlockd ./server
 # FAULTS inject faults into processes that are built without the race detector. It would only check the load,
 # which test/virtual runs too, so these packages run without it, except for one line of "make check". The same
 # holds for EXAMPLES, whose database takes longer to compile than everything else.
-FAULTS      := ./test/process ./test/hostile ./test/disk
+FAULTS      := ./test/process ./test/hostile ./test/disk ./test/upgrade
 EXAMPLES    := ./test/migrate ./test/examples/...
 # Tests of CLOCKED, FAULTS and EXAMPLES build and run programs. The test cache does not see changes of those, so it
 # would report passes of earlier programs: UNCACHED is part of every run of these packages.

@@ -21,8 +21,6 @@ const (
 	maxTermStarts = 256
 	// maxMemberText bounds each text of a member, in bytes.
 	maxMemberText = 512
-	// firstLevel is the feature level of a new cluster, whatever its nodes support.
-	firstLevel = 1
 )
 
 func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {

@@ -8,9 +8,6 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Level is the highest feature level that this program understands.
-const Level = 1
-
 // MaxEntryBytes is the size limit of a log entry. Apply returns ErrMalformed for a longer one. Leaders
 // stay far below the limit.
 const MaxEntryBytes = 8 << 20
@@ -399,14 +396,6 @@ func (m *Machine) admit(cmd *wire.Command) *wire.Result {
 		return answer(wire.Status_UNSUPPORTED, fmt.Sprintf("needs feature level %d, the cluster is at %d: upgrade all nodes", needed, m.state.level))
 	}
 	return nil
-}
-
-// levelOf returns the feature level that a command belongs to. Commands of later levels get their case here.
-func levelOf(cmd *wire.Command) uint32 {
-	switch cmd.Op.(type) {
-	default:
-		return 1
-	}
 }
 
 // answer returns a result with nothing but a status and a message.

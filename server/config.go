@@ -161,9 +161,9 @@ type Config struct {
 	// ShutdownTimeout bounds a graceful stop if Close's context has no deadline.
 	ShutdownTimeout time.Duration
 
-	// Level is the feature level to announce; 0 means the level of this program. Lower levels are for tests
-	// of rolling upgrades.
-	Level uint32
+	// FeatureLevel is the highest feature level that the node supports; 0 means that of this program. The cluster's
+	// level stays at the lowest of all members, so a lower one keeps the way back to an older program open.
+	FeatureLevel uint32
 	// AuditLog is the file to which the node appends the audit records that it applies and the denials of its callers.
 	// Empty disables it; denials are then only logged.
 	AuditLog string
@@ -199,7 +199,7 @@ func (c Config) withDefaults() Config {
 	c.DiskTimeout = cmp.Or(c.DiskTimeout, 7*time.Second)
 	c.LogSegmentBytes = cmp.Or(c.LogSegmentBytes, 16<<20)
 	c.ShutdownTimeout = cmp.Or(c.ShutdownTimeout, 10*time.Second)
-	c.Level = cmp.Or(c.Level, fsm.Level)
+	c.FeatureLevel = cmp.Or(c.FeatureLevel, fsm.Level)
 	c.MemoryLimit = cmp.Or(c.MemoryLimit, 4<<30)
 	c.MaxBufferBytes = cmp.Or(c.MaxBufferBytes, c.MemoryLimit/8)
 	c.Limits = c.Limits.WithDefaults()

@@ -173,7 +173,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		Join:               n.cfg.Join,
 		BootstrapExpect:    n.cfg.BootstrapExpect,
 		ClusterID:          n.certified,
-		Level:              n.cfg.Level,
+		Level:              n.cfg.FeatureLevel,
 		Version:            n.cfg.Version,
 		HeartbeatTimeout:   n.cfg.HeartbeatTimeout,
 		ElectionTimeout:    n.cfg.ElectionTimeout,

@@ -60,6 +60,7 @@ func (c Config) logRules() []rule {
 	return []rule{
 		atLeast("log-segment-bytes", c.LogSegmentBytes, 64<<10),
 		atMost("log-segment-bytes", c.LogSegmentBytes, 1<<30),
+		atMost("feature-level", c.FeatureLevel, fsm.Level).because("the highest that this program supports"),
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/seeds"
 	"github.com/quorumlock/quorumlock/server/redis/keyname"
 	"github.com/quorumlock/quorumlock/transport"
@@ -41,6 +42,9 @@ func (c Config) Warnings() []string {
 	failover := c.HeartbeatTimeout + c.ElectionTimeout
 	if ttl := millis(c.Settings.MinTtlMs); ttl < 3*failover {
 		out = append(out, fmt.Sprintf("sessions with the smallest TTL (--min-ttl %v) may be lost in one fail-over: a new leader takes up to %v", ttl, 2*failover))
+	}
+	if c.FeatureLevel < fsm.Level {
+		out = append(out, fmt.Sprintf("--feature-level %d: the cluster's level is not raised beyond it; remove the flag, which this program does not need, to use level %d", c.FeatureLevel, fsm.Level))
 	}
 	if c.Insecure {
 		out = append(out, "--insecure: traffic beyond loopback may go in plaintext, and callers need no certificate unless --tls-ca asks for it; whoever reaches the peer port owns the cluster")

@@ -13,6 +13,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/buildinfo"
 	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -427,9 +428,9 @@ func TestVersion(t *testing.T) {
 			t.Errorf("%s: got %+v", line, got)
 		}
 	}
-	var v buildInfo
+	var v buildinfo.Info
 	got := execTest(t, nil, "version", "-o", "json")
-	if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Version == "" || v.Go == "" {
+	if err := json.Unmarshal([]byte(got.out), &v); err != nil || v.Version == "" || v.Go == "" || v.FeatureLevel == 0 {
 		t.Errorf("%v, got %+v", err, got)
 	}
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/buildinfo"
 	"github.com/quorumlock/quorumlock/cmd/qlock/bench"
 	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/transport"
@@ -125,7 +126,7 @@ func dial(c *cli.Context) (service, error) {
 		TLS:           secure,
 		AuthToken:     own.token,
 		AuthTokenFile: own.file,
-		Agent:         "qlock/" + build().Version,
+		Agent:         "qlock/" + buildinfo.Read(version).Version,
 	}
 	sdk, err := client.New(cfg)
 	switch {

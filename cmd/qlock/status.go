@@ -112,6 +112,7 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 		fmt.Fprintf(w, "policy: %s (qlock policy apply)\n", everything)
 	}
 	writeTolerance(w, s)
+	writeLevel(w, s)
 	writeLatencies(w, s.GetNodes())
 	writeBackups(w, s, time.Now())
 	writeAgreement(w, s)

@@ -11,7 +11,6 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"runtime/debug"
 	"strings"
 	"testing"
 	"time"
@@ -181,34 +180,6 @@ func TestMetricsOfANode(t *testing.T) {
 		if err := c.Metrics(t.Context(), addr, &text); err == nil {
 			t.Errorf("%q answers", addr)
 		}
-	}
-}
-
-// TestCommit checks that the commit is marked if the tree had changes.
-func TestCommit(t *testing.T) {
-	set := func(pairs ...string) (settings []debug.BuildSetting) {
-		for i := 0; i < len(pairs); i += 2 {
-			settings = append(settings, debug.BuildSetting{Key: pairs[i], Value: pairs[i+1]})
-		}
-		return settings
-	}
-	for want, settings := range map[string][]debug.BuildSetting{
-		"":            set("vcs.modified", "true", "CGO_ENABLED", "1"),
-		"abc":         set("vcs.revision", "abc", "vcs.modified", "false", "other", "true"),
-		"abc+changes": set("vcs.modified", "true", "vcs.revision", "abc"),
-	} {
-		if got := commit(settings); got != want {
-			t.Errorf("%q, want %q", got, want)
-		}
-	}
-	defer func(before string) { version = before }(version)
-	version = "v9"
-	if got := build(); got.Version != "v9" {
-		t.Errorf("%+v", got)
-	}
-	version = ""
-	if got := build(); got.Version == "" || got.Version == "v9" {
-		t.Errorf("%+v", got)
 	}
 }
 

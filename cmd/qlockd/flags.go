@@ -82,6 +82,7 @@ func (o *options) nodeFlags() []setting {
 		{"config", &o.configFile, "YAML `FILE` with the names of these flags as keys"},
 		{"check-config", &o.checkConfig, "check the configuration as a start does, print warnings and \"configuration ok\", and exit; starts and changes nothing"},
 		{"shutdown-timeout", &o.ShutdownTimeout, "maximum duration of a graceful stop"},
+		{"feature-level", &o.FeatureLevel, "highest feature `LEVEL` that the node supports; a lower one than the program's keeps the cluster's level down, so that an upgrade can be undone"},
 	}
 }
 

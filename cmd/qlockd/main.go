@@ -6,6 +6,7 @@ import (
 
 	"github.com/urfave/cli/v2"
 
+	"github.com/quorumlock/quorumlock/cmd/buildinfo"
 	"github.com/quorumlock/quorumlock/cmd/timerslack"
 )
 
@@ -23,7 +24,8 @@ func newApp() *cli.App {
 		UsageText: "qlockd --id n1 --data-dir /var/lib/qlockd --cluster n1=10.0.0.1:7401,n2=10.0.0.2:7401,n3=10.0.0.3:7401 …\nqlockd --dev",
 		Description: "Each flag can also be set by the environment variable QLOCKD_<FLAG> or by a key in the YAML\n" +
 			"file given with --config. Flags take precedence over variables, variables over the file.",
-		Version:         programVersion(),
+		Version:         buildinfo.Read(version).String(),
+		Commands:        []*cli.Command{versionVerb()},
 		Flags:           flags(),
 		HideHelpCommand: true,
 		Action:          serve,

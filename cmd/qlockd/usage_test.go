@@ -26,9 +26,11 @@ func TestHelpNamesEveryFlagAndItsVariable(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	code, stdout, _ := runToEnd(t, nil, "--version")
-	if code != 0 || !strings.Contains(stdout, "v1.2.3-test") {
-		t.Errorf("code %d, %q", code, stdout)
+	for _, argument := range []string{"--version", "version"} {
+		code, stdout, _ := runToEnd(t, nil, argument)
+		if code != 0 || !strings.HasPrefix(stdout, "qlockd version v1.2.3-test") || !strings.HasSuffix(stdout, ", feature level 1\n") {
+			t.Errorf("%s: code %d, %q", argument, code, stdout)
+		}
 	}
 }
 
@@ -57,6 +59,7 @@ func TestUsageErrorsSayWhatToDo(t *testing.T) {
 		{"half a certificate", nil, []string{"--dev", "--tls-cert", "c"}, "--tls-key"},
 		{"little memory", nil, []string{"--dev", "--memory-limit", "1000000"}, "--memory-limit 1000000: use at least"},
 		{"odd client auth", nil, []string{"--dev", "--http-client-auth", "maybe"}, "require, optional or none"},
+		{"a feature level of later programs", nil, []string{"--dev", "--feature-level", "9"}, "--feature-level 9: at most 1, the highest that this program supports"},
 		{"odd level", nil, []string{"--dev", "--log-level", "loud"}, "trace, debug, info, warn or error"},
 		{"odd format", nil, []string{"--dev", "--log-format", "xml"}, "text or json"},
 		{"no file", nil, []string{"--dev", "--config", "nowhere.yaml"}, "nowhere.yaml"},

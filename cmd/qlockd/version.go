@@ -1,17 +1,23 @@
 package main
 
 import (
-	"cmp"
-	"runtime/debug"
+	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/cmd/buildinfo"
 )
 
 // version is set by the linker in releases.
 var version = ""
 
-func programVersion() string {
-	built := ""
-	if info, ok := debug.ReadBuildInfo(); ok {
-		built = info.Main.Version
+func programVersion() string { return buildinfo.Read(version).Version }
+
+// versionVerb prints what --version prints.
+func versionVerb() *cli.Command {
+	return &cli.Command{
+		Name: "version", Usage: "print the version and exit", HideHelp: true,
+		Action: func(c *cli.Context) error {
+			cli.ShowVersion(c)
+			return nil
+		},
 	}
-	return cmp.Or(version, built, "(devel)")
 }

@@ -139,7 +139,7 @@ var unflagged = []string{
 	"HTTPLimits.BodyTimeout", "HTTPLimits.HeaderTimeout", "HTTPLimits.IdleTimeout", "HTTPLimits.LeaderWait", "HTTPLimits.MaxBodyBytes",
 	"HTTPLimits.MaxHandshakes", // set by --max-handshakes
 	"HTTPLimits.MaxHeaderBytes", "HTTPLimits.MaxWatchesPerConnection", "HTTPLimits.RetryGrace", "HTTPLimits.WatchTimeout", "HTTPLimits.WriteTimeout",
-	"Level", "Limits.MaxLeaseWaits", "Limits.MaxWatchesPerConnection", "SnapshotInterval", "Stores.Incarnation", "Version",
+	"Limits.MaxLeaseWaits", "Limits.MaxWatchesPerConnection", "SnapshotInterval", "Stores.Incarnation", "Version",
 }
 
 // TestEveryFieldHasAFlag checks that every field of the configuration is either set by a flag or listed in

@@ -36,6 +36,9 @@ type Input struct {
 	// check answers from revisions before it.
 	Snapshot []byte
 	Bounds   Bounds
+	// Level is the highest feature level that the log may have; 0 means that of this program. A higher one must not have
+	// commands that this program does not know.
+	Level uint32
 }
 
 // Verdict is the result of Run.

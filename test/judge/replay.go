@@ -65,7 +65,7 @@ type replay struct {
 
 func newReplay(in Input) *replay {
 	r := &replay{
-		in: in, machine: fsm.New(fsm.Level), model: model.New(), rules: newRules(), first: 1, entries: map[uint64]bool{},
+		in: in, machine: fsm.New(cmp.Or(in.Level, fsm.Level)), model: model.New(), rules: newRules(), first: 1, entries: map[uint64]bool{},
 		executed: map[request]uint64{}, asked: map[request][]*wire.Result{}, came: map[request][]*wire.Result{},
 		leases: map[string][]*wire.Result{}, owners: map[uint64]keyID{}, removals: map[string]int{}, reads: readsOf(in.History),
 	}
@@ -77,7 +77,7 @@ func newReplay(in Input) *replay {
 
 // begin loads the state before the first entry from a snapshot.
 func (r *replay) begin(snapshot []byte) {
-	machine, err := fsm.Restore(bytes.NewReader(snapshot), fsm.Level)
+	machine, err := fsm.Restore(bytes.NewReader(snapshot), cmp.Or(r.in.Level, fsm.Level))
 	if err != nil {
 		r.fault("the snapshot before the log: %v", err)
 		return

@@ -1,6 +1,7 @@
 package process
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -44,6 +45,8 @@ type Options struct {
 	Secure []string
 	// Storms raises the nodes' limits for 10,000 connections.
 	Storms bool
+	// Level is the highest feature level of the programs; 0 means that of the tests.
+	Level uint32
 	// Walls is set if the programs were built by BuildWithWalls.
 	Walls bool
 	// Lean makes all nodes except Chronicler discard most of their log with each snapshot. Otherwise nodes
@@ -341,6 +344,22 @@ func (c *Cluster) Restart(ids ...string) {
 	}
 }
 
+// Replace ends the process of a node with SIGTERM unless it has ended, and starts it again from other programs, with
+// flags that follow those of the cluster.
+func (c *Cluster) Replace(id string, programs Programs, flags ...string) {
+	c.t.Helper()
+	n := c.node(id)
+	if n.alive() {
+		c.Terminate(id)
+	}
+	n.programs = programs
+	if c.opts.NodeFlags == nil {
+		c.opts.NodeFlags = map[string][]string{}
+	}
+	c.opts.NodeFlags[id] = flags
+	c.start(n)
+}
+
 // Wipe removes the data directory of nodes whose process has ended.
 func (c *Cluster) Wipe(ids ...string) {
 	c.t.Helper()
@@ -366,7 +385,7 @@ func (c *Cluster) Retire(id string) {
 func (c *Cluster) start(n *node) {
 	c.t.Helper()
 	flags := slices.Concat(c.opts.flagsOf(n.id), c.tlsFlags(n.id), c.opts.Flags, c.opts.NodeFlags[n.id])
-	if err := n.start(c.programs.qlockd(), flags, c.opts.Walls); err != nil {
+	if err := n.start(cmp.Or(n.programs, c.programs).qlockd(), flags, c.opts.Walls); err != nil {
 		c.t.Fatalf("start %s: %v", n.id, err)
 	}
 }

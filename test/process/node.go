@@ -28,8 +28,9 @@ type node struct {
 	log                string   // log file of all of its processes
 	others             []string // flags that say where the other nodes are
 
-	running *running // the last process; nil before the first
-	env     []string // further variables of its processes
+	programs Programs // of later processes; empty means those of the cluster
+	running  *running // the last process; nil before the first
+	env      []string // further variables of its processes
 }
 
 // running is a process and its end.

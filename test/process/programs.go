@@ -23,15 +23,20 @@ const product = "github.com/quorumlock/quorumlock"
 // speed. It does so in their own module, with the versions of libraries that users get, even for the tests of another
 // module. flags are additional compiler flags.
 func Build(dir string, flags ...string) (Programs, error) {
-	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
-	defer cancel()
-	root, err := exec.CommandContext(ctx, "go", "list", "-m", "-f", "{{.Dir}}", product).Output()
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", product).Output()
 	if err != nil {
 		return "", fmt.Errorf("look for the module %s: %w", product, err)
 	}
+	return BuildFrom(strings.TrimSpace(string(root)), dir, flags...)
+}
+
+// BuildFrom is Build with the sources in another directory, such as those of an earlier commit.
+func BuildFrom(root, dir string, flags ...string) (Programs, error) {
+	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
+	defer cancel()
 	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/qlockd", "./cmd/qlock")...)
-	cmd.Dir = strings.TrimSpace(string(root))
+	cmd.Dir = root
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

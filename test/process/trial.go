@@ -123,7 +123,7 @@ func (tr *Trial) Judge() judge.Counts {
 	seen := tr.Log.History()
 	verdict := judge.Run(judge.Input{History: seen, Entries: entries, Snapshot: snapshot, Bounds: judge.Bounds{
 		Stamps: !tr.opts.Walls, Commit: commitTime, Slack: lateness, Answer: tr.Load.Bound(),
-	}})
+	}, Level: tr.opts.Level})
 	if err := verdict.Err(); err != nil {
 		tr.t.Error(err, tr.keep(seen))
 	}

@@ -1,0 +1,2 @@
+// Package buildinfo identifies the build of a program: what its subcommand version prints.
+package buildinfo
