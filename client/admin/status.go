@@ -35,6 +35,8 @@ type Status struct {
 	HasPolicy bool
 	// LastBackup is the latest backup that was made by schedule and verified; zero if there was none.
 	LastBackup SavedBackup
+	// Removed is set if the answering node was removed from the cluster. It says what happened and what to do.
+	Removed string
 	// BackupSchedule is the schedule of the answering node's backups.
 	BackupSchedule BackupSchedule
 }
@@ -87,6 +89,10 @@ type Node struct {
 	// Commit is the leader's median time from proposing an entry to its having been applied, in the last minute; 0
 	// if unknown, and for nodes that do not lead.
 	Commit time.Duration `field:"commit_us"`
+	// Drained means that the node does not lead. UnsafeToStop is why the node should not be stopped now; empty if it can
+	// be: it does not lead, and without it a majority of the voters is reachable and has caught up.
+	Drained      bool
+	UnsafeToStop string
 }
 
 // Alarm is a problem that one node has detected.
