@@ -72,7 +72,7 @@ func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
 		return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_Status{Status: &wire.StatusResponse{LeaderId: cn.node.id, NodeId: cn.node.id}}}
 	case *wire.Request_AcknowledgeAlarms:
 		return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_AcknowledgeAlarms{AcknowledgeAlarms: &wire.AcknowledgeAlarmsResponse{Revision: v.revision}}}
-	case *wire.Request_AddMember, *wire.Request_RemoveMember, *wire.Request_TransferLeadership:
+	case *wire.Request_AddMember, *wire.Request_RemoveMember, *wire.Request_SetDrained, *wire.Request_TransferLeadership:
 		return respond(status(wire.Status_OK))
 	}
 	s := v.sessions[req.GetSessionId()]

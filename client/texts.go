@@ -83,6 +83,7 @@ var whatTexts = map[string]string{
 	"Label.value":                  "the value of a label",
 	"AddMemberRequest.id":          "the node's id",
 	"RemoveMemberRequest.id":       "the node's id",
+	"SetDrainedRequest.id":         "the node's id",
 	"TransferLeadershipRequest.id": "the node's id",
 	"Role.name":                    "the role's name",
 	"LockRule.name":                "the lock name of a rule",

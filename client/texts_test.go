@@ -37,6 +37,7 @@ func errorOf[T any](_ T, err error) error { return err }
 func specs(text string) []LockSpec { return []LockSpec{{Name: "fine"}, {Name: text}} }
 
 func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text string) error {
+	calls := wirecall.Of(c)
 	return map[string]func(text string) error{
 		"Calls.ListLocks": func(text string) error {
 			return errorOf(wirecall.Of(c).ListLocks(ctx, &wire.ListLocksRequest{Prefix: text}))
@@ -48,12 +49,11 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 		"Calls.ListSessions": func(text string) error {
 			return errorOf(wirecall.Of(c).ListSessions(ctx, &wire.ListSessionsRequest{PageToken: text}))
 		},
-		"Calls.AddMember": func(text string) error {
-			return errorOf(wirecall.Of(c).AddMember(ctx, &wire.AddMemberRequest{Id: text}))
-		},
+		"Calls.AddMember": func(text string) error { return errorOf(calls.AddMember(ctx, &wire.AddMemberRequest{Id: text})) },
 		"Calls.RemoveMember": func(text string) error {
 			return errorOf(wirecall.Of(c).RemoveMember(ctx, &wire.RemoveMemberRequest{Id: text}))
 		},
+		"Calls.SetDrained": func(text string) error { return errorOf(calls.SetDrained(ctx, &wire.SetDrainedRequest{Id: text})) },
 		"Calls.TransferLeadership": func(text string) error {
 			return errorOf(wirecall.Of(c).TransferLeadership(ctx, &wire.TransferLeadershipRequest{Id: text}))
 		},

@@ -105,7 +105,7 @@ func validBackupName(b *wire.Backup) *wire.Result {
 func validRecordAct(op *wire.RecordAct) *wire.Result {
 	switch op.GetAction() {
 	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP,
-		wire.AuditRecord_SAVE_SNAPSHOT, wire.AuditRecord_ACKNOWLEDGE_ALARMS:
+		wire.AuditRecord_SAVE_SNAPSHOT, wire.AuditRecord_ACKNOWLEDGE_ALARMS, wire.AuditRecord_DRAIN_MEMBER, wire.AuditRecord_UNDRAIN_MEMBER:
 	default:
 		return invalid("action %d is recorded by the command that does it", op.GetAction())
 	}
@@ -131,12 +131,16 @@ func outside(act wire.AuditRecord_Action) bool {
 	return false
 }
 
-// recordAct records what an operator is about to do to the cluster itself, or what came of it.
+// recordAct records what an operator is about to do to the cluster itself, or what came of it. It executes the acts that
+// change nothing but the state.
 func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
-	m.record(actOf(op))
-	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {
+	switch op.Action {
+	case wire.AuditRecord_DRAIN_MEMBER, wire.AuditRecord_UNDRAIN_MEMBER:
+		return m.setDrained(op)
+	case wire.AuditRecord_ACKNOWLEDGE_ALARMS:
 		m.state.acknowledged = m.state.revision
 	}
+	m.record(actOf(op))
 	return answer(wire.Status_OK, "")
 }
 
@@ -150,7 +154,8 @@ func (m *Machine) record(act *wire.AuditRecord) {
 	}
 	m.addAudit(&m.audit, act, maxAudit)
 	switch act.Action {
-	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP:
+	case wire.AuditRecord_ADD_MEMBER, wire.AuditRecord_REMOVE_MEMBER, wire.AuditRecord_TRANSFER_LEADERSHIP,
+		wire.AuditRecord_DRAIN_MEMBER, wire.AuditRecord_UNDRAIN_MEMBER:
 	default:
 		m.state.firstAct = cmp.Or(m.state.firstAct, m.state.revision)
 	}

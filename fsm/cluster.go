@@ -62,8 +62,8 @@ func validMembers(members []*wire.Member) *wire.Result {
 		return answer(wire.Status_RESOURCE_EXHAUSTED, fmt.Sprintf("a cluster has at most %d members", maxMembers))
 	}
 	for i, member := range members {
-		if err := validMember(member); err != nil {
-			return answer(wire.Status_INVALID_ARGUMENT, err.Error())
+		if refusal := validReport(member); refusal != nil {
+			return refusal
 		}
 		for _, other := range members[:i] {
 			switch {
@@ -73,6 +73,17 @@ func validMembers(members []*wire.Member) *wire.Result {
 				return answer(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("members %q and %q have the same incarnation", other.Id, member.Id))
 			}
 		}
+	}
+	return nil
+}
+
+// validReport refuses what a node cannot report about itself.
+func validReport(member *wire.Member) *wire.Result {
+	if err := validMember(member); err != nil {
+		return answer(wire.Status_INVALID_ARGUMENT, err.Error())
+	}
+	if member.Drained {
+		return invalid("member %q cannot report itself drained: an operator drains it", member.Id)
 	}
 	return nil
 }
@@ -150,6 +161,34 @@ func (m *Machine) putMember(member *wire.Member) *wire.Result {
 	proto.Merge(merged, member)
 	m.members.put(merged)
 	return answer(wire.Status_OK, "")
+}
+
+// setDrained drains a member, or ends that. The members that are not drained are those that may lead, so one is left.
+func (m *Machine) setDrained(op *wire.RecordAct) *wire.Result {
+	known, ok := m.members.get(op.Member)
+	drained := op.Action == wire.AuditRecord_DRAIN_MEMBER
+	switch {
+	case !ok:
+		return answer(wire.Status_NOT_FOUND, "no such member")
+	case known.Drained == drained:
+		return answer(wire.Status_OK, "")
+	case drained && !m.anotherMayLead(known.Id):
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("all members but %q are drained: undrain another one first", known.Id))
+	}
+	changed := proto.CloneOf(known)
+	changed.Drained = drained
+	m.members.put(changed)
+	m.record(actOf(op))
+	return answer(wire.Status_OK, "")
+}
+
+// anotherMayLead reports whether a member other than that one is not drained.
+func (m *Machine) anotherMayLead(id string) (found bool) {
+	m.members.each("", func(member *wire.Member) bool {
+		found = member.Id != id && !member.Drained
+		return !found
+	})
+	return found
 }
 
 func (m *Machine) dropMember(op *wire.DropMember) *wire.Result {

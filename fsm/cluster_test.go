@@ -83,6 +83,7 @@ func TestMembers(t *testing.T) {
 		{put(&wire.Member{Id: "n2", Incarnation: "i2", HttpAddr: "h", Level: 1}), wire.Status_OK},
 		{put(&wire.Member{Id: "n2", PeerAddr: "q"}), wire.Status_OK}, // a repeated add
 		{put(&wire.Member{Id: "n2", Incarnation: "other"}), wire.Status_FAILED_PRECONDITION},
+		{put(&wire.Member{Id: "n2", Level: 1, Drained: true}), wire.Status_INVALID_ARGUMENT}, // no node says that of itself
 		{drop("n3"), wire.Status_NOT_FOUND},
 		{drop("n1"), wire.Status_OK},
 	} {

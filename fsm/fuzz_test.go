@@ -78,6 +78,7 @@ func ofTheFamily(m *Machine) []*wire.Command {
 	add(0, 0, &wire.Command{Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: secretHash("lease")}}})
 	add(0, 0, &wire.Command{Op: &wire.Command_SkipDelay{SkipDelay: &wire.SkipDelay{Name: "a", Reason: "r"}}})
 	add(0, 0, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Reason: "r", Member: "n4"}}})
+	add(0, 0, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_DRAIN_MEMBER, Reason: "r", Member: "n1"}}})
 	return append(commands, ofAccess(m)...)
 }
 
@@ -100,6 +101,8 @@ func strange(m *Machine) []*wire.Command {
 		{Op: &wire.Command_ExpireSession{ExpireSession: &wire.ExpireSession{SessionId: id, Term: m.Term(), Generation: 1}}},
 		{Op: &wire.Command_TimeoutWait{TimeoutWait: &wire.TimeoutWait{WaitId: most}}},
 		{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{Id: "n9", Level: 1}}}},
+		{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{Id: "n9", Level: 1, Drained: true}}}},
+		{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_UNDRAIN_MEMBER, Reason: "r", Member: "n1", Outcome: wire.Status_OK}}},
 		{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: "n1"}}},
 		{SessionId: id, Seq: most - 3, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 			Locks:     []*wire.LockRequest{{Name: "s", Limit: 1 << 31, Permits: 1 << 31}, {Name: "t", Limit: most, Permits: most}},

@@ -57,6 +57,9 @@ var rareStates = []rareState{
 		live, _ := p.m.locks.get(c.Locks[0].Name)
 		return c.Upgrading() && live.waiters > 0
 	})},
+	{"a member is drained", 10, func(p *pair) bool {
+		return slices.ContainsFunc(p.d.Members, func(m *wire.Member) bool { return m.Drained })
+	}},
 	{"a lock-delay", 100, anyClaim(func(_ *pair, c *model.Claim) bool { return c.Delays() })},
 	{"a lock-delay of several locks", 20, anyClaim(func(_ *pair, c *model.Claim) bool { return c.Delays() && len(c.Locks) > 1 })},
 	{"a lock-delay skipped in part", 5, anyClaim(func(p *pair, c *model.Claim) bool { return c.Delays() && p.skipped[c.ID] })},

@@ -177,6 +177,11 @@ func (s *script) line(line string) {
 	case "alarms":
 		s.print("acknowledged at revision %d", s.m.AlarmsAcknowledged())
 		return
+	case "members":
+		for _, member := range s.m.Members() {
+			s.print("%s%s", member.Id, map[bool]string{true: ", drained"}[member.Drained])
+		}
+		return
 	case "audit":
 		s.lastActs(int(s.number(a, "last", 1)))
 		return

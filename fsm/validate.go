@@ -104,10 +104,7 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 	case *wire.Command_BeginTerm:
 		return validBeginTerm(op.BeginTerm)
 	case *wire.Command_PutMember:
-		if err := validMember(op.PutMember.GetMember()); err != nil {
-			return invalid("%v", err)
-		}
-		return nil
+		return validReport(op.PutMember.GetMember())
 	case *wire.Command_DropMember:
 		return validText("the id", op.DropMember.GetId(), maxMemberText)
 	case *wire.Command_RaiseLevel, *wire.Command_SuspendGrants, *wire.Command_ResumeGrants,

@@ -276,10 +276,16 @@ const aYear = 366 * 86_400 << 32
 func (w *walker) recordAct() *wire.Command {
 	op := &wire.RecordAct{Action: wire.AuditRecord_Action(w.roll(12)), Reason: w.reason(), Operator: w.who(), Ticket: "T-1", Member: "n4"}
 	n := w.roll(9)
+	switch op.Action {
+	case wire.AuditRecord_FORCE_RELEASE, wire.AuditRecord_SKIP_DELAY: // which this command does not record
+		op.Action, op.Member = wire.AuditRecord_DRAIN_MEMBER, fmt.Sprint("n", 1+n%3)
+	case wire.AuditRecord_REVOKE:
+		op.Action, op.Member = wire.AuditRecord_UNDRAIN_MEMBER, fmt.Sprint("n", 1+n%3)
+	}
 	switch {
 	case n == 0:
 		op.Address = strings.Repeat("a", 513)
-	case op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS && n > 1: // its outcome is known at once
+	case op.Action >= wire.AuditRecord_ACKNOWLEDGE_ALARMS && n > 1: // its outcome is known at once
 	case n < 5:
 		op.Outcome, op.Message, op.BegunRevision = wire.Status_Code(n), "it failed", w.d.Revision
 	case n == 5:
@@ -288,6 +294,23 @@ func (w *walker) recordAct() *wire.Command {
 		op.Ticket = strings.Repeat("t", 257)
 	}
 	return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: op}}
+}
+
+// membership records one of a few nodes with one of a few incarnations, drains or removes it.
+func (w *walker) membership() *wire.Command {
+	id := fmt.Sprint("n", 2+w.roll(2))
+	if w.d.Revision%3 == 0 && !w.labelled {
+		action := wire.AuditRecord_DRAIN_MEMBER + wire.AuditRecord_Action(w.d.Revision%2)
+		return &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: action, Reason: "r", Member: id}}}
+	}
+	if w.one(3) {
+		return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
+	}
+	m := &wire.Member{Id: id, PeerAddr: "a", Level: 1}
+	if !w.one(4) {
+		m.Incarnation = fmt.Sprint("i", w.roll(6))
+	}
+	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
 }
 
 // fillAudit adds the audit records of a backup, sometimes as many as are allowed, or invalid ones.

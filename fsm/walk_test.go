@@ -195,19 +195,6 @@ func (w *walker) suspension() *wire.Command {
 	return &wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: w.about(w.d.Suspended)}}}
 }
 
-// membership records one of a few nodes with one of a few incarnations, or removes it.
-func (w *walker) membership() *wire.Command {
-	id := fmt.Sprint("n", 2+w.roll(2))
-	if w.one(3) {
-		return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
-	}
-	m := &wire.Member{Id: id, PeerAddr: "a", Level: 1}
-	if !w.one(4) {
-		m.Incarnation = fmt.Sprint("i", w.roll(6))
-	}
-	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
-}
-
 func (w *walker) beginTerm() *wire.Command {
 	term := w.d.Term + uint64(w.roll(3))
 	begin := &wire.BeginTerm{Term: term, LeaderId: fmt.Sprint("n", w.roll(2)), Nonce: 7 * term}

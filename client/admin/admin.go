@@ -177,6 +177,20 @@ func (c *Client) RemoveMember(ctx context.Context, id string, by By) error {
 	return err
 }
 
+// Drain drains a node: it hands leadership over if it leads, and does not lead until Undrain. It still votes and stores.
+// Stop the node once NodeStatus.UnsafeToStop is empty. Drain returns client.ErrFailedPrecondition if no other voter is
+// left that may lead. Other errors are those of AddMember.
+func (c *Client) Drain(ctx context.Context, id string, by By) error {
+	_, err := c.calls.SetDrained(ctx, &wire.SetDrainedRequest{Id: id, Drained: true, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
+	return err
+}
+
+// Undrain allows a drained node to lead again. Errors are those of AddMember.
+func (c *Client) Undrain(ctx context.Context, id string, by By) error {
+	_, err := c.calls.SetDrained(ctx, &wire.SetDrainedRequest{Id: id, Reason: by.Reason, Operator: by.Operator, Ticket: by.Ticket})
+	return err
+}
+
 // TransferLeadership transfers leadership to the given node, or to one that the cluster chooses if id is
 // empty. It returns the new leader if the old one knew it. Errors are those of AddMember.
 func (c *Client) TransferLeadership(ctx context.Context, id string, by By) (leaderID string, err error) {

@@ -25,6 +25,8 @@ const (
 	SetPolicy          Action = 12
 	CreateToken        Action = 13
 	RevokeToken        Action = 14
+	DrainMember        Action = 15
+	UndrainMember      Action = 16
 )
 
 // AuditRecord is one action in the audit log.
@@ -50,7 +52,7 @@ type AuditRecord struct {
 	ClientName string
 	// Limit is the new limit of a semaphore.
 	Limit uint64
-	// Member and Address are the node that was added or removed, or the next leader.
+	// Member and Address are the node that was added, removed or drained, or the next leader.
 	Member  string
 	Address string
 	// TokenID and Identity are those of the token that was created or revoked.

@@ -37,6 +37,8 @@ type Status struct {
 	HasPolicy bool
 	// LastBackup is the latest backup that was made by schedule and verified; zero if there was none.
 	LastBackup SavedBackup
+	// Removed is set if the answering node was removed from the cluster. It says what happened and what to do.
+	Removed string
 	// BackupSchedule is the schedule of the answering node's backups.
 	BackupSchedule BackupSchedule
 	// Autopilot is the health of the cluster; zero if the answering node does not lead.
@@ -139,6 +141,10 @@ type Node struct {
 	ClockAhead time.Duration `field:"clock_ahead_ms"`
 	// Health is what the leader knows of the node's health; zero if the answering node does not lead.
 	Health NodeHealth
+	// Drained means that the node does not lead. UnsafeToStop is why the node should not be stopped now; empty if it can
+	// be: it does not lead, and without it a majority of the voters is reachable and has caught up.
+	Drained      bool
+	UnsafeToStop string
 }
 
 // Alarm is a problem that one node has detected.

@@ -368,7 +368,7 @@ func TestBinaryBashCompletesLockNames(t *testing.T) {
 		"COMP_WORDS=(qlock show comp); COMP_CWORD=2; _qlock; echo \"${COMPREPLY[@]}\"; " +
 		"COMP_WORDS=(qlock cluster ''); COMP_CWORD=2; _qlock; echo \"${COMPREPLY[@]}\""
 	out, err := bash(t, ep, script)
-	if wanted := "complete/it\\ is\nmembers add remove replace recover transfer acknowledge\n"; err != nil || out != wanted {
+	if wanted := "complete/it\\ is\nmembers add remove replace drain undrain recover transfer acknowledge\n"; err != nil || out != wanted {
 		t.Errorf("%v: %q, want %q", err, out, wanted)
 	}
 	want(t, release(), 0, "")

@@ -15,7 +15,8 @@ func clusterVerb(dial dialer) *cli.Command {
 		Name:  "cluster",
 		Usage: "show and change the members of the cluster",
 		Subcommands: []*cli.Command{
-			membersVerb(dial), addVerb(dial), removeVerb(dial), replaceVerb(dial), recoverVerb(dial), transferVerb(dial), acknowledgeVerb(dial),
+			membersVerb(dial), addVerb(dial), removeVerb(dial), replaceVerb(dial), drainVerb(dial), undrainVerb(dial), recoverVerb(dial), transferVerb(dial),
+			acknowledgeVerb(dial),
 		},
 	}
 }

@@ -74,3 +74,51 @@ func TestReplace(t *testing.T) {
 		}
 	}
 }
+
+// TestDrain verifies that drain waits until it is safe to stop the node, says what it waits for, and has an exit code of
+// its own if the time does not suffice.
+func TestDrain(t *testing.T) {
+	f := answering(t)
+	answers := []*wire.NodeStatus{nil, {Id: "n2", Drained: true, UnsafeToStop: "it leads"}, {Id: "n2", Drained: true, UnsafeToStop: "it leads"}, {Id: "n2", Drained: true}}
+	f.statusFunc = func(*wire.StatusRequest) (*wire.StatusResponse, error) {
+		next := answers[0]
+		answers = answers[1:]
+		if next == nil {
+			return nil, client.ErrUnavailable
+		}
+		return &wire.StatusResponse{Nodes: []*wire.NodeStatus{{Id: "n1"}, next}}, nil
+	}
+	got := execTest(t, f.dialer, "cluster", "drain", "n2", "--reason", "r")
+	said := "qlock: n2 is drained; it is not safe to stop it yet: no leader answers\nqlock: n2 is drained; it is not safe to stop it yet: it leads\n"
+	if got.code != 0 || got.err != said || got.out != "n2 is drained: it is safe to stop it\n" || len(answers) != 0 {
+		t.Errorf("%+v", got)
+	}
+	for says, node := range map[string]*wire.NodeStatus{
+		"it is not safe to stop it: n3 does not answer": {Id: "n2", Drained: true, UnsafeToStop: "n3 does not answer"},
+		"it is not drained any more":                    {Id: "n2"},
+		"it is not a member any more":                   {Id: "n5"},
+	} {
+		f.statusFunc = func(*wire.StatusRequest) (*wire.StatusResponse, error) {
+			return &wire.StatusResponse{Nodes: []*wire.NodeStatus{node}}, nil
+		}
+		got := execTest(t, f.dialer, "cluster", "drain", "n2", "--reason", "r", "--timeout", "10ms")
+		if got.code != exitAtRisk || !strings.Contains(got.err, says) || got.out != "" {
+			t.Errorf("%q: %+v", says, got)
+		}
+	}
+}
+
+// TestStatusOfARemovedNode verifies that a node which was removed is not taken for one that has lost its leader.
+func TestStatusOfARemovedNode(t *testing.T) {
+	f := answering(t)
+	f.statusFunc = func(req *wire.StatusRequest) (*wire.StatusResponse, error) {
+		if !req.GetStale() {
+			return nil, client.ErrUnavailable
+		}
+		return &wire.StatusResponse{NodeId: "n3", Removed: "this node was removed\x1b[2J: do so"}, nil
+	}
+	got := execTest(t, f.dialer, "status")
+	if got.code != exitNoLeader || !strings.Contains(got.err, "node n3 was removed from the cluster") || !strings.Contains(got.out, "REMOVED: node n3 says: this node was removed") || strings.Contains(got.out, "\x1b") {
+		t.Errorf("%+v", got)
+	}
+}

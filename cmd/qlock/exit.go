@@ -23,7 +23,7 @@ const (
 	exitLost          = 76  // the lock was lost while the command ran
 	exitNotHeld       = 77  // the lock is not held
 	exitDenied        = 78  // the cluster refuses the credential, or the policy does not allow the request
-	exitAtRisk        = 79  // the cluster serves, and would not after the failure of one more voter
+	exitAtRisk        = 79  // the cluster serves, and would not after the failure of one more voter, or without a node to be stopped
 	exitCannotExecute = 126 // the command was found but cannot be executed
 	exitNotFound      = 127 // the command was not found
 	exitSignal        = 128 // plus the number of the signal

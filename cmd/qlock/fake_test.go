@@ -28,6 +28,7 @@ type fakeService struct {
 	statusFunc func(*wire.StatusRequest) (*wire.StatusResponse, error)
 	add        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error)
 	remove     func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error)
+	drain      func(*wire.SetDrainedRequest) (*wire.SetDrainedResponse, error)
 	transfer   func(*wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error)
 	alarms     func(*wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 	verify     func(name string, token uint64) (bool, error)
@@ -103,6 +104,10 @@ func (f *fakeService) AddMember(ctx context.Context, req *wire.AddMemberRequest)
 
 func (f *fakeService) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) {
 	return answer(ctx, f, f.remove, req)
+}
+
+func (f *fakeService) SetDrained(ctx context.Context, req *wire.SetDrainedRequest) (*wire.SetDrainedResponse, error) {
+	return answer(ctx, f, f.drain, req)
 }
 
 func (f *fakeService) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {

@@ -54,7 +54,7 @@ func key() *wire.GetLockResponse {
 func clusterStatus() *wire.StatusResponse {
 	return &wire.StatusResponse{LeaderId: "n2", Term: 7, ClusterId: "c-1", Level: 1, Revision: 1 << 60, CommitIndex: 99, AppliedIndex: 99,
 		Token: 1<<62 + 17, Sessions: 3, Locks: 1, Waiters: 2, Holds: 1, HasPolicy: true, NodeId: "n1", Autopilot: autopilot(), Nodes: []*wire.NodeStatus{
-			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 421},
+			{Id: "n1", PeerAddr: "10.0.0.1:7401", ClientAddr: "10.0.0.1:7400", HttpAddr: "10.0.0.1:7402", Voter: true, Drained: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 421},
 			{Id: "n2", PeerAddr: "10.0.0.2:7401", ClientAddr: "10.0.0.2:7400", Voter: true, Leader: true, Reachable: true, AppliedIndex: 99, Version: "v1.2.3", DiskSyncUs: 38_999, CommitUs: 1_236},
 			{Id: "node-three", PeerAddr: "10.0.0.3:7401", Voter: true,
 				Health: &wire.NodeHealth{SinceMs: 250_000, Reason: "it does not answer: dial tcp 10.0.0.3:7401: connect: connection refused", SilentMs: 252_000, RemovedInMs: 86_148_000}},
@@ -147,6 +147,7 @@ func answering(t *testing.T) *fakeService {
 			return &wire.OperatorResponse{Status: wire.Status_OK, Revision: 305}, nil
 		},
 		access: answeringAccess(), alarms: acknowledged,
+		drain:    always[*wire.SetDrainedRequest](&wire.SetDrainedResponse{}),
 		transfer: always[*wire.TransferLeadershipRequest](&wire.TransferLeadershipResponse{LeaderId: "n3"}),
 	}
 }
@@ -185,6 +186,8 @@ var shown = map[string]string{
 	"cluster-add":      "cluster add n4 10.0.0.4:7401 --no-wait --reason more",
 	"cluster-remove":   "cluster remove n4 --reason gone",
 	"cluster-replace":  "cluster replace node-three n2 10.0.0.1:7401 --reason gone",
+	"cluster-drain":    "cluster drain n1 --no-wait --reason kernel",
+	"cluster-undrain":  "cluster undrain n1 --reason done",
 	"cluster-transfer": "cluster transfer --reason update",
 	"cluster-alarms":   "cluster acknowledge --reason seen --operator me",
 	"whoami":           "whoami",

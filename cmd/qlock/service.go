@@ -48,6 +48,7 @@ type service interface {
 
 	AddMember(context.Context, *wire.AddMemberRequest) (*wire.AddMemberResponse, error)
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error)
+	SetDrained(context.Context, *wire.SetDrainedRequest) (*wire.SetDrainedResponse, error)
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error)
 	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 	ForceRelease(context.Context, *wire.ForceRelease) (*wire.OperatorResponse, error)

@@ -61,6 +61,9 @@ func status(c *cli.Context, svc service) error {
 	if showErr := showStatus(c, answer); showErr != nil {
 		return showErr
 	}
+	if answer.GetRemoved() != "" {
+		return failf(exitNoLeader, "node %s was removed from the cluster and shows what it last knew: ask a member, with --endpoints", printable(answer.GetNodeId()))
+	}
 	return failf(exitNoLeader, "no serving leader within %v; node %s shows what it last knew: bring up a majority of the voters",
 		timeout(c, defaultTimeout), printable(answer.GetNodeId()))
 }
@@ -110,6 +113,10 @@ func writeStatus(w io.Writer, s *wire.StatusResponse) {
 	if !s.GetHasPolicy() {
 		mark(w, urgent)
 		fmt.Fprintf(w, "policy: %s (qlock policy apply)\n", everything)
+	}
+	if removed := s.GetRemoved(); removed != "" {
+		mark(w, urgent)
+		fmt.Fprintf(w, "REMOVED: node %s says: %s\n", printable(s.GetNodeId()), printable(removed))
 	}
 	writeTolerance(w, s)
 	writeLevel(w, s)

@@ -40,6 +40,8 @@ var badTexts = map[string][]string{
 	"cluster remove":      {"cluster remove BAD"},
 	"cluster replace":     {"cluster replace BAD n4 h:1", "cluster replace n2 BAD h:1", "cluster replace n2 n4 BAD"},
 	"cluster recover":     {"cluster recover d --to e --confirm c --reason BAD", "cluster recover d --to e --confirm c --reason r --operator BAD"},
+	"cluster drain":       {"cluster drain BAD", "cluster drain n1 --reason BAD"},
+	"cluster undrain":     {"cluster undrain BAD", "cluster undrain n1 --operator BAD"},
 	"cluster transfer":    {"cluster transfer BAD"},
 	"cluster acknowledge": {"cluster acknowledge --reason BAD", "cluster acknowledge --reason r --operator BAD"},
 	"quota":               {"quota BAD"},

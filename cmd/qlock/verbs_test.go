@@ -33,6 +33,7 @@ func failing(t *testing.T, err error) *fakeService {
 		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return nil, err },
 		add:        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error) { return nil, err },
 		remove:     func(*wire.RemoveMemberRequest) (*wire.RemoveMemberResponse, error) { return nil, err },
+		drain:      func(*wire.SetDrainedRequest) (*wire.SetDrainedResponse, error) { return nil, err },
 		transfer:   func(*wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) { return nil, err },
 		alarms:     func(*wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) { return nil, err },
 		verify:     func(string, uint64) (bool, error) { return false, err },
@@ -81,7 +82,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 		"force-release a --token 7": why, "revoke a --token 7": why, "skip-delay a": why, "resize a 7": why,
 		"whoami": nil, "quota": nil, "quota a": nil, "quota --all": nil, "policy show": nil, "policy diff " + policy: nil, "policy apply --yes " + policy: why, "policy remove --yes": why, "policy can a audit": nil,
 		"token create a": why, "token list": nil, "token revoke 7": why,
-		"cluster add n4 a:1 --no-wait": why, "cluster replace n2 n4 a:1": why, "cluster members": nil, "cluster acknowledge": why, "cluster remove n4": why, "cluster transfer n2": why,
+		"cluster add n4 a:1 --no-wait": why, "cluster replace n2 n4 a:1": why, "cluster members": nil, "cluster acknowledge": why, "cluster remove n4": why, "cluster drain n2": why, "cluster undrain n2": why, "cluster transfer n2": why,
 		"snapshot save " + backup + "2": why, "snapshot save --http a:1 " + backup + "3": why, "snapshot restore " + backup: why, "bench pairs": nil, "bench hot": nil, "bench readers": nil, "bench idle": nil, "bench held": nil, "bench failover": nil,
 	}
 	for line, words := range lines {

@@ -146,6 +146,14 @@ func (c Calls) RemoveMember(ctx context.Context, req *wire.RemoveMemberRequest) 
 	return &wire.RemoveMemberResponse{}, nil
 }
 
+// SetDrained drains a node, which then does not lead, or ends that. Errors are those of AddMember.
+func (c Calls) SetDrained(ctx context.Context, req *wire.SetDrainedRequest) (*wire.SetDrainedResponse, error) {
+	if _, err := Do(ctx, c.client, Admin, &wire.Request{Body: &wire.Request_SetDrained{SetDrained: req}}); err != nil {
+		return nil, err
+	}
+	return &wire.SetDrainedResponse{}, nil
+}
+
 // TransferLeadership transfers leadership to the given node, or to one that raft chooses. The response names
 // the new leader if the old one knew it. Errors are those of AddMember.
 func (c Calls) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) {

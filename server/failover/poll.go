@@ -63,6 +63,8 @@ type Poll struct {
 	Self Self
 	// Voters are all voters, including this node and the lost leader.
 	Voters []string
+	// Drained are the voters that should not lead. They call last.
+	Drained []string
 	// Answers are the answers of all voters except this node and the lost leader. A voter without an answer
 	// counts as silent.
 	Answers map[string]Answer
@@ -181,15 +183,24 @@ func (h Poll) observers() []string {
 	return seen
 }
 
-// rank returns how many voters may call before this node: those with an equal log and a smaller ID, even if
+// rank returns how many voters may call before this node: those with an equal log that come before it, even if
 // they have not seen the loss yet, and those of which nothing is known.
 func (h Poll) rank() int {
 	n := 0
 	for _, id := range h.others() {
 		a := h.answer(id)
-		if a.Silent || a.said() && a.Tail == h.Self.Tail && id < h.Self.ID {
+		if a.Silent || a.said() && a.Tail == h.Self.Tail && h.before(id, h.Self.ID) {
 			n++
 		}
 	}
 	return n
+}
+
+// before reports whether a voter's turn comes before that of another one: by their IDs, and drained ones last.
+func (h Poll) before(a, b string) bool {
+	last := slices.Contains(h.Drained, a)
+	if last != slices.Contains(h.Drained, b) {
+		return !last
+	}
+	return a < b
 }

@@ -136,6 +136,33 @@ func TestTurns(t *testing.T) {
 	}
 }
 
+// TestTurnsOfDrainedVoters verifies that drained voters call after all others with an equal log.
+func TestTurnsOfDrainedVoters(t *testing.T) {
+	equal := failover.Answer{Lost: true, Term: 7, Tail: end}
+	for _, c := range []struct {
+		self    string
+		drained []string
+		turn    int
+	}{
+		{"n2", nil, 0}, {"n2", []string{"n2"}, 3}, {"n2", []string{"n2", "n4"}, 2}, {"n4", []string{"n2"}, 1}, {"n4", []string{"n2", "n4"}, 3},
+		{"n5", []string{"n2", "n3"}, 1},
+	} {
+		h := poll()
+		h.Self.ID, h.Drained, h.Answers = c.self, c.drained, map[string]failover.Answer{}
+		h.Voters = []string{"n1", "n2", "n3", "n4", "n5"}
+		for _, id := range h.Voters[1:] {
+			if id != c.self {
+				h.Answers[id] = equal
+			}
+		}
+		for turn := range 4 {
+			if v := h.Decide(turn); (v.Outcome == failover.Call) != (turn == c.turn) {
+				t.Errorf("%s with %v drained: turn %d: %+v", c.self, c.drained, turn, v)
+			}
+		}
+	}
+}
+
 // TestTurnsOfSilentVoters verifies that silent voters have a turn and absent ones do not, whatever
 // else their answers contain.
 func TestTurnsOfSilentVoters(t *testing.T) {

@@ -27,45 +27,49 @@ func (s clusterService) Status(ctx context.Context, req *connect.Request[wire.St
 	return connect.NewResponse(resp), nil
 }
 
-// AddMember adds a running, empty node to the cluster.
-func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error) {
+// change waits for the caller's turn, and changes the cluster. Only the leader does.
+func (s clusterService) change(ctx context.Context, change func() error) error {
 	if !s.replica.Serving() {
-		return nil, errNotLeader
+		return errNotLeader
 	}
 	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
-		return nil, err
+		return err
 	}
-	if err := s.replica.AddMember(ctx, req.Msg); err != nil {
-		return nil, s.refusalOf(err)
+	if err := change(); err != nil {
+		return s.refusalOf(err)
+	}
+	return nil
+}
+
+// AddMember adds a running, empty node to the cluster.
+func (s clusterService) AddMember(ctx context.Context, req *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error) {
+	if err := s.change(ctx, func() error { return s.replica.AddMember(ctx, req.Msg) }); err != nil {
+		return nil, err
 	}
 	return connect.NewResponse(&wire.AddMemberResponse{}), nil
 }
 
 // RemoveMember removes a node from the cluster.
 func (s clusterService) RemoveMember(ctx context.Context, req *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error) {
-	if !s.replica.Serving() {
-		return nil, errNotLeader
-	}
-	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+	if err := s.change(ctx, func() error { return s.replica.RemoveMember(ctx, req.Msg) }); err != nil {
 		return nil, err
 	}
-	if err := s.replica.RemoveMember(ctx, req.Msg); err != nil {
-		return nil, s.refusalOf(err)
-	}
 	return connect.NewResponse(&wire.RemoveMemberResponse{}), nil
+}
+
+// SetDrained drains a member, or ends that.
+func (s clusterService) SetDrained(ctx context.Context, req *connect.Request[wire.SetDrainedRequest]) (*connect.Response[wire.SetDrainedResponse], error) {
+	if err := s.change(ctx, func() error { return s.replica.SetDrained(ctx, req.Msg) }); err != nil {
+		return nil, err
+	}
+	return connect.NewResponse(&wire.SetDrainedResponse{}), nil
 }
 
 // TransferLeadership hands over leadership and returns the new leader's ID, which is empty if no new leader
 // is known in time.
 func (s clusterService) TransferLeadership(ctx context.Context, req *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
-	if !s.replica.Serving() {
-		return nil, errNotLeader
-	}
-	if err := s.turn(ctx, s.queues.Acts, smallAnswer); err != nil {
+	if err := s.change(ctx, func() error { return s.replica.TransferLeadership(ctx, req.Msg) }); err != nil {
 		return nil, err
-	}
-	if err := s.replica.TransferLeadership(ctx, req.Msg); err != nil {
-		return nil, s.refusalOf(err)
 	}
 	var leader string
 	s.poll(ctx, func() bool {

@@ -69,6 +69,8 @@ type Replica interface {
 	Serving() bool
 	// CaughtUp reports whether this node has applied all that was committed when it started.
 	CaughtUp() bool
+	// Removed says that this node was removed from its cluster; "" if it was not.
+	Removed() string
 	// HeartbeatAge returns the time since the session's last sign of life; leader only.
 	HeartbeatAge(session uint64) (time.Duration, bool)
 	// Remaining returns the session's remaining time without a further sign of life; leader only.
@@ -89,9 +91,10 @@ type Replica interface {
 	Restore(context.Context, *wire.RestoreRequest) (*wire.RestoreResponse, error)
 	// Status describes the cluster as this node sees it.
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
-	// AddMember, RemoveMember and TransferLeadership change the cluster; leader only.
+	// AddMember, RemoveMember, SetDrained and TransferLeadership change the cluster; leader only.
 	AddMember(context.Context, *wire.AddMemberRequest) error
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) error
+	SetDrained(context.Context, *wire.SetDrainedRequest) error
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) error
 	// AcknowledgeAlarms clears the alarms of all nodes; leader only.
 	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)

@@ -324,6 +324,8 @@ func (f *fake) CheckChange(*wire.Command) *wire.Result { return nil }
 
 func (f *fake) CaughtUp() bool { return true }
 
+func (f *fake) Removed() string { return "" }
+
 func (f *fake) Serving() bool {
 	f.cluster.mu.Lock()
 	defer f.cluster.mu.Unlock()
@@ -411,6 +413,10 @@ func (f *fake) AcknowledgeAlarms(_ context.Context, req *wire.AcknowledgeAlarmsR
 		return nil, err
 	}
 	return &wire.AcknowledgeAlarmsResponse{Revision: 77}, nil
+}
+
+func (f *fake) SetDrained(_ context.Context, req *wire.SetDrainedRequest) error {
+	return f.change(fmt.Sprintf("drain %s %v", req.GetId(), req.GetDrained()))
 }
 
 func (f *fake) TransferLeadership(_ context.Context, req *wire.TransferLeadershipRequest) error {

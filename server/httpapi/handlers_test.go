@@ -192,6 +192,7 @@ func TestCluster(t *testing.T) {
 	p.post("ClusterService/AddMember", `{"id":"n4","peerAddr":"127.0.0.1:1"}`).ok()
 	p.post("ClusterService/RemoveMember", `{"id":"n2"}`).ok()
 	p.post("ClusterService/AddMember", `{"id":"n4"}`).refused(http.StatusBadRequest, wire.Status_INVALID_ARGUMENT)
+	p.post("ClusterService/SetDrained", `{"id":"n2","drained":true}`).ok()
 	if got := p.post("ClusterService/AcknowledgeAlarms", `{"reason":"seen","operator":"ann"}`).ok(); got["revision"] != "77" {
 		t.Errorf("acknowledge: %v", got)
 	}
@@ -199,7 +200,7 @@ func TestCluster(t *testing.T) {
 	if got := p.post("ClusterService/TransferLeadership", `{"id":"n3"}`).ok(); got["leaderId"] != "n3" {
 		t.Errorf("transfer: %v", got)
 	}
-	if got := strings.Join(c.changes, ", "); got != "add n4, remove n2, acknowledge seen, transfer n3" {
+	if got := strings.Join(c.changes, ", "); got != "add n4, remove n2, drain n2 true, acknowledge seen, transfer n3" {
 		t.Errorf("changes: %s", got)
 	}
 }

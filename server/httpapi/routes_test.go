@@ -85,6 +85,7 @@ var probes = map[string]probe{
 	"ClusterService/ListSamples":        {repeats: changesNothing, first: "Samples", method: true, infallible: true, anywhere: true},
 	"ClusterService/AddMember":          {body: `"id":"n9"`, repeats: onceOnly, first: "AddMember", method: true},
 	"ClusterService/RemoveMember":       {body: `"id":"n9"`, repeats: onceOnly, first: "RemoveMember", method: true},
+	"ClusterService/SetDrained":         {body: `"id":"n9"`, repeats: onceOnly, first: "SetDrained", method: true},
 	"ClusterService/TransferLeadership": {body: `"id":"n9"`, repeats: onceOnly, first: "TransferLeadership", method: true},
 	"ClusterService/AcknowledgeAlarms":  {body: `"reason":"r"`, repeats: onceOnly, first: "AcknowledgeAlarms", method: true},
 

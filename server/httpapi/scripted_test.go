@@ -169,6 +169,10 @@ func (n *scripted) RemoveMember(ctx context.Context, req *wire.RemoveMemberReque
 	return n.serve(&step{kind: "RemoveMember", ctx: ctx, request: req}).err
 }
 
+func (n *scripted) SetDrained(ctx context.Context, req *wire.SetDrainedRequest) error {
+	return n.serve(&step{kind: "SetDrained", ctx: ctx, request: req}).err
+}
+
 func (n *scripted) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) error {
 	return n.serve(&step{kind: "TransferLeadership", ctx: ctx, request: req}).err
 }

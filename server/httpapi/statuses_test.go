@@ -220,6 +220,8 @@ func TestMethodsOfTheReplica(t *testing.T) {
 			func(s *step) { s.returns(nil, nil) }, `id:"n9" peer_addr:"p" operator:"o" reason:"r"`},
 		{"ClusterService/RemoveMember", `{"id":"n9","operator":"o","reason":"r"}`, `{}`,
 			func(s *step) { s.returns(nil, nil) }, `id:"n9" operator:"o" reason:"r"`},
+		{"ClusterService/SetDrained", `{"id":"n9","drained":true,"operator":"o","reason":"r"}`, `{}`,
+			func(s *step) { s.returns(nil, nil) }, `id:"n9" drained:true operator:"o" reason:"r"`},
 		{"ClusterService/TransferLeadership", `{"id":"n2","operator":"o","reason":"r"}`, `{"leaderId":"n2"}`,
 			func(s *step) { s.st.follow("n2"); s.returns(nil, nil) }, `id:"n2" operator:"o" reason:"r"`},
 		{"ClusterService/AcknowledgeAlarms", `{"operator":"o","reason":"r"}`, `{"revision":"9"}`,

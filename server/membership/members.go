@@ -9,9 +9,9 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/internal/ratelog"
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
@@ -42,6 +42,8 @@ type Config struct {
 	Prober    probe.Prober
 	// StepAside hands leadership over so that the next leader can remove this node. It returns an error in any case.
 	StepAside func(ctx context.Context, lead Leadership, removal *wire.RecordAct) error
+	// HandOver hands leadership over to a voter that is not drained. It returns an error if there is none that can lead.
+	HandOver func(ctx context.Context) error
 	// Audited performs an operator's act between the audit records of its beginning and of its outcome.
 	Audited func(ctx context.Context, lead Leadership, act *wire.RecordAct, perform func() error) error
 	// LevelRaised is called when the replicated feature level was raised.
@@ -56,11 +58,13 @@ type Members struct {
 	changing chan struct{}
 	// due requests a step of the reconciler.
 	due chan struct{}
+	// drained logs that a drained node leads.
+	drained *ratelog.Repeated
 }
 
 // New creates Members.
 func New(cfg Config) *Members {
-	return &Members{cfg: cfg, changing: make(chan struct{}, 1), due: make(chan struct{}, 1)}
+	return &Members{cfg: cfg, changing: make(chan struct{}, 1), due: make(chan struct{}, 1), drained: ratelog.NewRepeated(cfg.Logger)}
 }
 
 // Lock waits until no other membership change is in progress, and excludes others until done is called. Each change
@@ -164,7 +168,7 @@ func (m *Members) RemoveIf(ctx context.Context, lead Leadership, id string, act 
 	server, configured := servers[id]
 	recorded := false
 	m.cfg.Machine.View(func(machine *fsm.Machine) { _, recorded = machine.Member(id) })
-	if err := removable(id, servers, recorded); err != nil {
+	if err := removable(id, servers, recorded, m.cfg.Directory.Drained); err != nil {
 		return err
 	}
 	if err := condition(servers); err != nil {
@@ -231,7 +235,7 @@ func (m *Members) Report(ctx context.Context, lead Leadership, member *wire.Memb
 	if known == nil && !m.cfg.Cluster.Contains(member.Id) {
 		return notAdded(member)
 	}
-	if proto.Equal(known, member) {
+	if Describes(known, member) {
 		return nil
 	}
 	if _, err := lead.Execute(ctx, Put(member), 0); err != nil {

@@ -5,7 +5,6 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
@@ -29,7 +28,9 @@ func (m *Members) Trigger() {
 func (m *Members) Reconcile(ctx context.Context, lead Leadership) {
 	tick := time.NewTicker(reconcileInterval)
 	defer tick.Stop()
+	var attempt time.Time
 	for {
+		attempt = m.yield(ctx, attempt)
 		m.step(ctx, lead)
 		select {
 		case <-tick.C:
@@ -53,7 +54,7 @@ func (m *Members) step(ctx context.Context, lead Leadership) {
 func (m *Members) recordSelf(ctx context.Context, lead Leadership, members []*wire.Member) {
 	self := m.cfg.Self()
 	for _, member := range members {
-		if proto.Equal(member, self) {
+		if Describes(member, self) {
 			return
 		}
 	}

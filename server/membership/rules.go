@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/internal/directory"
@@ -74,13 +75,26 @@ func cannotReach(candidate directory.Peer, member *wire.Member, why string) erro
 		status.ErrPrecondition, candidate.ID, candidate.Addr, member.GetId(), member.GetPeerAddr(), why)
 }
 
-// removable returns an error if there is no such node, or if no voter would be left.
-func removable(id string, servers map[string]raft.Server, recorded bool) error {
+// Describes reports whether the record of a member is what the node reports about itself. Operators drain nodes; a node
+// does not report that.
+func Describes(known, self *wire.Member) bool {
+	if known.GetDrained() {
+		known = proto.CloneOf(known)
+		known.Drained = false
+	}
+	return proto.Equal(known, self)
+}
+
+// removable returns an error if there is no such node, or if no voter would be left that may lead.
+func removable(id string, servers map[string]raft.Server, recorded bool, drained func(id string) bool) error {
 	if _, configured := servers[id]; !configured && !recorded {
 		return fmt.Errorf("%w: %q", status.ErrNotFound, id)
 	}
 	if len(cluster.VotersBut(servers, id)) == 0 {
 		return fmt.Errorf("%w: %q is the last voter", status.ErrPrecondition, id)
+	}
+	if servers[id].Suffrage == raft.Voter && !anyMayLead(id, servers, drained) {
+		return fmt.Errorf("%w: all voters but %q are drained: undrain one first", status.ErrPrecondition, id)
 	}
 	return nil
 }

@@ -89,6 +89,9 @@ func configured(voters []string, others ...string) map[string]raft.Server {
 	return servers
 }
 
+// drainedIDs reports whether a node is drained in these tests.
+func drainedIDs(id string) bool { return strings.HasPrefix(id, "d") }
+
 func TestRemovable(t *testing.T) {
 	for name, c := range map[string]struct {
 		id       string
@@ -103,8 +106,11 @@ func TestRemovable(t *testing.T) {
 		"recorded only":                {"n2", configured([]string{"n1"}), true, nil},
 		"configured only":              {"n2", configured([]string{"n1", "n2"}), false, nil},
 		"unknown":                      {"n2", configured([]string{"n1"}), false, status.ErrNotFound},
+		"the last that may lead":       {"n1", configured([]string{"n1", "d2", "d3"}), true, status.ErrPrecondition},
+		"a drained one":                {"d2", configured([]string{"n1", "d2", "d3"}), true, nil},
+		"without a vote, all drained":  {"n2", configured([]string{"d3"}, "n2"), true, nil},
 	} {
-		if err := removable(c.id, c.servers, c.recorded); !errors.Is(err, c.want) || c.want == nil && err != nil {
+		if err := removable(c.id, c.servers, c.recorded, drainedIDs); !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}

@@ -28,7 +28,7 @@ func (r *Replica) administer() (lead *leadership, done func(), err error) {
 func (r *Replica) newMembers() *membership.Members {
 	return membership.New(membership.Config{
 		NodeID: r.cfg.ID, Level: r.cfg.Level, Self: r.self, Machine: r.machine, Directory: r.directory, Cluster: &r.cluster,
-		Prober: r.prober, StepAside: r.stepAside, Audited: r.audited, LevelRaised: r.Proposer.RaiseLevel, Logger: r.log,
+		Prober: r.prober, HandOver: func(ctx context.Context) error { return r.handover.Away(ctx) }, StepAside: r.stepAside, Audited: r.audited, LevelRaised: r.Proposer.RaiseLevel, Logger: r.log,
 	})
 }
 
@@ -36,18 +36,12 @@ func (r *Replica) newMembers() *membership.Members {
 // once it has caught up. AddMember is idempotent. Leader only.
 func (r *Replica) AddMember(ctx context.Context, req *wire.AddMemberRequest) error {
 	act := &wire.RecordAct{Action: wire.AuditRecord_ADD_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket(), Member: req.GetId(), Address: req.GetPeerAddr()}
-	if err := errors.Join(membership.Valid(req), validAct(act)); err != nil {
-		return err
-	}
-	lead, done, err := r.administer()
-	if err != nil {
-		return err
-	}
-	defer done()
-	if err := r.checkInForce(req.GetPeerAddr()); err != nil {
-		return err
-	}
-	return r.members.Add(ctx, lead, req, act)
+	return r.perform(act, func(lead *leadership) error {
+		if err := errors.Join(membership.Valid(req), r.checkInForce(req.GetPeerAddr())); err != nil {
+			return err
+		}
+		return r.members.Add(ctx, lead, req, act)
+	})
 }
 
 // RemoveMember removes a node from the cluster and forgets its incarnation. If that node is the leader itself, it
@@ -57,6 +51,17 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 		return fmt.Errorf("%w: the member has no id", status.ErrInvalid)
 	}
 	act := &wire.RecordAct{Action: wire.AuditRecord_REMOVE_MEMBER, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket(), Member: req.Id}
+	return r.perform(act, func(lead *leadership) error { return r.members.Remove(ctx, lead, req.Id, act) })
+}
+
+// SetDrained drains a member, which then does not lead, or ends that. It is idempotent. Leader only.
+func (r *Replica) SetDrained(ctx context.Context, req *wire.SetDrainedRequest) error {
+	act := membership.DrainAct(req)
+	return r.perform(act, func(lead *leadership) error { return r.members.SetDrained(ctx, lead, act) })
+}
+
+// perform performs an operator's act on the cluster.
+func (r *Replica) perform(act *wire.RecordAct, do func(lead *leadership) error) error {
 	if err := validAct(act); err != nil {
 		return err
 	}
@@ -65,7 +70,7 @@ func (r *Replica) RemoveMember(ctx context.Context, req *wire.RemoveMemberReques
 		return err
 	}
 	defer done()
-	return r.members.Remove(ctx, lead, req.Id, act)
+	return do(lead)
 }
 
 // stepAside hands leadership over, so that the next leader can remove this node. The audit log records the
@@ -86,22 +91,16 @@ func (r *Replica) stepAside(ctx context.Context, lead membership.Leadership, rem
 // operator's action. It returns when this node has ceased to lead. Leader only.
 func (r *Replica) TransferLeadership(ctx context.Context, req *wire.TransferLeadershipRequest) error {
 	act := &wire.RecordAct{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket(), Member: req.GetId()}
-	if err := validAct(act); err != nil {
-		return err
-	}
-	lead, done, err := r.administer()
-	if err != nil {
-		return err
-	}
-	defer done()
-	if req.GetId() == r.cfg.ID {
-		return nil
-	}
-	to, err := r.handover.Candidate(ctx, req.GetId())
-	if err != nil {
-		return err
-	}
-	return r.audited(ctx, lead, act, func() error { return r.handover.To(ctx, to) })
+	return r.perform(act, func(lead *leadership) error {
+		if req.GetId() == r.cfg.ID {
+			return nil
+		}
+		to, err := r.handover.Candidate(ctx, req.GetId())
+		if err != nil {
+			return err
+		}
+		return r.audited(ctx, lead, act, func() error { return r.handover.To(ctx, to) })
+	})
 }
 
 // StepDown transfers leadership to the best voter because this node is stopping. It is not an operator's

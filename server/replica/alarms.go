@@ -29,17 +29,13 @@ func (r *Replica) Alarms() []*wire.Alarm { return r.alarms.All() }
 // applies the acknowledgement. What it finds after that raises an alarm again. Leader only.
 func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) {
 	act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket()}
-	if err := validAct(act); err != nil {
-		return nil, err
-	}
-	lead, done, err := r.administer()
-	if err != nil {
-		return nil, err
-	}
-	defer done()
-	result, err := r.Execute(ctx, lead.term, &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_RecordAct{RecordAct: act}}, 0)
-	if err != nil {
-		return nil, err
-	}
-	return &wire.AcknowledgeAlarmsResponse{Revision: result.GetRevision()}, nil
+	var resp *wire.AcknowledgeAlarmsResponse
+	err := r.perform(act, func(lead *leadership) error {
+		result, err := lead.Execute(ctx, recordCommand(identity.FromContext(ctx), act), 0)
+		if err == nil {
+			resp = &wire.AcknowledgeAlarmsResponse{Revision: result.GetRevision()}
+		}
+		return err
+	})
+	return resp, err
 }

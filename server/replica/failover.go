@@ -13,7 +13,7 @@ import (
 func (r *Replica) newMonitor(node *raft.Raft) *monitor.Monitor {
 	return monitor.New(monitor.Config{
 		NodeID: r.cfg.ID, HeartbeatTimeout: r.cfg.HeartbeatTimeout, Raft: node, Layer: r.layer,
-		Address: func(s raft.Server) string { return r.cluster.Peer(s).Addr }, Servers: r.cluster.Servers, CallElection: r.trans.CallElection,
+		Address: func(s raft.Server) string { return r.cluster.Peer(s).Addr }, Servers: r.cluster.Servers, Drained: r.directory.Drained, CallElection: r.trans.CallElection,
 		Logger: r.log, Losses: r.metrics.LeaderLosses, Decisions: r.metrics.LeaderHints,
 	})
 }

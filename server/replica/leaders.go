@@ -56,6 +56,9 @@ func (r *Replica) self() *wire.Member {
 // Boot returns the number of this start of the node, from 1 on.
 func (r *Replica) Boot() uint64 { return r.peers.Boot() }
 
+// Removed says that this node was removed from its cluster, and what to do; "" if it does not know that.
+func (r *Replica) Removed() string { return r.bootstrap.Removed() }
+
 // VotersInContact returns how many other voters answer this node.
 func (r *Replica) VotersInContact(ctx context.Context) int {
 	var others []Peer

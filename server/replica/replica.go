@@ -248,7 +248,7 @@ func (r *Replica) start(ctx context.Context) error {
 
 func (r *Replica) gauges() []prometheus.Collector {
 	return metrics.Gauges(metrics.Source{
-		Machine: r.machine, EventLog: r.eventLog, Checker: r.checker, Proposer: r.Proposer, Cluster: &r.cluster, Alarms: r.alarms.Len, Serving: r.Serving, Health: r.pilot.Health,
+		NodeID: r.cfg.ID, Machine: r.machine, EventLog: r.eventLog, Checker: r.checker, Proposer: r.Proposer, Cluster: &r.cluster, Alarms: r.alarms.Len, Serving: r.Serving, Health: r.pilot.Health,
 	})
 }
 

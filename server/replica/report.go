@@ -6,12 +6,12 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
-	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/advice"
 	"github.com/quorumlock/quorumlock/server/internal/bootstrap"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -113,7 +113,7 @@ func (r *Replica) reportOnce() {
 			known, _ = m.Member(r.cfg.ID)
 		}
 	})
-	if proto.Equal(known, r.self()) {
+	if membership.Describes(known, r.self()) {
 		return
 	}
 	addr, _ := node.LeaderWithID()
@@ -219,7 +219,7 @@ func (r *Replica) nodeState(from *wire.PeerHello) *wire.NodeState {
 		Caller:       r.directory.RecordedStanding(from.GetId(), from.GetIncarnation()),
 		Version:      r.cfg.Version,
 		AppliedIndex: applied,
-		DiskSlow:     r.handover.Declines(),
+		Declines:     r.handover.Declines(),
 		Alarms:       r.Alarms(),
 		ClockUnixMs:  time.Now().UnixMilli(),
 

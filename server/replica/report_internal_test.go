@@ -279,10 +279,10 @@ func TestNodeState(t *testing.T) {
 		n.applies(t, beginnings(someMember("n1"), someMember("n2"))...)
 		n.applies(t, membership.Put(someMember("n3")))
 		from := &wire.PeerHello{Id: "n3", Incarnation: "i-n3"}
-		if state := n.nodeState(from); state.Revision == 0 || state.AppliedIndex != n.index || state.DiskSlow {
+		if state := n.nodeState(from); state.Revision == 0 || state.AppliedIndex != n.index || state.Declines {
 			t.Errorf("of a machine at entry %d: %v", n.index, state)
 		}
-		if n.handover.HandedOver("n2", 1, 2); !n.nodeState(from).DiskSlow {
+		if n.handover.HandedOver("n2", 1, 2); !n.nodeState(from).Declines {
 			t.Error("a node that has handed over because of its disk may lead")
 		}
 	})

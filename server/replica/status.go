@@ -11,6 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/samples"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -23,7 +24,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 			return nil, err
 		}
 	}
-	status := &wire.StatusResponse{NodeId: r.cfg.ID, LeaderId: r.Leader().GetId(), AppliedIndex: r.machine.AppliedIndex()}
+	status := &wire.StatusResponse{NodeId: r.cfg.ID, LeaderId: r.Leader().GetId(), AppliedIndex: r.machine.AppliedIndex(), Removed: r.Removed()}
 	if node := r.cluster.Raft(); node != nil {
 		status.Term, status.CommitIndex = node.CurrentTerm(), node.CommitIndex()
 	}
@@ -46,6 +47,7 @@ func (r *Replica) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 	}
 	status.Nodes = r.nodes(ctx, members, status.LeaderId)
 	r.pilot.Describe(status)
+	membership.DescribeStops(status)
 	return status, nil
 }
 
@@ -68,7 +70,7 @@ func (r *Replica) proved(ctx context.Context) error {
 func (r *Replica) nodes(ctx context.Context, members []*wire.Member, leader string) []*wire.NodeStatus {
 	nodes := map[string]*wire.NodeStatus{}
 	for _, m := range members {
-		nodes[m.Id] = &wire.NodeStatus{Id: m.Id, PeerAddr: m.PeerAddr, ClientAddr: m.ClientAddr, HttpAddr: m.HttpAddr, Level: m.Level, Incarnation: m.Incarnation}
+		nodes[m.Id] = &wire.NodeStatus{Id: m.Id, PeerAddr: m.PeerAddr, ClientAddr: m.ClientAddr, HttpAddr: m.HttpAddr, Level: m.Level, Incarnation: m.Incarnation, Drained: m.Drained}
 	}
 	for id, s := range r.cluster.Servers() {
 		if nodes[id] == nil {

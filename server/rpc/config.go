@@ -48,6 +48,7 @@ type Replica interface {
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
 	AddMember(context.Context, *wire.AddMemberRequest) error
 	RemoveMember(context.Context, *wire.RemoveMemberRequest) error
+	SetDrained(context.Context, *wire.SetDrainedRequest) error
 	TransferLeadership(context.Context, *wire.TransferLeadershipRequest) error
 	AcknowledgeAlarms(context.Context, *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
 }

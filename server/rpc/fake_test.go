@@ -409,6 +409,10 @@ func (f *fake) AcknowledgeAlarms(ctx context.Context, _ *wire.AcknowledgeAlarmsR
 	return &wire.AcknowledgeAlarmsResponse{Revision: 77}, f.administer(ctx)
 }
 
+func (f *fake) SetDrained(ctx context.Context, _ *wire.SetDrainedRequest) error {
+	return f.administer(ctx)
+}
+
 func (f *fake) TransferLeadership(ctx context.Context, _ *wire.TransferLeadershipRequest) error {
 	return f.administer(ctx)
 }

@@ -124,6 +124,7 @@ func TestAdministration(t *testing.T) {
 		t.Errorf("status %v", got)
 	}
 	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_AddMember{AddMember: &wire.AddMemberRequest{Reason: "test"}}})
+	c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_SetDrained{SetDrained: &wire.SetDrainedRequest{Reason: "test"}}})
 	acknowledge := &wire.Request{Body: &wire.Request_AcknowledgeAlarms{AcknowledgeAlarms: &wire.AcknowledgeAlarmsRequest{Reason: "test"}}}
 	if got := c.expect(wire.Status_OK, acknowledge); got.GetAcknowledgeAlarms().GetRevision() != 77 {
 		t.Errorf("acknowledged %v", got)

@@ -102,6 +102,8 @@ func (c *conn) carryOut(ctx context.Context, req *wire.Request) *wire.Response {
 		err = node.AddMember(ctx, body.AddMember)
 	case *wire.Request_RemoveMember:
 		err = node.RemoveMember(ctx, body.RemoveMember)
+	case *wire.Request_SetDrained:
+		err = node.SetDrained(ctx, body.SetDrained)
 	case *wire.Request_Restore:
 		var restored *wire.RestoreResponse
 		restored, err = node.Restore(ctx, body.Restore)

@@ -33,7 +33,7 @@ func (c *conn) dispatch(req *wire.Request) {
 		*wire.Request_GetQuota, *wire.Request_ListContended, *wire.Request_GetSession:
 		c.read(req)
 	case *wire.Request_Status, *wire.Request_AddMember, *wire.Request_RemoveMember,
-		*wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
+		*wire.Request_SetDrained, *wire.Request_TransferLeadership, *wire.Request_Restore, *wire.Request_AcknowledgeAlarms:
 		c.administer(req)
 	case *wire.Request_ForceRelease, *wire.Request_Revoke, *wire.Request_SkipDelay, *wire.Request_Resize,
 		*wire.Request_ForceClose:

@@ -95,7 +95,7 @@ func validMember(m *wire.Member) bool {
 			return false
 		}
 	}
-	return m.GetId() != ""
+	return m.GetId() != "" && !m.GetDrained()
 }
 
 // member stores a copy in the list and replaces an entry with the same ID.
@@ -273,7 +273,7 @@ func canBeRestored(records []*wire.AuditRecord) bool {
 
 func validRecord(r *wire.AuditRecord) bool {
 	named := r.Lock == "" || wire.ValidName(r.Lock) == nil
-	return r.Action > 0 && r.Action <= wire.AuditRecord_REVOKE_TOKEN && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
+	return r.Action > 0 && r.Action <= wire.AuditRecord_UNDRAIN_MEMBER && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
 		len(r.ClientName) <= 256 && utf8.ValidString(r.ClientName) && r.Token < 1<<63 && r.Limit <= 1<<31 &&
 		readable(r.Member, 512) && readable(r.Address, 512) && readable(r.Imported.GetClusterId(), 512) && validBackup(r.Backup) &&
 		validCaller(r.Caller) && readable(r.TokenId, 12) && readable(r.Identity, 256) && readable(r.Ticket, 256) && validEnd(r) && validLocksOf(r)
@@ -301,10 +301,33 @@ func validBackup(b *wire.Backup) bool {
 
 // recordAct records an act on the cluster that is about to be performed.
 func (d *Model) recordAct(op *wire.RecordAct) *wire.Result {
+	if op.Action == wire.AuditRecord_DRAIN_MEMBER || op.Action == wire.AuditRecord_UNDRAIN_MEMBER {
+		return d.drain(op)
+	}
 	d.record(op.Action, op, aboutMember(op))
 	if op.Action == wire.AuditRecord_ACKNOWLEDGE_ALARMS {
 		d.Acknowledged = d.Revision
 	}
+	return says(wire.Status_OK)
+}
+
+// drain sets or clears the flag of a member. Some member keeps the right to lead.
+func (d *Model) drain(op *wire.RecordAct) *wire.Result {
+	at, drained := d.memberAt(op.Member), op.Action == wire.AuditRecord_DRAIN_MEMBER
+	if at < 0 {
+		return says(wire.Status_NOT_FOUND)
+	}
+	if d.Members[at].Drained == drained {
+		return says(wire.Status_OK)
+	}
+	rest := slices.DeleteFunc(slices.Clone(d.Members), func(m *wire.Member) bool { return m.Drained || m.Id == op.Member })
+	if drained && len(rest) == 0 {
+		return says(wire.Status_FAILED_PRECONDITION)
+	}
+	changed := proto.CloneOf(d.Members[at])
+	changed.Drained = drained
+	d.member(changed)
+	d.record(op.Action, op, aboutMember(op))
 	return says(wire.Status_OK)
 }
 

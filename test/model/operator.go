@@ -26,7 +26,7 @@ func (d *Model) record(action wire.AuditRecord_Action, act wire.Act, about *wire
 		about.Caller = proto.CloneOf(d.caller)
 	}
 	d.Audit = d.audit(d.Audit, about)
-	if membership := action == wire.AuditRecord_ADD_MEMBER || action == wire.AuditRecord_REMOVE_MEMBER || action == wire.AuditRecord_TRANSFER_LEADERSHIP; !membership && d.acted == 0 {
+	if !ofMembers[action] && d.acted == 0 {
 		d.acted = d.Revision
 	}
 }
@@ -51,6 +51,12 @@ func (d *Model) audit(records []*wire.AuditRecord, r *wire.AuditRecord) []*wire.
 	}
 	at := slices.Index(records, most[0])
 	return slices.Concat(records[:at], records[at+1:])
+}
+
+// ofMembers are the acts that do not count as a use of the cluster.
+var ofMembers = map[wire.AuditRecord_Action]bool{
+	wire.AuditRecord_ADD_MEMBER: true, wire.AuditRecord_REMOVE_MEMBER: true, wire.AuditRecord_TRANSFER_LEADERSHIP: true,
+	wire.AuditRecord_DRAIN_MEMBER: true, wire.AuditRecord_UNDRAIN_MEMBER: true,
 }
 
 // aroundTheCluster are the acts whose outcome is recorded by a second record.

@@ -125,7 +125,7 @@ func governed(cmd *wire.Command) bool {
 			b.UnixMs >= 0 && b.UnixMs < 253402300800000
 	case *wire.Command_RecordAct:
 		r := op.RecordAct
-		return r.GetAction() >= wire.AuditRecord_ADD_MEMBER && r.GetAction() <= wire.AuditRecord_ACKNOWLEDGE_ALARMS && validRecord(aboutMember(r)) && (r.GetOutcome() == 0 || aroundTheCluster[r.GetAction()]) && wellPut(r)
+		return (aroundTheCluster[r.GetAction()] || ofMembers[r.GetAction()] || r.GetAction() == wire.AuditRecord_ACKNOWLEDGE_ALARMS) && validRecord(aboutMember(r)) && (r.GetOutcome() == 0 || aroundTheCluster[r.GetAction()]) && wellPut(r)
 	}
 	return true
 }

@@ -52,7 +52,7 @@ var Allowed = map[string][]string{
 
 	"ForceRelease": strangers, "Revoke": strangers, "SkipDelay": operators, "Resize": operators, "ForceClose": strangers,
 	"ListAuditRequest": operators, "SaveSnapshotRequest": operators, "AddMemberRequest": operators, "RemoveMemberRequest": operators,
-	"TransferLeadershipRequest": operators, "AcknowledgeAlarmsRequest": operators,
+	"SetDrainedRequest": operators, "TransferLeadershipRequest": operators, "AcknowledgeAlarmsRequest": operators,
 
 	"RestoreRequest": admins, "GetPolicyRequest": admins, "SetPolicy": admins, "TestPolicyRequest": admins,
 	"CreateTokenRequest": admins, "ListTokensRequest": admins, "RevokeToken": admins,

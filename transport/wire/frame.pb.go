@@ -767,6 +767,7 @@ type Request struct {
 	//	*Request_CreateToken
 	//	*Request_RevokeToken
 	//	*Request_ListSamples
+	//	*Request_SetDrained
 	Body          isRequest_Body `protobuf_oneof:"body"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -1249,6 +1250,15 @@ func (x *Request) GetListSamples() *ListSamplesRequest {
 	return nil
 }
 
+func (x *Request) GetSetDrained() *SetDrainedRequest {
+	if x != nil {
+		if x, ok := x.Body.(*Request_SetDrained); ok {
+			return x.SetDrained
+		}
+	}
+	return nil
+}
+
 type isRequest_Body interface {
 	isRequest_Body()
 }
@@ -1437,6 +1447,10 @@ type Request_ListSamples struct {
 	ListSamples *ListSamplesRequest `protobuf:"bytes,77,opt,name=list_samples,json=listSamples,proto3,oneof"`
 }
 
+type Request_SetDrained struct {
+	SetDrained *SetDrainedRequest `protobuf:"bytes,78,opt,name=set_drained,json=setDrained,proto3,oneof"`
+}
+
 func (*Request_OpenSession) isRequest_Body() {}
 
 func (*Request_Attach) isRequest_Body() {}
@@ -1526,6 +1540,8 @@ func (*Request_CreateToken) isRequest_Body() {}
 func (*Request_RevokeToken) isRequest_Body() {}
 
 func (*Request_ListSamples) isRequest_Body() {}
+
+func (*Request_SetDrained) isRequest_Body() {}
 
 // EndWatch ends a watch of this connection.
 type EndWatch struct {
@@ -2538,7 +2554,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xd6\x17\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\x9b\x18\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2601,7 +2617,9 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"set_policy\x18J \x01(\v2\x18.quorumlock.v1.SetPolicyH\x00R\tsetPolicy\x12F\n" +
 	"\fcreate_token\x18K \x01(\v2!.quorumlock.v1.CreateTokenRequestH\x00R\vcreateToken\x12?\n" +
 	"\frevoke_token\x18L \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeToken\x12F\n" +
-	"\flist_samples\x18M \x01(\v2!.quorumlock.v1.ListSamplesRequestH\x00R\vlistSamplesB\x06\n" +
+	"\flist_samples\x18M \x01(\v2!.quorumlock.v1.ListSamplesRequestH\x00R\vlistSamples\x12C\n" +
+	"\vset_drained\x18N \x01(\v2 .quorumlock.v1.SetDrainedRequestH\x00R\n" +
+	"setDrainedB\x06\n" +
 	"\x04body\"/\n" +
 	"\bEndWatch\x12\x1d\n" +
 	"\n" +
@@ -2781,27 +2799,28 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*CreateTokenRequest)(nil),        // 60: quorumlock.v1.CreateTokenRequest
 	(*RevokeToken)(nil),               // 61: quorumlock.v1.RevokeToken
 	(*ListSamplesRequest)(nil),        // 62: quorumlock.v1.ListSamplesRequest
-	(*Result)(nil),                    // 63: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 64: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 65: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 66: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 67: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 68: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 69: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 70: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 71: quorumlock.v1.ListAuditResponse
-	(*WhoAmIResponse)(nil),            // 72: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),         // 73: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),        // 74: quorumlock.v1.TestPolicyResponse
-	(*ListTokensResponse)(nil),        // 75: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),          // 76: quorumlock.v1.GetQuotaResponse
-	(*ListContendedResponse)(nil),     // 77: quorumlock.v1.ListContendedResponse
-	(*GetSessionResponse)(nil),        // 78: quorumlock.v1.GetSessionResponse
-	(*RestoreResponse)(nil),           // 79: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 80: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*CreateTokenResponse)(nil),       // 81: quorumlock.v1.CreateTokenResponse
-	(*ListSamplesResponse)(nil),       // 82: quorumlock.v1.ListSamplesResponse
-	(*Revocation)(nil),                // 83: quorumlock.v1.Revocation
+	(*SetDrainedRequest)(nil),         // 63: quorumlock.v1.SetDrainedRequest
+	(*Result)(nil),                    // 64: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 65: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 66: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 67: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 68: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 69: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 70: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 71: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 72: quorumlock.v1.ListAuditResponse
+	(*WhoAmIResponse)(nil),            // 73: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),         // 74: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),        // 75: quorumlock.v1.TestPolicyResponse
+	(*ListTokensResponse)(nil),        // 76: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),          // 77: quorumlock.v1.GetQuotaResponse
+	(*ListContendedResponse)(nil),     // 78: quorumlock.v1.ListContendedResponse
+	(*GetSessionResponse)(nil),        // 79: quorumlock.v1.GetSessionResponse
+	(*RestoreResponse)(nil),           // 80: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 81: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*CreateTokenResponse)(nil),       // 82: quorumlock.v1.CreateTokenResponse
+	(*ListSamplesResponse)(nil),       // 83: quorumlock.v1.ListSamplesResponse
+	(*Revocation)(nil),                // 84: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
@@ -2858,43 +2877,44 @@ var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	60, // 51: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
 	61, // 52: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
 	62, // 53: quorumlock.v1.Request.list_samples:type_name -> quorumlock.v1.ListSamplesRequest
-	63, // 54: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 55: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	64, // 56: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	65, // 57: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	66, // 58: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	67, // 59: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	68, // 60: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	69, // 61: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	70, // 62: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	71, // 63: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	72, // 64: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
-	73, // 65: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
-	74, // 66: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
-	75, // 67: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
-	76, // 68: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
-	77, // 69: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
-	78, // 70: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
-	79, // 71: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	80, // 72: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	81, // 73: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
-	82, // 74: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
-	63, // 75: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 76: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 77: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 78: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 79: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 80: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 81: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	83, // 82: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	68, // 83: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 84: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 85: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	86, // [86:86] is the sub-list for method output_type
-	86, // [86:86] is the sub-list for method input_type
-	86, // [86:86] is the sub-list for extension type_name
-	86, // [86:86] is the sub-list for extension extendee
-	0,  // [0:86] is the sub-list for field type_name
+	63, // 54: quorumlock.v1.Request.set_drained:type_name -> quorumlock.v1.SetDrainedRequest
+	64, // 55: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 56: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	65, // 57: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	66, // 58: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	67, // 59: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	68, // 60: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	69, // 61: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	70, // 62: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	71, // 63: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	72, // 64: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	73, // 65: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
+	74, // 66: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
+	75, // 67: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
+	76, // 68: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
+	77, // 69: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
+	78, // 70: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
+	79, // 71: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
+	80, // 72: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	81, // 73: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	82, // 74: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
+	83, // 75: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
+	64, // 76: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	18, // 77: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 78: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	15, // 79: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	16, // 80: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	17, // 81: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 82: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	84, // 83: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	69, // 84: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 85: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 86: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	87, // [87:87] is the sub-list for method output_type
+	87, // [87:87] is the sub-list for method input_type
+	87, // [87:87] is the sub-list for extension type_name
+	87, // [87:87] is the sub-list for extension extendee
+	0,  // [0:87] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -2964,6 +2984,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_CreateToken)(nil),
 		(*Request_RevokeToken)(nil),
 		(*Request_ListSamples)(nil),
+		(*Request_SetDrained)(nil),
 	}
 	file_quorumlock_v1_frame_proto_msgTypes[10].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),

@@ -1043,7 +1043,7 @@ func (x *BeginTerm) GetNonce() uint64 {
 	return 0
 }
 
-// PutMember records a node, or its new addresses or level. It refuses an id that is recorded
+// PutMember records a node, or its new addresses or level; whether it is drained stays as it is. It refuses an id that is recorded
 // with another incarnation, and an incarnation that was removed.
 type PutMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
@@ -1766,8 +1766,9 @@ func (x *RestoreBackup) GetTicket() string {
 // it is executed and, if it takes place outside the state machine, again when its outcome is known.
 type RecordAct struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// ADD_MEMBER, REMOVE_MEMBER, TRANSFER_LEADERSHIP, SAVE_SNAPSHOT or ACKNOWLEDGE_ALARMS, which
-	// clears all alarms raised so far.
+	// ADD_MEMBER, REMOVE_MEMBER, TRANSFER_LEADERSHIP or SAVE_SNAPSHOT; ACKNOWLEDGE_ALARMS, which clears all alarms raised
+	// so far; DRAIN_MEMBER or UNDRAIN_MEMBER, which set the member's flag. A drain is refused if all other members are
+	// drained.
 	Action   AuditRecord_Action `protobuf:"varint,1,opt,name=action,proto3,enum=quorumlock.v1.AuditRecord_Action" json:"action,omitempty"`
 	Operator string             `protobuf:"bytes,2,opt,name=operator,proto3" json:"operator,omitempty"`
 	Reason   string             `protobuf:"bytes,3,opt,name=reason,proto3" json:"reason,omitempty"`

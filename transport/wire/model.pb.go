@@ -150,6 +150,8 @@ const (
 	AuditRecord_SET_POLICY          AuditRecord_Action = 12
 	AuditRecord_CREATE_TOKEN        AuditRecord_Action = 13
 	AuditRecord_REVOKE_TOKEN        AuditRecord_Action = 14
+	AuditRecord_DRAIN_MEMBER        AuditRecord_Action = 15
+	AuditRecord_UNDRAIN_MEMBER      AuditRecord_Action = 16
 )
 
 // Enum value maps for AuditRecord_Action.
@@ -170,6 +172,8 @@ var (
 		12: "SET_POLICY",
 		13: "CREATE_TOKEN",
 		14: "REVOKE_TOKEN",
+		15: "DRAIN_MEMBER",
+		16: "UNDRAIN_MEMBER",
 	}
 	AuditRecord_Action_value = map[string]int32{
 		"UNSPECIFIED":         0,
@@ -187,6 +191,8 @@ var (
 		"SET_POLICY":          12,
 		"CREATE_TOKEN":        13,
 		"REVOKE_TOKEN":        14,
+		"DRAIN_MEMBER":        15,
+		"UNDRAIN_MEMBER":      16,
 	}
 )
 
@@ -1300,7 +1306,7 @@ type AuditRecord struct {
 	ClientName string `protobuf:"bytes,11,opt,name=client_name,json=clientName,proto3" json:"client_name,omitempty"`
 	// RESIZE: the new limit.
 	Limit uint64 `protobuf:"varint,12,opt,name=limit,proto3" json:"limit,omitempty"`
-	// ADD_MEMBER, REMOVE_MEMBER: the node. TRANSFER_LEADERSHIP: the next leader, or empty if
+	// ADD_MEMBER, REMOVE_MEMBER, DRAIN_MEMBER, UNDRAIN_MEMBER: the node. TRANSFER_LEADERSHIP: the next leader, or empty if
 	// the cluster chose it.
 	Member string `protobuf:"bytes,13,opt,name=member,proto3" json:"member,omitempty"`
 	// ADD_MEMBER: the node's peer address.
@@ -1946,7 +1952,9 @@ type Member struct {
 	ClientAddr  string `protobuf:"bytes,4,opt,name=client_addr,json=clientAddr,proto3" json:"client_addr,omitempty"`
 	HttpAddr    string `protobuf:"bytes,5,opt,name=http_addr,json=httpAddr,proto3" json:"http_addr,omitempty"`
 	// The highest feature level that the node supports.
-	Level         uint32 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`
+	Level uint32 `protobuf:"varint,6,opt,name=level,proto3" json:"level,omitempty"`
+	// The node must not lead. Set by SetDrained alone; a node does not report it about itself.
+	Drained       bool `protobuf:"varint,7,opt,name=drained,proto3" json:"drained,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2021,6 +2029,13 @@ func (x *Member) GetLevel() uint32 {
 		return x.Level
 	}
 	return 0
+}
+
+func (x *Member) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
 }
 
 // Settings are the limits that the state machine enforces. They are replicated, so all nodes
@@ -2590,7 +2605,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\bidentity\x18\t \x01(\tR\bidentity\x12\x19\n" +
 	"\bby_value\x18\n" +
 	" \x01(\bR\abyValueB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xbc\b\n" +
+	"\x11_heartbeat_age_ms\"\xe2\b\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2620,7 +2635,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\amessage\x18\x16 \x01(\tR\amessage\x12%\n" +
 	"\x0ebegun_revision\x18\x17 \x01(\x04R\rbegunRevision\x12\x14\n" +
 	"\x05locks\x18\x18 \x03(\tR\x05locks\x12#\n" +
-	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\x8d\x02\n" +
+	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\xb3\x02\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2642,7 +2657,9 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"SET_POLICY\x10\f\x12\x10\n" +
 	"\fCREATE_TOKEN\x10\r\x12\x10\n" +
-	"\fREVOKE_TOKEN\x10\x0e\"\x94\x01\n" +
+	"\fREVOKE_TOKEN\x10\x0e\x12\x10\n" +
+	"\fDRAIN_MEMBER\x10\x0f\x12\x12\n" +
+	"\x0eUNDRAIN_MEMBER\x10\x10\"\x94\x01\n" +
 	"\x05Alarm\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +
@@ -2676,7 +2693,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\vclient_name\x18\x03 \x01(\tR\n" +
 	"clientName\x12\x12\n" +
 	"\x04lock\x18\x04 \x01(\tR\x04lock\x12\x17\n" +
-	"\await_id\x18\x05 \x01(\x04R\x06waitId\"\xab\x01\n" +
+	"\await_id\x18\x05 \x01(\x04R\x06waitId\"\xc5\x01\n" +
 	"\x06Member\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12 \n" +
 	"\vincarnation\x18\x02 \x01(\tR\vincarnation\x12\x1b\n" +
@@ -2684,7 +2701,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\vclient_addr\x18\x04 \x01(\tR\n" +
 	"clientAddr\x12\x1b\n" +
 	"\thttp_addr\x18\x05 \x01(\tR\bhttpAddr\x12\x14\n" +
-	"\x05level\x18\x06 \x01(\rR\x05level\"\xd3\x04\n" +
+	"\x05level\x18\x06 \x01(\rR\x05level\x12\x18\n" +
+	"\adrained\x18\a \x01(\bR\adrained\"\xd3\x04\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +

@@ -2431,8 +2431,8 @@ type NodeState struct {
 	// * The answering node knows no leader, and a majority of the voters have lost their data.
 	// For messages only.
 	MajorityLost bool `protobuf:"varint,11,opt,name=majority_lost,json=majorityLost,proto3" json:"majority_lost,omitempty"`
-	// The node's disk is or was recently slow; it should not lead.
-	DiskSlow bool `protobuf:"varint,12,opt,name=disk_slow,json=diskSlow,proto3" json:"disk_slow,omitempty"`
+	// The node should not lead: its disk is or was recently slow, or it is stopping.
+	Declines bool `protobuf:"varint,12,opt,name=declines,proto3" json:"declines,omitempty"`
 	// Alarms that no operator has acknowledged.
 	Alarms []*Alarm `protobuf:"bytes,13,rep,name=alarms,proto3" json:"alarms,omitempty"`
 	// When the first of the node's certificates expires; 0 if it has none.
@@ -2561,9 +2561,9 @@ func (x *NodeState) GetMajorityLost() bool {
 	return false
 }
 
-func (x *NodeState) GetDiskSlow() bool {
+func (x *NodeState) GetDeclines() bool {
 	if x != nil {
-		return x.DiskSlow
+		return x.Declines
 	}
 	return false
 }
@@ -2860,7 +2860,7 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x04lost\x18\x01 \x01(\bR\x04lost\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12\"\n" +
 	"\rlast_log_term\x18\x03 \x01(\x04R\vlastLogTerm\x12$\n" +
-	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\x9e\x06\n" +
+	"\x0elast_log_index\x18\x04 \x01(\x04R\flastLogIndex\"\x9d\x06\n" +
 	"\tNodeState\x12-\n" +
 	"\x06member\x18\x01 \x01(\v2\x15.quorumlock.v1.MemberR\x06member\x12\x1d\n" +
 	"\n" +
@@ -2875,8 +2875,8 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\aversion\x18\t \x01(\tR\aversion\x12\x1a\n" +
 	"\brevision\x18\n" +
 	" \x01(\x04R\brevision\x12#\n" +
-	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost\x12\x1b\n" +
-	"\tdisk_slow\x18\f \x01(\bR\bdiskSlow\x12,\n" +
+	"\rmajority_lost\x18\v \x01(\bR\fmajorityLost\x12\x1a\n" +
+	"\bdeclines\x18\f \x01(\bR\bdeclines\x12,\n" +
 	"\x06alarms\x18\r \x03(\v2\x14.quorumlock.v1.AlarmR\x06alarms\x12=\n" +
 	"\x1bcertificate_expires_unix_ms\x18\x0e \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
 	"\fdisk_sync_us\x18\x0f \x01(\rR\n" +

@@ -1617,6 +1617,11 @@ type NodeStatus struct {
 	// The leader's median time from proposing an entry to its having been applied, in the last minute, in
 	// microseconds; 0 if unknown, and for nodes that do not lead.
 	CommitUs uint32 `protobuf:"varint,15,opt,name=commit_us,json=commitUs,proto3" json:"commit_us,omitempty"`
+	// The node is drained: it does not lead.
+	Drained bool `protobuf:"varint,16,opt,name=drained,proto3" json:"drained,omitempty"`
+	// Why it is not safe to stop the node, for people; empty if it is: the node does not lead, and without it a majority
+	// of the voters is reachable and has caught up.
+	UnsafeToStop string `protobuf:"bytes,17,opt,name=unsafe_to_stop,json=unsafeToStop,proto3" json:"unsafe_to_stop,omitempty"`
 	// How long a call of this node took the answering node, with the set-up of the connection, in microseconds; 0 for itself,
 	// or if it was not reached.
 	CallUs uint32 `protobuf:"varint,21,opt,name=call_us,json=callUs,proto3" json:"call_us,omitempty"`
@@ -1762,6 +1767,20 @@ func (x *NodeStatus) GetCommitUs() uint32 {
 		return x.CommitUs
 	}
 	return 0
+}
+
+func (x *NodeStatus) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+func (x *NodeStatus) GetUnsafeToStop() string {
+	if x != nil {
+		return x.UnsafeToStop
+	}
+	return ""
 }
 
 func (x *NodeStatus) GetCallUs() uint32 {
@@ -2048,7 +2067,10 @@ type StatusResponse struct {
 	Waiters  uint64 `protobuf:"varint,12,opt,name=waiters,proto3" json:"waiters,omitempty"`
 	Holds    uint64 `protobuf:"varint,13,opt,name=holds,proto3" json:"holds,omitempty"`
 	// The answering node.
-	NodeId   string    `protobuf:"bytes,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	NodeId string `protobuf:"bytes,14,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	// Set if the answering node was removed from the cluster: what happened and what to do, for people. Its view is then
+	// that of the time of its removal.
+	Removed  string    `protobuf:"bytes,24,opt,name=removed,proto3" json:"removed,omitempty"`
 	Settings *Settings `protobuf:"bytes,15,opt,name=settings,proto3" json:"settings,omitempty"`
 	Lineage  string    `protobuf:"bytes,16,opt,name=lineage,proto3" json:"lineage,omitempty"`
 	// Grants are suspended because nodes' states differ and no majority agrees.
@@ -2199,6 +2221,13 @@ func (x *StatusResponse) GetHolds() uint64 {
 func (x *StatusResponse) GetNodeId() string {
 	if x != nil {
 		return x.NodeId
+	}
+	return ""
+}
+
+func (x *StatusResponse) GetRemoved() string {
+	if x != nil {
+		return x.Removed
 	}
 	return ""
 }
@@ -2854,7 +2883,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
 	"\rStatusRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x18\n" +
-	"\aexamine\x18\x02 \x01(\bR\aexamine:\x04\x88\xb5\x18\x02\"\xd8\x04\n" +
+	"\aexamine\x18\x02 \x01(\bR\aexamine:\x04\x88\xb5\x18\x02\"\x98\x05\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -2874,7 +2903,9 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x1bcertificate_expires_unix_ms\x18\r \x01(\x03R\x18certificateExpiresUnixMs\x12 \n" +
 	"\fdisk_sync_us\x18\x0e \x01(\rR\n" +
 	"diskSyncUs\x12\x1b\n" +
-	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\x12\x17\n" +
+	"\tcommit_us\x18\x0f \x01(\rR\bcommitUs\x12\x18\n" +
+	"\adrained\x18\x10 \x01(\bR\adrained\x12$\n" +
+	"\x0eunsafe_to_stop\x18\x11 \x01(\tR\funsafeToStop\x12\x17\n" +
 	"\acall_us\x18\x15 \x01(\rR\x06callUs\x12$\n" +
 	"\x0eclock_ahead_ms\x18\x16 \x01(\x03R\fclockAheadMs\x121\n" +
 	"\x06health\x18\x14 \x01(\v2\x19.quorumlock.v1.NodeHealthR\x06health\"\x9a\x01\n" +
@@ -2897,7 +2928,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x10AutopilotRemoval\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x17\n" +
 	"\aunix_ms\x18\x02 \x01(\x03R\x06unixMs\x12\x16\n" +
-	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xa3\a\n" +
+	"\x06reason\x18\x03 \x01(\tR\x06reason\"\xbd\a\n" +
 	"\x0eStatusResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\x12\x12\n" +
 	"\x04term\x18\x02 \x01(\x04R\x04term\x12/\n" +
@@ -2914,7 +2945,8 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x05locks\x18\v \x01(\x04R\x05locks\x12\x18\n" +
 	"\awaiters\x18\f \x01(\x04R\awaiters\x12\x14\n" +
 	"\x05holds\x18\r \x01(\x04R\x05holds\x12\x17\n" +
-	"\anode_id\x18\x0e \x01(\tR\x06nodeId\x123\n" +
+	"\anode_id\x18\x0e \x01(\tR\x06nodeId\x12\x18\n" +
+	"\aremoved\x18\x18 \x01(\tR\aremoved\x123\n" +
 	"\bsettings\x18\x0f \x01(\v2\x17.quorumlock.v1.SettingsR\bsettings\x12\x18\n" +
 	"\alineage\x18\x10 \x01(\tR\alineage\x12)\n" +
 	"\x10grants_suspended\x18\x11 \x01(\bR\x0fgrantsSuspended\x12!\n" +

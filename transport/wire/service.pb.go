@@ -2380,6 +2380,121 @@ func (x *TransferLeadershipResponse) GetLeaderId() string {
 	return ""
 }
 
+type SetDrainedRequest struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Id    string                 `protobuf:"bytes,1,opt,name=id,proto3" json:"id,omitempty"`
+	// True drains the node: if it leads, it hands leadership over at once. False ends that.
+	Drained bool `protobuf:"varint,2,opt,name=drained,proto3" json:"drained,omitempty"`
+	// For the audit log.
+	Operator string `protobuf:"bytes,3,opt,name=operator,proto3" json:"operator,omitempty"`
+	Reason   string `protobuf:"bytes,4,opt,name=reason,proto3" json:"reason,omitempty"`
+	// The ticket, for the audit log; at most 256 bytes.
+	Ticket        string `protobuf:"bytes,15,opt,name=ticket,proto3" json:"ticket,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDrainedRequest) Reset() {
+	*x = SetDrainedRequest{}
+	mi := &file_quorumlock_v1_service_proto_msgTypes[34]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDrainedRequest) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDrainedRequest) ProtoMessage() {}
+
+func (x *SetDrainedRequest) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_service_proto_msgTypes[34]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDrainedRequest.ProtoReflect.Descriptor instead.
+func (*SetDrainedRequest) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{34}
+}
+
+func (x *SetDrainedRequest) GetId() string {
+	if x != nil {
+		return x.Id
+	}
+	return ""
+}
+
+func (x *SetDrainedRequest) GetDrained() bool {
+	if x != nil {
+		return x.Drained
+	}
+	return false
+}
+
+func (x *SetDrainedRequest) GetOperator() string {
+	if x != nil {
+		return x.Operator
+	}
+	return ""
+}
+
+func (x *SetDrainedRequest) GetReason() string {
+	if x != nil {
+		return x.Reason
+	}
+	return ""
+}
+
+func (x *SetDrainedRequest) GetTicket() string {
+	if x != nil {
+		return x.Ticket
+	}
+	return ""
+}
+
+type SetDrainedResponse struct {
+	state         protoimpl.MessageState `protogen:"open.v1"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *SetDrainedResponse) Reset() {
+	*x = SetDrainedResponse{}
+	mi := &file_quorumlock_v1_service_proto_msgTypes[35]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *SetDrainedResponse) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*SetDrainedResponse) ProtoMessage() {}
+
+func (x *SetDrainedResponse) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_service_proto_msgTypes[35]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use SetDrainedResponse.ProtoReflect.Descriptor instead.
+func (*SetDrainedResponse) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{35}
+}
+
 type AcknowledgeAlarmsRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// For the audit log.
@@ -2393,7 +2508,7 @@ type AcknowledgeAlarmsRequest struct {
 
 func (x *AcknowledgeAlarmsRequest) Reset() {
 	*x = AcknowledgeAlarmsRequest{}
-	mi := &file_quorumlock_v1_service_proto_msgTypes[34]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[36]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2405,7 +2520,7 @@ func (x *AcknowledgeAlarmsRequest) String() string {
 func (*AcknowledgeAlarmsRequest) ProtoMessage() {}
 
 func (x *AcknowledgeAlarmsRequest) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_service_proto_msgTypes[34]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[36]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2418,7 +2533,7 @@ func (x *AcknowledgeAlarmsRequest) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeAlarmsRequest.ProtoReflect.Descriptor instead.
 func (*AcknowledgeAlarmsRequest) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{34}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{36}
 }
 
 func (x *AcknowledgeAlarmsRequest) GetOperator() string {
@@ -2452,7 +2567,7 @@ type AcknowledgeAlarmsResponse struct {
 
 func (x *AcknowledgeAlarmsResponse) Reset() {
 	*x = AcknowledgeAlarmsResponse{}
-	mi := &file_quorumlock_v1_service_proto_msgTypes[35]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[37]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2464,7 +2579,7 @@ func (x *AcknowledgeAlarmsResponse) String() string {
 func (*AcknowledgeAlarmsResponse) ProtoMessage() {}
 
 func (x *AcknowledgeAlarmsResponse) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_service_proto_msgTypes[35]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[37]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2477,7 +2592,7 @@ func (x *AcknowledgeAlarmsResponse) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use AcknowledgeAlarmsResponse.ProtoReflect.Descriptor instead.
 func (*AcknowledgeAlarmsResponse) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{35}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{37}
 }
 
 func (x *AcknowledgeAlarmsResponse) GetRevision() uint64 {
@@ -2499,7 +2614,7 @@ type ErrorDetail struct {
 
 func (x *ErrorDetail) Reset() {
 	*x = ErrorDetail{}
-	mi := &file_quorumlock_v1_service_proto_msgTypes[36]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[38]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2511,7 +2626,7 @@ func (x *ErrorDetail) String() string {
 func (*ErrorDetail) ProtoMessage() {}
 
 func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_service_proto_msgTypes[36]
+	mi := &file_quorumlock_v1_service_proto_msgTypes[38]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2524,7 +2639,7 @@ func (x *ErrorDetail) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ErrorDetail.ProtoReflect.Descriptor instead.
 func (*ErrorDetail) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{36}
+	return file_quorumlock_v1_service_proto_rawDescGZIP(), []int{38}
 }
 
 func (x *ErrorDetail) GetStatus() Status_Code {
@@ -2729,7 +2844,14 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
 	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
-	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"l\n" +
+	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x8f\x01\n" +
+	"\x11SetDrainedRequest\x12\x0e\n" +
+	"\x02id\x18\x01 \x01(\tR\x02id\x12\x18\n" +
+	"\adrained\x18\x02 \x01(\bR\adrained\x12\x1a\n" +
+	"\boperator\x18\x03 \x01(\tR\boperator\x12\x16\n" +
+	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"\x14\n" +
+	"\x12SetDrainedResponse\"l\n" +
 	"\x18AcknowledgeAlarmsRequest\x12\x1a\n" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
@@ -2771,12 +2893,14 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"ForceClose\x12\x19.quorumlock.v1.ForceClose\x1a\x1f.quorumlock.v1.OperatorResponse\x12N\n" +
 	"\tListAudit\x12\x1f.quorumlock.v1.ListAuditRequest\x1a .quorumlock.v1.ListAuditResponse\x12Y\n" +
 	"\fSaveSnapshot\x12\".quorumlock.v1.SaveSnapshotRequest\x1a#.quorumlock.v1.SaveSnapshotResponse0\x01\x12H\n" +
-	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xa9\x04\n" +
+	"\aRestore\x12\x1d.quorumlock.v1.RestoreRequest\x1a\x1e.quorumlock.v1.RestoreResponse2\xfc\x04\n" +
 	"\x0eClusterService\x12E\n" +
 	"\x06Status\x12\x1c.quorumlock.v1.StatusRequest\x1a\x1d.quorumlock.v1.StatusResponse\x12N\n" +
 	"\tAddMember\x12\x1f.quorumlock.v1.AddMemberRequest\x1a .quorumlock.v1.AddMemberResponse\x12W\n" +
 	"\fRemoveMember\x12\".quorumlock.v1.RemoveMemberRequest\x1a#.quorumlock.v1.RemoveMemberResponse\x12i\n" +
-	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponse\x12f\n" +
+	"\x12TransferLeadership\x12(.quorumlock.v1.TransferLeadershipRequest\x1a).quorumlock.v1.TransferLeadershipResponse\x12Q\n" +
+	"\n" +
+	"SetDrained\x12 .quorumlock.v1.SetDrainedRequest\x1a!.quorumlock.v1.SetDrainedResponse\x12f\n" +
 	"\x11AcknowledgeAlarms\x12'.quorumlock.v1.AcknowledgeAlarmsRequest\x1a(.quorumlock.v1.AcknowledgeAlarmsResponse\x12T\n" +
 	"\vListSamples\x12!.quorumlock.v1.ListSamplesRequest\x1a\".quorumlock.v1.ListSamplesResponse2\x83\x05\n" +
 	"\rAccessService\x12E\n" +
@@ -2803,7 +2927,7 @@ func file_quorumlock_v1_service_proto_rawDescGZIP() []byte {
 	return file_quorumlock_v1_service_proto_rawDescData
 }
 
-var file_quorumlock_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 37)
+var file_quorumlock_v1_service_proto_msgTypes = make([]protoimpl.MessageInfo, 39)
 var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*Credentials)(nil),                // 0: quorumlock.v1.Credentials
 	(*OpenRequest)(nil),                // 1: quorumlock.v1.OpenRequest
@@ -2839,183 +2963,187 @@ var file_quorumlock_v1_service_proto_goTypes = []any{
 	(*RemoveMemberResponse)(nil),       // 31: quorumlock.v1.RemoveMemberResponse
 	(*TransferLeadershipRequest)(nil),  // 32: quorumlock.v1.TransferLeadershipRequest
 	(*TransferLeadershipResponse)(nil), // 33: quorumlock.v1.TransferLeadershipResponse
-	(*AcknowledgeAlarmsRequest)(nil),   // 34: quorumlock.v1.AcknowledgeAlarmsRequest
-	(*AcknowledgeAlarmsResponse)(nil),  // 35: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*ErrorDetail)(nil),                // 36: quorumlock.v1.ErrorDetail
-	(*ClientInfo)(nil),                 // 37: quorumlock.v1.ClientInfo
-	(*HeldLock)(nil),                   // 38: quorumlock.v1.HeldLock
-	(Mode)(0),                          // 39: quorumlock.v1.Mode
-	(*LockRequest)(nil),                // 40: quorumlock.v1.LockRequest
-	(Order)(0),                         // 41: quorumlock.v1.Order
-	(Status_Code)(0),                   // 42: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),                 // 43: quorumlock.v1.HolderInfo
-	(*DeadlockStep)(nil),               // 44: quorumlock.v1.DeadlockStep
-	(*Acquire)(nil),                    // 45: quorumlock.v1.Acquire
-	(*Backup)(nil),                     // 46: quorumlock.v1.Backup
-	(*Settings)(nil),                   // 47: quorumlock.v1.Settings
-	(*AuditRecord)(nil),                // 48: quorumlock.v1.AuditRecord
-	(*Policy)(nil),                     // 49: quorumlock.v1.Policy
-	(*TokenRecord)(nil),                // 50: quorumlock.v1.TokenRecord
-	(*ListSessionsRequest)(nil),        // 51: quorumlock.v1.ListSessionsRequest
-	(*GetSessionRequest)(nil),          // 52: quorumlock.v1.GetSessionRequest
-	(*GetLockRequest)(nil),             // 53: quorumlock.v1.GetLockRequest
-	(*ListLocksRequest)(nil),           // 54: quorumlock.v1.ListLocksRequest
-	(*VerifyTokenRequest)(nil),         // 55: quorumlock.v1.VerifyTokenRequest
-	(*WatchRequest)(nil),               // 56: quorumlock.v1.WatchRequest
-	(*ListDeadlocksRequest)(nil),       // 57: quorumlock.v1.ListDeadlocksRequest
-	(*ListContendedRequest)(nil),       // 58: quorumlock.v1.ListContendedRequest
-	(*ForceRelease)(nil),               // 59: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                     // 60: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                  // 61: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                     // 62: quorumlock.v1.Resize
-	(*ForceClose)(nil),                 // 63: quorumlock.v1.ForceClose
-	(*ListAuditRequest)(nil),           // 64: quorumlock.v1.ListAuditRequest
-	(*StatusRequest)(nil),              // 65: quorumlock.v1.StatusRequest
-	(*ListSamplesRequest)(nil),         // 66: quorumlock.v1.ListSamplesRequest
-	(*WhoAmIRequest)(nil),              // 67: quorumlock.v1.WhoAmIRequest
-	(*GetPolicyRequest)(nil),           // 68: quorumlock.v1.GetPolicyRequest
-	(*SetPolicy)(nil),                  // 69: quorumlock.v1.SetPolicy
-	(*TestPolicyRequest)(nil),          // 70: quorumlock.v1.TestPolicyRequest
-	(*CreateTokenRequest)(nil),         // 71: quorumlock.v1.CreateTokenRequest
-	(*ListTokensRequest)(nil),          // 72: quorumlock.v1.ListTokensRequest
-	(*RevokeToken)(nil),                // 73: quorumlock.v1.RevokeToken
-	(*GetQuotaRequest)(nil),            // 74: quorumlock.v1.GetQuotaRequest
-	(*ListSessionsResponse)(nil),       // 75: quorumlock.v1.ListSessionsResponse
-	(*GetSessionResponse)(nil),         // 76: quorumlock.v1.GetSessionResponse
-	(*GetLockResponse)(nil),            // 77: quorumlock.v1.GetLockResponse
-	(*ListLocksResponse)(nil),          // 78: quorumlock.v1.ListLocksResponse
-	(*VerifyTokenResponse)(nil),        // 79: quorumlock.v1.VerifyTokenResponse
-	(*WatchResponse)(nil),              // 80: quorumlock.v1.WatchResponse
-	(*ListDeadlocksResponse)(nil),      // 81: quorumlock.v1.ListDeadlocksResponse
-	(*ListContendedResponse)(nil),      // 82: quorumlock.v1.ListContendedResponse
-	(*ListAuditResponse)(nil),          // 83: quorumlock.v1.ListAuditResponse
-	(*StatusResponse)(nil),             // 84: quorumlock.v1.StatusResponse
-	(*ListSamplesResponse)(nil),        // 85: quorumlock.v1.ListSamplesResponse
-	(*WhoAmIResponse)(nil),             // 86: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),          // 87: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),         // 88: quorumlock.v1.TestPolicyResponse
-	(*CreateTokenResponse)(nil),        // 89: quorumlock.v1.CreateTokenResponse
-	(*ListTokensResponse)(nil),         // 90: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),           // 91: quorumlock.v1.GetQuotaResponse
+	(*SetDrainedRequest)(nil),          // 34: quorumlock.v1.SetDrainedRequest
+	(*SetDrainedResponse)(nil),         // 35: quorumlock.v1.SetDrainedResponse
+	(*AcknowledgeAlarmsRequest)(nil),   // 36: quorumlock.v1.AcknowledgeAlarmsRequest
+	(*AcknowledgeAlarmsResponse)(nil),  // 37: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*ErrorDetail)(nil),                // 38: quorumlock.v1.ErrorDetail
+	(*ClientInfo)(nil),                 // 39: quorumlock.v1.ClientInfo
+	(*HeldLock)(nil),                   // 40: quorumlock.v1.HeldLock
+	(Mode)(0),                          // 41: quorumlock.v1.Mode
+	(*LockRequest)(nil),                // 42: quorumlock.v1.LockRequest
+	(Order)(0),                         // 43: quorumlock.v1.Order
+	(Status_Code)(0),                   // 44: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),                 // 45: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),               // 46: quorumlock.v1.DeadlockStep
+	(*Acquire)(nil),                    // 47: quorumlock.v1.Acquire
+	(*Backup)(nil),                     // 48: quorumlock.v1.Backup
+	(*Settings)(nil),                   // 49: quorumlock.v1.Settings
+	(*AuditRecord)(nil),                // 50: quorumlock.v1.AuditRecord
+	(*Policy)(nil),                     // 51: quorumlock.v1.Policy
+	(*TokenRecord)(nil),                // 52: quorumlock.v1.TokenRecord
+	(*ListSessionsRequest)(nil),        // 53: quorumlock.v1.ListSessionsRequest
+	(*GetSessionRequest)(nil),          // 54: quorumlock.v1.GetSessionRequest
+	(*GetLockRequest)(nil),             // 55: quorumlock.v1.GetLockRequest
+	(*ListLocksRequest)(nil),           // 56: quorumlock.v1.ListLocksRequest
+	(*VerifyTokenRequest)(nil),         // 57: quorumlock.v1.VerifyTokenRequest
+	(*WatchRequest)(nil),               // 58: quorumlock.v1.WatchRequest
+	(*ListDeadlocksRequest)(nil),       // 59: quorumlock.v1.ListDeadlocksRequest
+	(*ListContendedRequest)(nil),       // 60: quorumlock.v1.ListContendedRequest
+	(*ForceRelease)(nil),               // 61: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                     // 62: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                  // 63: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                     // 64: quorumlock.v1.Resize
+	(*ForceClose)(nil),                 // 65: quorumlock.v1.ForceClose
+	(*ListAuditRequest)(nil),           // 66: quorumlock.v1.ListAuditRequest
+	(*StatusRequest)(nil),              // 67: quorumlock.v1.StatusRequest
+	(*ListSamplesRequest)(nil),         // 68: quorumlock.v1.ListSamplesRequest
+	(*WhoAmIRequest)(nil),              // 69: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),           // 70: quorumlock.v1.GetPolicyRequest
+	(*SetPolicy)(nil),                  // 71: quorumlock.v1.SetPolicy
+	(*TestPolicyRequest)(nil),          // 72: quorumlock.v1.TestPolicyRequest
+	(*CreateTokenRequest)(nil),         // 73: quorumlock.v1.CreateTokenRequest
+	(*ListTokensRequest)(nil),          // 74: quorumlock.v1.ListTokensRequest
+	(*RevokeToken)(nil),                // 75: quorumlock.v1.RevokeToken
+	(*GetQuotaRequest)(nil),            // 76: quorumlock.v1.GetQuotaRequest
+	(*ListSessionsResponse)(nil),       // 77: quorumlock.v1.ListSessionsResponse
+	(*GetSessionResponse)(nil),         // 78: quorumlock.v1.GetSessionResponse
+	(*GetLockResponse)(nil),            // 79: quorumlock.v1.GetLockResponse
+	(*ListLocksResponse)(nil),          // 80: quorumlock.v1.ListLocksResponse
+	(*VerifyTokenResponse)(nil),        // 81: quorumlock.v1.VerifyTokenResponse
+	(*WatchResponse)(nil),              // 82: quorumlock.v1.WatchResponse
+	(*ListDeadlocksResponse)(nil),      // 83: quorumlock.v1.ListDeadlocksResponse
+	(*ListContendedResponse)(nil),      // 84: quorumlock.v1.ListContendedResponse
+	(*ListAuditResponse)(nil),          // 85: quorumlock.v1.ListAuditResponse
+	(*StatusResponse)(nil),             // 86: quorumlock.v1.StatusResponse
+	(*ListSamplesResponse)(nil),        // 87: quorumlock.v1.ListSamplesResponse
+	(*WhoAmIResponse)(nil),             // 88: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),          // 89: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),         // 90: quorumlock.v1.TestPolicyResponse
+	(*CreateTokenResponse)(nil),        // 91: quorumlock.v1.CreateTokenResponse
+	(*ListTokensResponse)(nil),         // 92: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),           // 93: quorumlock.v1.GetQuotaResponse
 }
 var file_quorumlock_v1_service_proto_depIdxs = []int32{
-	37, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
+	39, // 0: quorumlock.v1.OpenRequest.client:type_name -> quorumlock.v1.ClientInfo
 	0,  // 1: quorumlock.v1.HeartbeatRequest.session:type_name -> quorumlock.v1.Credentials
-	38, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
+	40, // 2: quorumlock.v1.HeartbeatResponse.holds:type_name -> quorumlock.v1.HeldLock
 	0,  // 3: quorumlock.v1.CloseRequest.session:type_name -> quorumlock.v1.Credentials
 	0,  // 4: quorumlock.v1.AcquireRequest.session:type_name -> quorumlock.v1.Credentials
-	39, // 5: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
-	40, // 6: quorumlock.v1.AcquireRequest.locks:type_name -> quorumlock.v1.LockRequest
-	41, // 7: quorumlock.v1.AcquireRequest.order:type_name -> quorumlock.v1.Order
-	42, // 8: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
-	43, // 9: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
-	44, // 10: quorumlock.v1.AcquireResponse.cycle:type_name -> quorumlock.v1.DeadlockStep
+	41, // 5: quorumlock.v1.AcquireRequest.mode:type_name -> quorumlock.v1.Mode
+	42, // 6: quorumlock.v1.AcquireRequest.locks:type_name -> quorumlock.v1.LockRequest
+	43, // 7: quorumlock.v1.AcquireRequest.order:type_name -> quorumlock.v1.Order
+	44, // 8: quorumlock.v1.AcquireResponse.status:type_name -> quorumlock.v1.Status.Code
+	45, // 9: quorumlock.v1.AcquireResponse.holders:type_name -> quorumlock.v1.HolderInfo
+	46, // 10: quorumlock.v1.AcquireResponse.cycle:type_name -> quorumlock.v1.DeadlockStep
 	0,  // 11: quorumlock.v1.UpgradeRequest.session:type_name -> quorumlock.v1.Credentials
 	0,  // 12: quorumlock.v1.DowngradeRequest.session:type_name -> quorumlock.v1.Credentials
-	42, // 13: quorumlock.v1.DowngradeResponse.status:type_name -> quorumlock.v1.Status.Code
+	44, // 13: quorumlock.v1.DowngradeResponse.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 14: quorumlock.v1.ExtendRequest.session:type_name -> quorumlock.v1.Credentials
-	42, // 15: quorumlock.v1.ExtendResponse.status:type_name -> quorumlock.v1.Status.Code
-	37, // 16: quorumlock.v1.AcquireLeaseRequest.client:type_name -> quorumlock.v1.ClientInfo
-	45, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
-	42, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
-	42, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
+	44, // 15: quorumlock.v1.ExtendResponse.status:type_name -> quorumlock.v1.Status.Code
+	39, // 16: quorumlock.v1.AcquireLeaseRequest.client:type_name -> quorumlock.v1.ClientInfo
+	47, // 17: quorumlock.v1.AcquireLeaseRequest.acquire:type_name -> quorumlock.v1.Acquire
+	44, // 18: quorumlock.v1.ExtendLeaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	44, // 19: quorumlock.v1.OperatorResponse.status:type_name -> quorumlock.v1.Status.Code
 	21, // 20: quorumlock.v1.SaveSnapshotResponse.stale:type_name -> quorumlock.v1.StaleSnapshot
-	46, // 21: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
-	47, // 22: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
-	48, // 23: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
-	49, // 24: quorumlock.v1.RestoreRequest.policy:type_name -> quorumlock.v1.Policy
-	50, // 25: quorumlock.v1.RestoreRequest.tokens:type_name -> quorumlock.v1.TokenRecord
+	48, // 21: quorumlock.v1.RestoreRequest.backup:type_name -> quorumlock.v1.Backup
+	49, // 22: quorumlock.v1.RestoreRequest.settings:type_name -> quorumlock.v1.Settings
+	50, // 23: quorumlock.v1.RestoreRequest.audit:type_name -> quorumlock.v1.AuditRecord
+	51, // 24: quorumlock.v1.RestoreRequest.policy:type_name -> quorumlock.v1.Policy
+	52, // 25: quorumlock.v1.RestoreRequest.tokens:type_name -> quorumlock.v1.TokenRecord
 	0,  // 26: quorumlock.v1.ReleaseRequest.session:type_name -> quorumlock.v1.Credentials
-	42, // 27: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
+	44, // 27: quorumlock.v1.ReleaseResponse.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 28: quorumlock.v1.SetValueRequest.session:type_name -> quorumlock.v1.Credentials
-	42, // 29: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
-	42, // 30: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
+	44, // 29: quorumlock.v1.SetValueResponse.status:type_name -> quorumlock.v1.Status.Code
+	44, // 30: quorumlock.v1.ErrorDetail.status:type_name -> quorumlock.v1.Status.Code
 	1,  // 31: quorumlock.v1.SessionService.Open:input_type -> quorumlock.v1.OpenRequest
 	3,  // 32: quorumlock.v1.SessionService.Heartbeat:input_type -> quorumlock.v1.HeartbeatRequest
 	5,  // 33: quorumlock.v1.SessionService.Close:input_type -> quorumlock.v1.CloseRequest
-	51, // 34: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
-	52, // 35: quorumlock.v1.SessionService.Get:input_type -> quorumlock.v1.GetSessionRequest
+	53, // 34: quorumlock.v1.SessionService.List:input_type -> quorumlock.v1.ListSessionsRequest
+	54, // 35: quorumlock.v1.SessionService.Get:input_type -> quorumlock.v1.GetSessionRequest
 	7,  // 36: quorumlock.v1.LockService.Acquire:input_type -> quorumlock.v1.AcquireRequest
 	24, // 37: quorumlock.v1.LockService.Release:input_type -> quorumlock.v1.ReleaseRequest
 	26, // 38: quorumlock.v1.LockService.SetValue:input_type -> quorumlock.v1.SetValueRequest
-	53, // 39: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
-	54, // 40: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
+	55, // 39: quorumlock.v1.LockService.Get:input_type -> quorumlock.v1.GetLockRequest
+	56, // 40: quorumlock.v1.LockService.List:input_type -> quorumlock.v1.ListLocksRequest
 	9,  // 41: quorumlock.v1.LockService.Upgrade:input_type -> quorumlock.v1.UpgradeRequest
 	10, // 42: quorumlock.v1.LockService.Downgrade:input_type -> quorumlock.v1.DowngradeRequest
 	12, // 43: quorumlock.v1.LockService.Extend:input_type -> quorumlock.v1.ExtendRequest
-	55, // 44: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
-	56, // 45: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
-	57, // 46: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
-	58, // 47: quorumlock.v1.LockService.ListContended:input_type -> quorumlock.v1.ListContendedRequest
+	57, // 44: quorumlock.v1.LockService.VerifyToken:input_type -> quorumlock.v1.VerifyTokenRequest
+	58, // 45: quorumlock.v1.LockService.Watch:input_type -> quorumlock.v1.WatchRequest
+	59, // 46: quorumlock.v1.LockService.ListDeadlocks:input_type -> quorumlock.v1.ListDeadlocksRequest
+	60, // 47: quorumlock.v1.LockService.ListContended:input_type -> quorumlock.v1.ListContendedRequest
 	14, // 48: quorumlock.v1.LeaseService.Acquire:input_type -> quorumlock.v1.AcquireLeaseRequest
 	15, // 49: quorumlock.v1.LeaseService.Extend:input_type -> quorumlock.v1.ExtendLeaseRequest
 	17, // 50: quorumlock.v1.LeaseService.Release:input_type -> quorumlock.v1.ReleaseLeaseRequest
-	59, // 51: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
-	60, // 52: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
-	61, // 53: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
-	62, // 54: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
-	63, // 55: quorumlock.v1.OperatorService.ForceClose:input_type -> quorumlock.v1.ForceClose
-	64, // 56: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
+	61, // 51: quorumlock.v1.OperatorService.ForceRelease:input_type -> quorumlock.v1.ForceRelease
+	62, // 52: quorumlock.v1.OperatorService.Revoke:input_type -> quorumlock.v1.Revoke
+	63, // 53: quorumlock.v1.OperatorService.SkipDelay:input_type -> quorumlock.v1.SkipDelay
+	64, // 54: quorumlock.v1.OperatorService.Resize:input_type -> quorumlock.v1.Resize
+	65, // 55: quorumlock.v1.OperatorService.ForceClose:input_type -> quorumlock.v1.ForceClose
+	66, // 56: quorumlock.v1.OperatorService.ListAudit:input_type -> quorumlock.v1.ListAuditRequest
 	19, // 57: quorumlock.v1.OperatorService.SaveSnapshot:input_type -> quorumlock.v1.SaveSnapshotRequest
 	22, // 58: quorumlock.v1.OperatorService.Restore:input_type -> quorumlock.v1.RestoreRequest
-	65, // 59: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
+	67, // 59: quorumlock.v1.ClusterService.Status:input_type -> quorumlock.v1.StatusRequest
 	28, // 60: quorumlock.v1.ClusterService.AddMember:input_type -> quorumlock.v1.AddMemberRequest
 	30, // 61: quorumlock.v1.ClusterService.RemoveMember:input_type -> quorumlock.v1.RemoveMemberRequest
 	32, // 62: quorumlock.v1.ClusterService.TransferLeadership:input_type -> quorumlock.v1.TransferLeadershipRequest
-	34, // 63: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
-	66, // 64: quorumlock.v1.ClusterService.ListSamples:input_type -> quorumlock.v1.ListSamplesRequest
-	67, // 65: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
-	68, // 66: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
-	69, // 67: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
-	70, // 68: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
-	71, // 69: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
-	72, // 70: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
-	73, // 71: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
-	74, // 72: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
-	2,  // 73: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
-	4,  // 74: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
-	6,  // 75: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
-	75, // 76: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
-	76, // 77: quorumlock.v1.SessionService.Get:output_type -> quorumlock.v1.GetSessionResponse
-	8,  // 78: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	25, // 79: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	27, // 80: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
-	77, // 81: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
-	78, // 82: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
-	8,  // 83: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
-	11, // 84: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
-	13, // 85: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
-	79, // 86: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
-	80, // 87: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
-	81, // 88: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
-	82, // 89: quorumlock.v1.LockService.ListContended:output_type -> quorumlock.v1.ListContendedResponse
-	8,  // 90: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
-	16, // 91: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
-	25, // 92: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
-	18, // 93: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
-	18, // 94: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
-	18, // 95: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
-	18, // 96: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
-	18, // 97: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
-	83, // 98: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
-	20, // 99: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
-	23, // 100: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
-	84, // 101: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
-	29, // 102: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
-	31, // 103: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
-	33, // 104: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
-	35, // 105: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
-	85, // 106: quorumlock.v1.ClusterService.ListSamples:output_type -> quorumlock.v1.ListSamplesResponse
-	86, // 107: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
-	87, // 108: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
-	18, // 109: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
-	88, // 110: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
-	89, // 111: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
-	90, // 112: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
-	18, // 113: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
-	91, // 114: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
-	73, // [73:115] is the sub-list for method output_type
-	31, // [31:73] is the sub-list for method input_type
+	34, // 63: quorumlock.v1.ClusterService.SetDrained:input_type -> quorumlock.v1.SetDrainedRequest
+	36, // 64: quorumlock.v1.ClusterService.AcknowledgeAlarms:input_type -> quorumlock.v1.AcknowledgeAlarmsRequest
+	68, // 65: quorumlock.v1.ClusterService.ListSamples:input_type -> quorumlock.v1.ListSamplesRequest
+	69, // 66: quorumlock.v1.AccessService.WhoAmI:input_type -> quorumlock.v1.WhoAmIRequest
+	70, // 67: quorumlock.v1.AccessService.GetPolicy:input_type -> quorumlock.v1.GetPolicyRequest
+	71, // 68: quorumlock.v1.AccessService.SetPolicy:input_type -> quorumlock.v1.SetPolicy
+	72, // 69: quorumlock.v1.AccessService.TestPolicy:input_type -> quorumlock.v1.TestPolicyRequest
+	73, // 70: quorumlock.v1.AccessService.CreateToken:input_type -> quorumlock.v1.CreateTokenRequest
+	74, // 71: quorumlock.v1.AccessService.ListTokens:input_type -> quorumlock.v1.ListTokensRequest
+	75, // 72: quorumlock.v1.AccessService.RevokeToken:input_type -> quorumlock.v1.RevokeToken
+	76, // 73: quorumlock.v1.AccessService.GetQuota:input_type -> quorumlock.v1.GetQuotaRequest
+	2,  // 74: quorumlock.v1.SessionService.Open:output_type -> quorumlock.v1.OpenResponse
+	4,  // 75: quorumlock.v1.SessionService.Heartbeat:output_type -> quorumlock.v1.HeartbeatResponse
+	6,  // 76: quorumlock.v1.SessionService.Close:output_type -> quorumlock.v1.CloseResponse
+	77, // 77: quorumlock.v1.SessionService.List:output_type -> quorumlock.v1.ListSessionsResponse
+	78, // 78: quorumlock.v1.SessionService.Get:output_type -> quorumlock.v1.GetSessionResponse
+	8,  // 79: quorumlock.v1.LockService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	25, // 80: quorumlock.v1.LockService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	27, // 81: quorumlock.v1.LockService.SetValue:output_type -> quorumlock.v1.SetValueResponse
+	79, // 82: quorumlock.v1.LockService.Get:output_type -> quorumlock.v1.GetLockResponse
+	80, // 83: quorumlock.v1.LockService.List:output_type -> quorumlock.v1.ListLocksResponse
+	8,  // 84: quorumlock.v1.LockService.Upgrade:output_type -> quorumlock.v1.AcquireResponse
+	11, // 85: quorumlock.v1.LockService.Downgrade:output_type -> quorumlock.v1.DowngradeResponse
+	13, // 86: quorumlock.v1.LockService.Extend:output_type -> quorumlock.v1.ExtendResponse
+	81, // 87: quorumlock.v1.LockService.VerifyToken:output_type -> quorumlock.v1.VerifyTokenResponse
+	82, // 88: quorumlock.v1.LockService.Watch:output_type -> quorumlock.v1.WatchResponse
+	83, // 89: quorumlock.v1.LockService.ListDeadlocks:output_type -> quorumlock.v1.ListDeadlocksResponse
+	84, // 90: quorumlock.v1.LockService.ListContended:output_type -> quorumlock.v1.ListContendedResponse
+	8,  // 91: quorumlock.v1.LeaseService.Acquire:output_type -> quorumlock.v1.AcquireResponse
+	16, // 92: quorumlock.v1.LeaseService.Extend:output_type -> quorumlock.v1.ExtendLeaseResponse
+	25, // 93: quorumlock.v1.LeaseService.Release:output_type -> quorumlock.v1.ReleaseResponse
+	18, // 94: quorumlock.v1.OperatorService.ForceRelease:output_type -> quorumlock.v1.OperatorResponse
+	18, // 95: quorumlock.v1.OperatorService.Revoke:output_type -> quorumlock.v1.OperatorResponse
+	18, // 96: quorumlock.v1.OperatorService.SkipDelay:output_type -> quorumlock.v1.OperatorResponse
+	18, // 97: quorumlock.v1.OperatorService.Resize:output_type -> quorumlock.v1.OperatorResponse
+	18, // 98: quorumlock.v1.OperatorService.ForceClose:output_type -> quorumlock.v1.OperatorResponse
+	85, // 99: quorumlock.v1.OperatorService.ListAudit:output_type -> quorumlock.v1.ListAuditResponse
+	20, // 100: quorumlock.v1.OperatorService.SaveSnapshot:output_type -> quorumlock.v1.SaveSnapshotResponse
+	23, // 101: quorumlock.v1.OperatorService.Restore:output_type -> quorumlock.v1.RestoreResponse
+	86, // 102: quorumlock.v1.ClusterService.Status:output_type -> quorumlock.v1.StatusResponse
+	29, // 103: quorumlock.v1.ClusterService.AddMember:output_type -> quorumlock.v1.AddMemberResponse
+	31, // 104: quorumlock.v1.ClusterService.RemoveMember:output_type -> quorumlock.v1.RemoveMemberResponse
+	33, // 105: quorumlock.v1.ClusterService.TransferLeadership:output_type -> quorumlock.v1.TransferLeadershipResponse
+	35, // 106: quorumlock.v1.ClusterService.SetDrained:output_type -> quorumlock.v1.SetDrainedResponse
+	37, // 107: quorumlock.v1.ClusterService.AcknowledgeAlarms:output_type -> quorumlock.v1.AcknowledgeAlarmsResponse
+	87, // 108: quorumlock.v1.ClusterService.ListSamples:output_type -> quorumlock.v1.ListSamplesResponse
+	88, // 109: quorumlock.v1.AccessService.WhoAmI:output_type -> quorumlock.v1.WhoAmIResponse
+	89, // 110: quorumlock.v1.AccessService.GetPolicy:output_type -> quorumlock.v1.GetPolicyResponse
+	18, // 111: quorumlock.v1.AccessService.SetPolicy:output_type -> quorumlock.v1.OperatorResponse
+	90, // 112: quorumlock.v1.AccessService.TestPolicy:output_type -> quorumlock.v1.TestPolicyResponse
+	91, // 113: quorumlock.v1.AccessService.CreateToken:output_type -> quorumlock.v1.CreateTokenResponse
+	92, // 114: quorumlock.v1.AccessService.ListTokens:output_type -> quorumlock.v1.ListTokensResponse
+	18, // 115: quorumlock.v1.AccessService.RevokeToken:output_type -> quorumlock.v1.OperatorResponse
+	93, // 116: quorumlock.v1.AccessService.GetQuota:output_type -> quorumlock.v1.GetQuotaResponse
+	74, // [74:117] is the sub-list for method output_type
+	31, // [31:74] is the sub-list for method input_type
 	31, // [31:31] is the sub-list for extension type_name
 	31, // [31:31] is the sub-list for extension extendee
 	0,  // [0:31] is the sub-list for field type_name
@@ -3037,7 +3165,7 @@ func file_quorumlock_v1_service_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_service_proto_rawDesc), len(file_quorumlock_v1_service_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   37,
+			NumMessages:   39,
 			NumExtensions: 0,
 			NumServices:   6,
 		},

@@ -178,12 +178,15 @@ func Dash(text string) string {
 
 // Role returns the role of a node in the cluster.
 func Role(n *wire.NodeStatus) string {
+	role := "non-voter"
 	switch {
 	case n.GetLeader():
-		return "leader"
+		role = "leader"
 	case n.GetVoter():
-		return "voter"
-	default:
-		return "non-voter"
+		role = "voter"
 	}
+	if n.GetDrained() {
+		role += ", drained"
+	}
+	return role
 }

@@ -78,7 +78,8 @@ test("who can lead next", () => {
   equal(nextLeader(status(node("n2", "100", { reachable: false }), node("n3", "100", { voter: false }))), null);
   const act = transfer("n2");
   equal(act.hindrance(status(node("n2", "90"))), undefined);
-  equal(act.hindrance(status(node("n2", "90", { reachable: false }))), "n2 cannot lead: it is not reachable, or still joins.");
+  equal(act.hindrance(status(node("n2", "90", { reachable: false }))), "n2 cannot lead: it is not reachable, is drained, or still joins.");
+  equal(act.hindrance(status(node("n2", "90", { drained: true }))), "n2 cannot lead: it is not reachable, is drained, or still joins.");
   equal(act.hindrance({ ...status(node("n2", "90")), leaderId: "" }), "No node leads at present.");
   equal(act.plan(status(node("n2", "90"))).list.at(-1), "n2 is 10 log entries behind, and catches up first.");
   deepEqual(act.request(), { id: "n2" });

@@ -224,7 +224,7 @@ export function closeSession(id) {
 }
 
 // canLead reports whether a node can become the leader.
-export const canLead = (node) => node.voter && node.reachable && !node.leader;
+export const canLead = (node) => node.voter && node.reachable && !node.leader && !node.drained;
 
 // nextLeader returns the node that can lead next and has the most of the log, or null.
 export function nextLeader(status) {
@@ -247,7 +247,7 @@ export function transfer(id) {
       if (!status.leaderId) return "No node leads at present.";
       if (status.leaderId === id) return `${visible(id)} leads already.`;
       if (to(status) && canLead(to(status))) return undefined;
-      return `${visible(id)} cannot lead: it is not reachable, or still joins.`;
+      return `${visible(id)} cannot lead: it is not reachable, is drained, or still joins.`;
     },
     same: (before, now) => before.leaderId === now.leaderId && before.term === now.term,
     plan: (status) => ({

@@ -71,6 +71,9 @@ func (m *Monitor) Poll(ctx context.Context, lost failover.Loss) failover.Poll {
 			continue
 		}
 		h.Voters = append(h.Voters, id)
+		if m.cfg.Drained(id) {
+			h.Drained = append(h.Drained, id)
+		}
 		if id == m.cfg.NodeID || id == lost.Leader {
 			continue
 		}

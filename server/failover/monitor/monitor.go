@@ -35,6 +35,8 @@ type Config struct {
 	Address func(raft.Server) string
 	// Servers returns the members of raft's configuration, by ID.
 	Servers func() map[string]raft.Server
+	// Drained reports whether a member is drained.
+	Drained func(id string) bool
 	// CallElection makes this node a candidate.
 	CallElection func() error
 	Logger       hclog.Logger

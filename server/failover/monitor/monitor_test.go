@@ -56,6 +56,7 @@ func start(t *testing.T) (*Monitor, *layer) {
 		NodeID: "n1", HeartbeatTimeout: conf.HeartbeatTimeout, Raft: node, Layer: net,
 		Address:      func(s raft.Server) string { return string(s.Address) },
 		Servers:      func() map[string]raft.Server { return map[string]raft.Server{"n1": members.Servers[0]} },
+		Drained:      func(string) bool { return false },
 		CallElection: func() error { t.Error("called an election"); return nil },
 		Logger:       hclog.NewNullLogger(),
 		Losses:       prometheus.NewCounter(prometheus.CounterOpts{Name: "losses"}),

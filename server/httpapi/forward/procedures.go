@@ -15,6 +15,7 @@ var once = map[string]bool{
 	wireconnect.OperatorServiceRestoreProcedure:           true,
 	wireconnect.ClusterServiceAddMemberProcedure:          true,
 	wireconnect.ClusterServiceRemoveMemberProcedure:       true,
+	wireconnect.ClusterServiceSetDrainedProcedure:         true,
 	wireconnect.ClusterServiceTransferLeadershipProcedure: true,
 	wireconnect.ClusterServiceAcknowledgeAlarmsProcedure:  true,
 	wireconnect.AccessServiceSetPolicyProcedure:           true,

@@ -78,6 +78,11 @@ func (n Node) SaveStale(addr string) string {
 	return fmt.Sprintf("qlock --endpoints %s snapshot save --stale FILE --reason lost", addr)
 }
 
+// Removed describes a node that was removed from a cluster.
+func (n Node) Removed(cluster string) string {
+	return fmt.Sprintf("this node was removed from cluster %q and no longer takes part; to add it back, move %s away, start it again, and run: %s", cluster, n.DataDir, n.Add())
+}
+
 // Add returns the command that adds this node to a cluster.
 func (n Node) Add() string {
 	return fmt.Sprintf("qlock cluster add %s %s --reason joins", n.ID, n.PeerAddr)

@@ -50,12 +50,15 @@ type Config struct {
 	Waiting *ratelog.Repeated
 }
 
-// Bootstrap starts a node whose data directory is empty. One goroutine at a time uses it, and any may call Proposal.
+// Bootstrap starts a node whose data directory is empty. One goroutine at a time uses it, and any may call Proposal
+// and Removed.
 type Bootstrap struct {
 	cfg Config
 	// proposed are the members of the cluster that this node proposes to form, nil until it has found as many as are
 	// expected.
 	proposed atomic.Pointer[[]*wire.Member]
+	// removed describes the removal of this node, once it is known.
+	removed atomic.Pointer[string]
 }
 
 // New creates a Bootstrap.
@@ -161,8 +164,18 @@ func (b *Bootstrap) recordMembers(answers []probe.Answer) error {
 
 // WarnRemoved logs that this node is no longer a member. The node then waits. Other nodes do not talk to it.
 func (b *Bootstrap) WarnRemoved(cluster string) {
+	removed := b.cfg.Advice.Removed(cluster)
+	b.removed.Store(&removed)
 	b.cfg.Waiting.Warn("this node was removed from its cluster and no longer takes part; to add it back, move its data away, start it again, and add it",
 		"cluster", cluster, "data", b.cfg.Advice.DataDir, "run", b.cfg.Advice.Add())
+}
+
+// Removed says that this node was removed from its cluster, and what to do. It returns "" if the node does not know that.
+func (b *Bootstrap) Removed() string {
+	if removed := b.removed.Load(); removed != nil {
+		return *removed
+	}
+	return ""
 }
 
 // retry waits briefly, so that news can spread among the other nodes, and calls Try again. If ctx

@@ -171,6 +171,15 @@ func (d *Directory) Recorded(id string) (incarnation string, member bool) {
 	return known.GetIncarnation(), known != nil
 }
 
+// Drained reports whether a member is drained. Like Recorded, it may be ahead of the state machine after a restart.
+func (d *Directory) Drained(id string) bool {
+	d.mu.RLock()
+	known, revision := d.members[id], d.revision
+	d.mu.RUnlock()
+	d.cfg.View(revision, func(m *fsm.Machine) { known, _ = m.Member(id) })
+	return known.GetDrained()
+}
+
 // RecordedStanding returns what the record says about a node, that is, what this node has applied or begun the
 // cluster with.
 func (d *Directory) RecordedStanding(id, incarnation string) wire.Standing {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/hashicorp/go-hclog"
@@ -51,13 +52,30 @@ type Handover struct {
 // New creates a Handover.
 func New(cfg Config) *Handover { return &Handover{cfg: cfg} }
 
-// ToBest transfers leadership to the best voter. It returns an error like Best and To.
+// ToBest transfers leadership to the best voter because this node is stopping. A drained voter is better than none. It
+// returns an error like Best and To.
 func (h *Handover) ToBest(ctx context.Context) error {
-	to, err := h.Best(ctx)
+	best, err := h.best(ctx, false)
+	if err != nil {
+		var last error
+		if best, last = h.best(ctx, true); last != nil {
+			return err
+		}
+	}
+	return h.To(ctx, h.server(best))
+}
+
+// Away transfers leadership because this node is drained. It does so only if a voter can take over at once: otherwise
+// each attempt would interrupt the service. It returns an error like Best and To.
+func (h *Handover) Away(ctx context.Context) error {
+	best, err := h.best(ctx, false)
+	if err == nil {
+		err = takesOver(best, h.cfg.Cluster.Raft().LastIndex())
+	}
 	if err != nil {
 		return err
 	}
-	return h.To(ctx, to)
+	return h.To(ctx, h.server(best))
 }
 
 // Candidate returns the voter named, if it can lead, or the best one if id is "". It returns status.ErrNotFound or
@@ -66,39 +84,72 @@ func (h *Handover) Candidate(ctx context.Context, id string) (raft.Server, error
 	if id == "" {
 		return h.Best(ctx)
 	}
-	server, err := electable(id, h.cfg.Cluster.Servers())
+	server, err := electable(id, h.cfg.Cluster.Servers(), h.cfg.Cluster.Directory.Drained)
 	if err != nil {
 		return server, err
 	}
 	return server, ableToLead(h.cfg.Prober.One(ctx, h.cfg.Cluster.Peer(server)), h.cfg.Cluster.Raft().LastIndex())
 }
 
-// Best returns the other voter that answers and has the longest log, or status.ErrPrecondition. Raft would choose
-// by what it has sent; if that voter is down, raft refuses every entry until its call has timed out.
+// Best returns the other voter that is not drained, answers and has the longest log, or status.ErrPrecondition. It
+// prefers voters that do not decline. Raft would choose by what it has sent; if that voter is down, raft refuses every
+// entry until its call has timed out.
 func (h *Handover) Best(ctx context.Context) (raft.Server, error) {
-	servers := h.cfg.Cluster.Servers()
-	var voters []directory.Peer
-	for _, s := range cluster.VotersBut(servers, h.cfg.NodeID) {
-		voters = append(voters, h.cfg.Cluster.Peer(s))
-	}
-	if len(voters) == 0 {
-		return raft.Server{}, fmt.Errorf("%w: there is no other voter", status.ErrPrecondition)
-	}
-	best := probe.LongestLog(h.cfg.Prober.All(ctx, voters))
-	if best.State == nil {
-		return raft.Server{}, fmt.Errorf("%w: no other voter answers: nothing was changed", status.ErrPrecondition)
-	}
-	return servers[best.Peer.ID], nil
+	best, err := h.best(ctx, false)
+	return h.server(best), err
 }
 
-// electable returns the node with that id if it is a voter.
-func electable(id string, servers map[string]raft.Server) (raft.Server, error) {
+func (h *Handover) server(a probe.Answer) raft.Server { return h.cfg.Cluster.Servers()[a.Peer.ID] }
+
+// best is Best among the voters that are drained, or among those that are not.
+func (h *Handover) best(ctx context.Context, drained bool) (probe.Answer, error) {
+	others := cluster.VotersBut(h.cfg.Cluster.Servers(), h.cfg.NodeID)
+	var voters []directory.Peer
+	for _, s := range others {
+		if h.cfg.Cluster.Directory.Drained(string(s.ID)) == drained {
+			voters = append(voters, h.cfg.Cluster.Peer(s))
+		}
+	}
+	switch {
+	case len(others) == 0:
+		return probe.Answer{}, fmt.Errorf("%w: there is no other voter", status.ErrPrecondition)
+	case len(voters) == 0:
+		return probe.Answer{}, fmt.Errorf("%w: all other voters are drained: undrain one first: nothing was changed", status.ErrPrecondition)
+	}
+	best := preferred(h.cfg.Prober.All(ctx, voters))
+	if best.State == nil {
+		return best, fmt.Errorf("%w: no other voter answers that may lead: nothing was changed", status.ErrPrecondition)
+	}
+	return best, nil
+}
+
+// preferred returns the answer with the longest log of those that do not decline, or else of all.
+func preferred(answers []probe.Answer) probe.Answer {
+	willing := slices.DeleteFunc(slices.Clone(answers), func(a probe.Answer) bool { return a.State.GetDeclines() })
+	if best := probe.LongestLog(willing); best.State != nil {
+		return best
+	}
+	return probe.LongestLog(answers)
+}
+
+// takesOver returns an error unless the node is able to lead, and willing.
+func takesOver(a probe.Answer, last uint64) error {
+	if a.State.GetDeclines() {
+		return fmt.Errorf("%w: node %q declines: its disk is slow, or it is stopping", status.ErrPrecondition, a.Peer.ID)
+	}
+	return ableToLead(a, last)
+}
+
+// electable returns the node with that id if it is a voter and not drained.
+func electable(id string, servers map[string]raft.Server, drained func(id string) bool) (raft.Server, error) {
 	server, ok := servers[id]
 	switch {
 	case !ok:
 		return server, fmt.Errorf("%w: %q", status.ErrNotFound, id)
 	case server.Suffrage != raft.Voter:
 		return server, fmt.Errorf("%w: %q has no vote yet", status.ErrPrecondition, id)
+	case drained(id):
+		return server, fmt.Errorf("%w: node %q is drained: undrain it first (qlock cluster undrain %s --reason TEXT), or name another node", status.ErrPrecondition, id, id)
 	}
 	return server, nil
 }

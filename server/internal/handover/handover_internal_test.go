@@ -2,11 +2,13 @@ package handover
 
 import (
 	"errors"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -14,12 +16,68 @@ import (
 )
 
 func TestElectable(t *testing.T) {
-	servers := map[string]raft.Server{"n1": {ID: "n1", Suffrage: raft.Voter}, "n2": {ID: "n2", Suffrage: raft.Nonvoter}}
-	for id, want := range map[string]error{"n1": nil, "n2": status.ErrPrecondition, "n3": status.ErrNotFound} {
-		server, err := electable(id, servers)
+	servers := map[string]raft.Server{"n1": {ID: "n1", Suffrage: raft.Voter}, "n2": {ID: "n2", Suffrage: raft.Nonvoter}, "n4": {ID: "n4", Suffrage: raft.Voter}}
+	drained := func(id string) bool { return id == "n4" }
+	for id, want := range map[string]error{"n1": nil, "n2": status.ErrPrecondition, "n3": status.ErrNotFound, "n4": status.ErrPrecondition} {
+		server, err := electable(id, servers, drained)
 		if !errors.Is(err, want) || want == nil && (err != nil || server.ID != raft.ServerID(id)) {
 			t.Errorf("%s: %v, %v", id, server, err)
 		}
+	}
+}
+
+// answerOf returns the answer of a node whose log ends there.
+func answerOf(id string, last uint64, declines bool) probe.Answer {
+	return probe.Answer{Peer: directory.Peer{ID: id}, State: &wire.NodeState{LastIndex: last, Declines: declines}}
+}
+
+// TestPreferredSuccessor verifies that the longest log counts only among the nodes that do not decline, if there are any.
+func TestPreferredSuccessor(t *testing.T) {
+	silent := probe.Answer{Peer: directory.Peer{ID: "n9"}}
+	for name, c := range map[string]struct {
+		answers []probe.Answer
+		want    string
+	}{
+		"the longest log":             {[]probe.Answer{answerOf("n1", 7, false), answerOf("n2", 9, false)}, "n2"},
+		"the longest one declines":    {[]probe.Answer{answerOf("n1", 7, false), answerOf("n2", 9, true)}, "n1"},
+		"all decline":                 {[]probe.Answer{answerOf("n1", 7, true), answerOf("n2", 9, true), silent}, "n2"},
+		"one declines, one is silent": {[]probe.Answer{silent, answerOf("n2", 9, true)}, "n2"},
+	} {
+		if got := preferred(c.answers); got.Peer.ID != c.want {
+			t.Errorf("%s: %q", name, got.Peer.ID)
+		}
+	}
+	if got := preferred([]probe.Answer{silent}); got.State != nil {
+		t.Errorf("nobody answered: %v", got)
+	}
+}
+
+// TestTakingOverFromADrainedLeader verifies that leadership moves only to a node that can lead at once, and is willing.
+func TestTakingOverFromADrainedLeader(t *testing.T) {
+	const last = 1_000
+	for name, c := range map[string]struct {
+		answer probe.Answer
+		ok     bool
+	}{
+		"caught up": {answerOf("n2", last-probe.CaughtUp, false), true}, "lagging": {answerOf("n2", last-probe.CaughtUp-1, false), false},
+		"declining": {answerOf("n2", last, true), false}, "silent": {probe.Answer{}, false},
+	} {
+		if err := takesOver(c.answer, last); (err == nil) != c.ok || err != nil && !errors.Is(err, status.ErrPrecondition) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestDrainedNodesTakeOverLast verifies the order in which a leader with a slow disk asks the others.
+func TestDrainedNodesTakeOverLast(t *testing.T) {
+	answers := []probe.Answer{answerOf("n5", 9, false), answerOf("n4", 8, false), answerOf("n3", 9, false), answerOf("n2", 7, false)}
+	bestFirst(answers, func(id string) bool { return id == "n3" || id == "n5" })
+	var got []string
+	for _, a := range answers {
+		got = append(got, a.Peer.ID)
+	}
+	if want := []string{"n4", "n2", "n3", "n5"}; !slices.Equal(got, want) {
+		t.Errorf("%v, want %v", got, want)
 	}
 }
 
@@ -70,10 +128,20 @@ func TestHealthyFollower(t *testing.T) {
 		"in a later term":       {&wire.NodeState{Term: 6, LeaderId: "n1"}, false},
 		"of another leader":     {&wire.NodeState{Term: 5, LeaderId: "n2"}, false},
 		"of none":               {&wire.NodeState{Term: 5}, false},
-		"its disk is slow, too": {&wire.NodeState{Term: 5, LeaderId: "n1", DiskSlow: true}, false},
+		"its disk is slow, too": {&wire.NodeState{Term: 5, LeaderId: "n1", Declines: true}, false},
 	} {
 		if got := healthyFollower("n1", 5, probe.Answer{State: c.state}); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
+	}
+}
+
+// TestStoppingNodeDeclines verifies that a drained leader does not hand leadership back to the node that has just handed
+// it over because it is stopping.
+func TestStoppingNodeDeclines(t *testing.T) {
+	stopping := make(chan struct{})
+	close(stopping)
+	if !New(Config{Done: stopping}).Declines() {
+		t.Error("it does not decline")
 	}
 }

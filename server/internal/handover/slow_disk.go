@@ -70,9 +70,16 @@ func (s *successor) of(own uint64) (id string, term uint64) {
 	return s.id, s.term
 }
 
-// Declines reports whether this node must not lead because of its disk: it was slow lately, or this node has handed
-// over lately.
-func (h *Handover) Declines() bool { return h.cfg.Stores.DiskSlow(slowFor) || h.successor.recent() }
+// Declines reports whether this node should not lead: it is stopping, its disk was slow lately, or it has handed over
+// lately because of that.
+func (h *Handover) Declines() bool {
+	select {
+	case <-h.cfg.Done:
+		return true
+	default:
+		return h.cfg.Stores.DiskSlow(slowFor) || h.successor.recent()
+	}
+}
 
 // HandedOver records that this node has handed over because of its disk: the node with that id leads since term, in
 // place of this one, which led in term own.
@@ -130,15 +137,26 @@ func (h *Handover) healthyVoters(ctx context.Context, term uint64) []probe.Answe
 	if len(healthy) <= voters/2 {
 		return nil
 	}
-	slices.SortFunc(healthy, func(a, b probe.Answer) int {
-		return cmp.Or(cmp.Compare(b.State.LastIndex, a.State.LastIndex), cmp.Compare(a.Peer.ID, b.Peer.ID))
-	})
+	bestFirst(healthy, h.cfg.Cluster.Directory.Drained)
 	return healthy
 }
 
-// healthyFollower reports whether a voter follows that leader in that term and has no slow disk.
+// bestFirst sorts by the length of the log, and puts drained nodes last: they are better than a disk that hangs.
+func bestFirst(answers []probe.Answer, drained func(id string) bool) {
+	slices.SortFunc(answers, func(a, b probe.Answer) int {
+		switch last := drained(a.Peer.ID); {
+		case last == drained(b.Peer.ID):
+			return cmp.Or(cmp.Compare(b.State.LastIndex, a.State.LastIndex), cmp.Compare(a.Peer.ID, b.Peer.ID))
+		case last:
+			return 1
+		}
+		return -1
+	})
+}
+
+// healthyFollower reports whether a voter follows that leader in that term and does not decline.
 func healthyFollower(leader string, term uint64, a probe.Answer) bool {
-	return a.State != nil && a.State.Term == term && a.State.LeaderId == leader && !a.State.DiskSlow
+	return a.State != nil && a.State.Term == term && a.State.LeaderId == leader && !a.State.Declines
 }
 
 // Ask asks a follower to call an election, and returns the term in which it leads.

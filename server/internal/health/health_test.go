@@ -23,6 +23,7 @@ type node struct {
 	leader  string
 	serving bool
 	behind  bool
+	removed string
 	status  *wire.StatusResponse
 	err     error
 }
@@ -30,6 +31,7 @@ type node struct {
 func (n *node) Leader() *wire.LeaderHint { return &wire.LeaderHint{Id: n.leader} }
 func (n *node) Serving() bool            { return n.serving }
 func (n *node) CaughtUp() bool           { return !n.behind }
+func (n *node) Removed() string          { return n.removed }
 func (n *node) Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error) {
 	return n.status, n.err
 }
@@ -44,6 +46,8 @@ func TestReady(t *testing.T) {
 		{"leader", node{leader: "n1", serving: true}, false, ""},
 		{"stopping", node{leader: "n1", serving: true}, true, "stopping"},
 		{"no leader", node{}, false, "no leader is known"},
+		{"removed", node{removed: "removed from cluster c"}, false, "removed from cluster c"},
+		{"removed, as it believed, and follows a leader", node{leader: "n2", removed: "removed", status: &wire.StatusResponse{}}, false, ""},
 		{"elected", node{leader: "n1"}, false, "not ready to serve"},
 		{"follower", node{leader: "n2", status: &wire.StatusResponse{CommitIndex: 2_000, AppliedIndex: 1_500}}, false, ""},
 		{"follower that has just started", node{leader: "n2", behind: true, status: &wire.StatusResponse{CommitIndex: 500, AppliedIndex: 500}}, false, "caught up"},

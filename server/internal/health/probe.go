@@ -32,6 +32,8 @@ type Replica interface {
 	Serving() bool
 	// CaughtUp reports whether this node has applied all that was committed when it started.
 	CaughtUp() bool
+	// Removed says that the node was removed from its cluster, and what to do; "" if it was not.
+	Removed() string
 	// Status describes the cluster as this node sees it.
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
 }
@@ -60,6 +62,8 @@ func (p *Probe) Ready(ctx context.Context) Readiness {
 		state.Reason = "this node is stopping"
 	case p.Replica.Serving():
 		state.Ready = true
+	case state.LeaderID == "" && p.Replica.Removed() != "":
+		state.Reason = p.Replica.Removed()
 	case state.LeaderID == "":
 		state.Reason = "no leader is known"
 	case state.LeaderID == p.NodeID:

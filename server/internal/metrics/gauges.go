@@ -14,6 +14,7 @@ import (
 
 // Source is where the gauges are read.
 type Source struct {
+	NodeID   string
 	Machine  *fsm.Replicated
 	EventLog *eventlog.Log
 	Checker  *consistency.Checker
@@ -54,6 +55,13 @@ func Gauges(s Source) []prometheus.Collector {
 		gauge("quorumlock_last_backup_timestamp_seconds", "When the latest scheduled backup was made, in Unix time; 0 if there was none.", lastBackup(s, func(b *wire.SavedBackup) float64 { return float64(b.GetUnixMs()) / 1000 })),
 		gauge("quorumlock_last_backup_bytes", "The size of the latest scheduled backup.", lastBackup(s, func(b *wire.SavedBackup) float64 { return float64(b.GetBytes()) })),
 		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 { return oneIf(s.Serving()) }),
+		gauge("quorumlock_drained", "1 while this node is drained and does not lead.", func() (n float64) {
+			s.Machine.View(func(m *fsm.Machine) {
+				self, _ := m.Member(s.NodeID)
+				n = oneIf(self.GetDrained())
+			})
+			return n
+		}),
 		gauge("quorumlock_term", "Raft's term.", ofRaft(s, (*raft.Raft).CurrentTerm)),
 		gauge("quorumlock_commit_index", "The last log entry known to be committed.", ofRaft(s, (*raft.Raft).CommitIndex)),
 		gauge("quorumlock_applied_index", "The last log entry that the state includes.", func() float64 { return float64(s.Machine.AppliedIndex()) }),

@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 const (
@@ -51,8 +52,13 @@ func (s Settings) WithDefaults() Settings {
 	return s
 }
 
-// quorumWithout returns an error if fewer voters than MinQuorum would be left without a member.
-func (s Settings) quorumWithout(id string, servers map[string]raft.Server) error {
+// keep returns an error if a member must not be removed even if it is dead: because an operator has drained it, and so has
+// said that it will be away, or because fewer voters than MinQuorum would be left.
+func (s Settings) keep(m *wire.Member, servers map[string]raft.Server) error {
+	id := m.GetId()
+	if m.GetDrained() {
+		return fmt.Errorf("%w: node %q is drained", status.ErrPrecondition, id)
+	}
 	left := len(cluster.VotersBut(servers, id))
 	if servers[id].Suffrage != raft.Voter || left >= s.MinQuorum {
 		return nil

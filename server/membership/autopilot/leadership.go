@@ -90,18 +90,18 @@ func (l *leadership) probe(term uint64, servers map[raft.ServerID]*raftautopilot
 	}
 	var replies []reply
 	for _, a := range l.prober.All(ctx, others) {
-		replies = append(replies, replyOf(a, l.incarnation(a.Peer.ID), l.NodeID, term))
+		replies = append(replies, replyOf(a, l.member(a.Peer.ID).GetIncarnation(), l.NodeID, term))
 	}
 	return replies
 }
 
-// incarnation returns the one recorded for a member, empty if none is.
-func (l *leadership) incarnation(id string) (incarnation string) {
-	l.Machine.View(func(m *fsm.Machine) {
-		known, _ := m.Member(id)
-		incarnation = known.GetIncarnation()
-	})
-	return incarnation
+// member returns the record of a member, without incarnation and addresses if there is none.
+func (l *leadership) member(id string) (known *wire.Member) {
+	l.Machine.View(func(m *fsm.Machine) { known, _ = m.Member(id) })
+	if known == nil {
+		known = &wire.Member{Id: id}
+	}
+	return known
 }
 
 // NotifyState implements the library's interface. It logs changes of the members' health. At the beginning of a
@@ -174,11 +174,11 @@ func (l *leadership) RemoveFailedServer(s *raftautopilot.Server) {
 // stillDead returns an error if the member must not be removed, now that no other change is in progress. The library has
 // decided with an older configuration, and an older answer.
 func (l *leadership) stillDead(id string, servers map[string]raft.Server) error {
-	if err := l.Settings.quorumWithout(id, servers); err != nil {
+	if err := l.Settings.keep(l.member(id), servers); err != nil {
 		return err
 	}
 	a := l.prober.One(l.ctx, l.Cluster.Peer(servers[id]))
-	if c, ok := l.contacts.of(id); !ok || c.silent < l.Settings.DeadAfter || replyOf(a, l.incarnation(id), l.NodeID, 0).answers {
+	if c, ok := l.contacts.of(id); !ok || c.silent < l.Settings.DeadAfter || replyOf(a, l.member(id).GetIncarnation(), l.NodeID, 0).answers {
 		return fmt.Errorf("%w: node %q answers again", status.ErrPrecondition, id)
 	}
 	return nil

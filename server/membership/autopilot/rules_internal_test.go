@@ -74,27 +74,30 @@ func TestContacts(t *testing.T) {
 	}
 }
 
-// TestQuorumWithout verifies that no removal leaves fewer voters than the minimum, and that members without a vote do not
-// count.
-func TestQuorumWithout(t *testing.T) {
+// TestKeptMembers verifies that no removal leaves fewer voters than the minimum, that members without a vote do not
+// count, and that a drained member is kept.
+func TestKeptMembers(t *testing.T) {
 	servers := map[string]raft.Server{}
 	for _, id := range []string{"n1", "n2", "n3"} {
 		servers[id] = raft.Server{ID: raft.ServerID(id), Suffrage: raft.Voter}
 	}
 	servers["n5"] = raft.Server{ID: "n5", Suffrage: raft.Nonvoter}
 	set := Settings{}.WithDefaults()
-	if err := set.quorumWithout("n3", servers); !errors.Is(err, status.ErrPrecondition) {
+	if err := set.keep(&wire.Member{Id: "n3"}, servers); !errors.Is(err, status.ErrPrecondition) {
 		t.Errorf("one of three voters: %v", err)
 	}
-	if err := set.quorumWithout("n5", servers); err != nil {
+	if err := set.keep(&wire.Member{Id: "n5"}, servers); err != nil {
 		t.Errorf("a member without a vote: %v", err)
 	}
 	servers["n4"] = raft.Server{ID: "n4", Suffrage: raft.Voter}
-	if err := set.quorumWithout("n3", servers); err != nil {
+	if err := set.keep(&wire.Member{Id: "n3"}, servers); err != nil {
 		t.Errorf("one of four voters: %v", err)
 	}
+	if err := set.keep(&wire.Member{Id: "n3", Drained: true}, servers); !errors.Is(err, status.ErrPrecondition) {
+		t.Errorf("one of four voters, which is drained: %v", err)
+	}
 	set.MinQuorum = 4
-	if err := set.quorumWithout("n3", servers); !errors.Is(err, status.ErrPrecondition) {
+	if err := set.keep(&wire.Member{Id: "n3"}, servers); !errors.Is(err, status.ErrPrecondition) {
 		t.Errorf("one of four voters, all of which are needed: %v", err)
 	}
 }

@@ -71,7 +71,7 @@ func (l *leadership) health(s *raftautopilot.ServerState) *wire.NodeHealth {
 
 // removedIn returns when a silent member is removed if nothing changes, at least a millisecond, and 0 if it is kept.
 func (l *leadership) removedIn(c contact, servers map[string]raft.Server) time.Duration {
-	if !l.Settings.Cleanup || l.Settings.quorumWithout(c.id, servers) != nil {
+	if !l.Settings.Cleanup || l.Settings.keep(l.member(c.id), servers) != nil {
 		return 0
 	}
 	return max(l.Settings.DeadAfter-c.silent, time.Millisecond)

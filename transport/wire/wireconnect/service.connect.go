@@ -118,6 +118,9 @@ const (
 	// ClusterServiceTransferLeadershipProcedure is the fully-qualified name of the ClusterService's
 	// TransferLeadership RPC.
 	ClusterServiceTransferLeadershipProcedure = "/quorumlock.v1.ClusterService/TransferLeadership"
+	// ClusterServiceSetDrainedProcedure is the fully-qualified name of the ClusterService's SetDrained
+	// RPC.
+	ClusterServiceSetDrainedProcedure = "/quorumlock.v1.ClusterService/SetDrained"
 	// ClusterServiceAcknowledgeAlarmsProcedure is the fully-qualified name of the ClusterService's
 	// AcknowledgeAlarms RPC.
 	ClusterServiceAcknowledgeAlarmsProcedure = "/quorumlock.v1.ClusterService/AcknowledgeAlarms"
@@ -1068,6 +1071,8 @@ type ClusterServiceClient interface {
 	AddMember(context.Context, *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error)
 	RemoveMember(context.Context, *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error)
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
+	// Drains a member, which then does not lead, or ends that.
+	SetDrained(context.Context, *connect.Request[wire.SetDrainedRequest]) (*connect.Response[wire.SetDrainedResponse], error)
 	// Clears the alarms of all nodes.
 	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
 	// Returns what the answering node has measured in the last ten minutes. Every node answers it itself.
@@ -1109,6 +1114,12 @@ func NewClusterServiceClient(httpClient connect.HTTPClient, baseURL string, opts
 			connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
 			connect.WithClientOptions(opts...),
 		),
+		setDrained: connect.NewClient[wire.SetDrainedRequest, wire.SetDrainedResponse](
+			httpClient,
+			baseURL+ClusterServiceSetDrainedProcedure,
+			connect.WithSchema(clusterServiceMethods.ByName("SetDrained")),
+			connect.WithClientOptions(opts...),
+		),
 		acknowledgeAlarms: connect.NewClient[wire.AcknowledgeAlarmsRequest, wire.AcknowledgeAlarmsResponse](
 			httpClient,
 			baseURL+ClusterServiceAcknowledgeAlarmsProcedure,
@@ -1130,6 +1141,7 @@ type clusterServiceClient struct {
 	addMember          *connect.Client[wire.AddMemberRequest, wire.AddMemberResponse]
 	removeMember       *connect.Client[wire.RemoveMemberRequest, wire.RemoveMemberResponse]
 	transferLeadership *connect.Client[wire.TransferLeadershipRequest, wire.TransferLeadershipResponse]
+	setDrained         *connect.Client[wire.SetDrainedRequest, wire.SetDrainedResponse]
 	acknowledgeAlarms  *connect.Client[wire.AcknowledgeAlarmsRequest, wire.AcknowledgeAlarmsResponse]
 	listSamples        *connect.Client[wire.ListSamplesRequest, wire.ListSamplesResponse]
 }
@@ -1154,6 +1166,11 @@ func (c *clusterServiceClient) TransferLeadership(ctx context.Context, req *conn
 	return c.transferLeadership.CallUnary(ctx, req)
 }
 
+// SetDrained calls quorumlock.v1.ClusterService.SetDrained.
+func (c *clusterServiceClient) SetDrained(ctx context.Context, req *connect.Request[wire.SetDrainedRequest]) (*connect.Response[wire.SetDrainedResponse], error) {
+	return c.setDrained.CallUnary(ctx, req)
+}
+
 // AcknowledgeAlarms calls quorumlock.v1.ClusterService.AcknowledgeAlarms.
 func (c *clusterServiceClient) AcknowledgeAlarms(ctx context.Context, req *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {
 	return c.acknowledgeAlarms.CallUnary(ctx, req)
@@ -1170,6 +1187,8 @@ type ClusterServiceHandler interface {
 	AddMember(context.Context, *connect.Request[wire.AddMemberRequest]) (*connect.Response[wire.AddMemberResponse], error)
 	RemoveMember(context.Context, *connect.Request[wire.RemoveMemberRequest]) (*connect.Response[wire.RemoveMemberResponse], error)
 	TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error)
+	// Drains a member, which then does not lead, or ends that.
+	SetDrained(context.Context, *connect.Request[wire.SetDrainedRequest]) (*connect.Response[wire.SetDrainedResponse], error)
 	// Clears the alarms of all nodes.
 	AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error)
 	// Returns what the answering node has measured in the last ten minutes. Every node answers it itself.
@@ -1207,6 +1226,12 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 		connect.WithSchema(clusterServiceMethods.ByName("TransferLeadership")),
 		connect.WithHandlerOptions(opts...),
 	)
+	clusterServiceSetDrainedHandler := connect.NewUnaryHandler(
+		ClusterServiceSetDrainedProcedure,
+		svc.SetDrained,
+		connect.WithSchema(clusterServiceMethods.ByName("SetDrained")),
+		connect.WithHandlerOptions(opts...),
+	)
 	clusterServiceAcknowledgeAlarmsHandler := connect.NewUnaryHandler(
 		ClusterServiceAcknowledgeAlarmsProcedure,
 		svc.AcknowledgeAlarms,
@@ -1229,6 +1254,8 @@ func NewClusterServiceHandler(svc ClusterServiceHandler, opts ...connect.Handler
 			clusterServiceRemoveMemberHandler.ServeHTTP(w, r)
 		case ClusterServiceTransferLeadershipProcedure:
 			clusterServiceTransferLeadershipHandler.ServeHTTP(w, r)
+		case ClusterServiceSetDrainedProcedure:
+			clusterServiceSetDrainedHandler.ServeHTTP(w, r)
 		case ClusterServiceAcknowledgeAlarmsProcedure:
 			clusterServiceAcknowledgeAlarmsHandler.ServeHTTP(w, r)
 		case ClusterServiceListSamplesProcedure:
@@ -1256,6 +1283,10 @@ func (UnimplementedClusterServiceHandler) RemoveMember(context.Context, *connect
 
 func (UnimplementedClusterServiceHandler) TransferLeadership(context.Context, *connect.Request[wire.TransferLeadershipRequest]) (*connect.Response[wire.TransferLeadershipResponse], error) {
 	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.ClusterService.TransferLeadership is not implemented"))
+}
+
+func (UnimplementedClusterServiceHandler) SetDrained(context.Context, *connect.Request[wire.SetDrainedRequest]) (*connect.Response[wire.SetDrainedResponse], error) {
+	return nil, connect.NewError(connect.CodeUnimplemented, errors.New("quorumlock.v1.ClusterService.SetDrained is not implemented"))
 }
 
 func (UnimplementedClusterServiceHandler) AcknowledgeAlarms(context.Context, *connect.Request[wire.AcknowledgeAlarmsRequest]) (*connect.Response[wire.AcknowledgeAlarmsResponse], error) {

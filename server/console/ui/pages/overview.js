@@ -117,7 +117,7 @@ function Node({ node, status, acts }) {
   return html`
     <tr>
       <td><strong>${visible(node.id)}</strong>${node.id === status.nodeId ? html` <span class="faint">answered</span>` : ""}</td>
-      <td>${role}</td>
+      <td>${role}${node.drained ? html` <${Badge} kind="wait">drained<//>` : ""}</td>
       <td class="right number">${node.reachable ? (behind === 0 ? "0" : number(behind)) : "–"}</td>
       <td class="right number">${latency(node.diskSyncUs)}</td>
       <td class="right number">${latency(node.commitUs)}</td>
