@@ -40,7 +40,7 @@ const (
 func (m *Machine) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, bool) {
 	l, ok := m.locks.get(req.GetName())
 	if !ok {
-		return nil, false
+		return &wire.GetLockResponse{Name: req.GetName(), Revision: m.state.revision, Lineage: m.state.lineage}, req.GetAllowFree()
 	}
 	info := m.lockInfo(l)
 	info.Holders = m.holdersWithin(l, maxHolders, holdersBytes)

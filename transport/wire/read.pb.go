@@ -217,8 +217,10 @@ type GetLockRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	Name  string                 `protobuf:"bytes,1,opt,name=name,proto3" json:"name,omitempty"`
 	// The maximum number of waiters to return: 1 to 10,000; 0 means 1,000.
-	QueueLimit    uint32 `protobuf:"varint,2,opt,name=queue_limit,json=queueLimit,proto3" json:"queue_limit,omitempty"`
-	Stale         bool   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
+	QueueLimit uint32 `protobuf:"varint,2,opt,name=queue_limit,json=queueLimit,proto3" json:"queue_limit,omitempty"`
+	Stale      bool   `protobuf:"varint,3,opt,name=stale,proto3" json:"stale,omitempty"`
+	// Answer with a lock without holders and waiters, instead of NOT_FOUND, if nobody holds or waits for it.
+	AllowFree     bool `protobuf:"varint,4,opt,name=allow_free,json=allowFree,proto3" json:"allow_free,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -270,6 +272,13 @@ func (x *GetLockRequest) GetQueueLimit() uint32 {
 func (x *GetLockRequest) GetStale() bool {
 	if x != nil {
 		return x.Stale
+	}
+	return false
+}
+
+func (x *GetLockRequest) GetAllowFree() bool {
+	if x != nil {
+		return x.AllowFree
 	}
 	return false
 }
@@ -2276,12 +2285,14 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x11ListLocksResponse\x12-\n" +
 	"\x05locks\x18\x01 \x03(\v2\x17.quorumlock.v1.LockInfoR\x05locks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\"\x80\x01\n" +
 	"\x0eGetLockRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x1f\n" +
 	"\vqueue_limit\x18\x02 \x01(\rR\n" +
 	"queueLimit\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\x04\"\x9e\x03\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x1d\n" +
+	"\n" +
+	"allow_free\x18\x04 \x01(\bR\tallowFree:\x04\x88\xb5\x18\x04\"\x9e\x03\n" +
 	"\x0fGetLockResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aholders\x18\x02 \x03(\v2\x19.quorumlock.v1.HolderInfoR\aholders\x12/\n" +

@@ -102,7 +102,7 @@ func (r *View) ListLocks(req *wire.ListLocksRequest) (*wire.ListLocksResponse, *
 }
 
 // GetLock returns a lock from the applied state. It returns NOT_FOUND if the lock has no holder, no waiter
-// and no lock-delay.
+// and no lock-delay, unless the request allows that.
 func (r *View) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.Result) {
 	if err := wire.ValidName(req.GetName()); err != nil {
 		return nil, failure(wire.Status_INVALID_ARGUMENT, err.Error())
@@ -111,11 +111,14 @@ func (r *View) GetLock(req *wire.GetLockRequest) (*wire.GetLockResponse, *wire.R
 		return nil, refused
 	}
 	machine, g := r.source.Fork(), r.caller.Grants()
-	if _, found := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: 1}); !found {
+	limited := func(queue uint32) *wire.GetLockRequest {
+		return &wire.GetLockRequest{Name: req.GetName(), QueueLimit: queue, AllowFree: req.GetAllowFree()}
+	}
+	if _, found := machine.GetLock(limited(1)); !found {
 		return nil, failure(wire.Status_NOT_FOUND, "nobody holds or waits for "+req.GetName()+", and no lock-delay keeps it closed")
 	}
 	return fit(r.limit, orDefault(req.GetQueueLimit(), defaultQueue), func(size uint32) *wire.GetLockResponse {
-		resp, _ := machine.GetLock(&wire.GetLockRequest{Name: req.GetName(), QueueLimit: size})
+		resp, _ := machine.GetLock(limited(size))
 		resp.Holders, resp.Queue = access.Holders(g, resp.Holders), access.Waiters(g, resp.Queue)
 		r.fillLock(resp)
 		return resp

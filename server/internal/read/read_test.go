@@ -163,6 +163,9 @@ func TestRefusals(t *testing.T) {
 	if _, refused := r.GetLock(&wire.GetLockRequest{Name: "free"}); refused.GetStatus() != wire.Status_NOT_FOUND {
 		t.Errorf("free lock: %v", refused)
 	}
+	if free, refused := r.GetLock(&wire.GetLockRequest{Name: "free", AllowFree: true}); refused != nil || free.GetName() != "free" || free.GetRevision() == 0 || free.GetHolderCount() != 0 {
+		t.Errorf("a free lock, if that is allowed: %v, %v", free, refused)
+	}
 	if _, refused := r.GetLock(&wire.GetLockRequest{Name: "a//b"}); refused.GetStatus() != wire.Status_INVALID_ARGUMENT {
 		t.Errorf("bad name: %v", refused)
 	}

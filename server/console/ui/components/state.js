@@ -62,20 +62,16 @@ export function useWatch(filter) {
 // useRead reads with a procedure, or with a function of the API, the request and a signal that ends it. It reads again when
 // an event for which when returns true says that the answer has changed, but at most once per interval milliseconds, or per
 // restMs of the latest answer if that is more. With each set, it also reads again when the stream reports progress, which
-// it does at least every five seconds, if the answer is that many milliseconds old. absent is the answer if what is asked
-// for does not exist.
+// it does at least every five seconds, if the answer is that many milliseconds old.
 // It returns data (the latest answer, also of the previous request until the next one is answered), at (when it came),
 // and error if the latest attempt has failed.
-export function useRead(procedure, request, { interval = 2000, when = () => true, each = 0, absent = null } = {}) {
+export function useRead(procedure, request, { interval = 2000, when = () => true, each = 0 } = {}) {
   const { api } = useApp();
   const [result, setResult] = useState({ data: null, at: 0, error: null });
   const refresher = useRef(null);
   useEffect(() => {
     const ask = typeof procedure === "function" ? procedure : (a, ...rest) => a.read(procedure, ...rest);
-    const mine = new Refresher((signal) => ask(api, request, signal).catch((error) => {
-      if (error.code === "not_found" && absent) return absent;
-      throw error;
-    }), {
+    const mine = new Refresher((signal) => ask(api, request, signal), {
       interval,
       done: (data) => {
         mine.interval = Math.max(interval, data.restMs ?? 0);

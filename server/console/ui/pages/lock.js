@@ -12,14 +12,11 @@ import { EventRows, eventColumns, useEvents } from "../components/events.js";
 import { Lane } from "../components/lane.js";
 import { Queue } from "../components/queue.js";
 
-// nobody is a lock that does not exist: one exists while it is held or waited for.
-const nobody = { holders: [], holderCount: "0", queue: [], queueLength: "0", delays: [], limit: "0", permitsUsed: "0" };
-
 export function Lock({ name }) {
   const [queueLimit, setQueueLimit] = useState(100);
   useWatch({ name });
-  const read = useRead("LockService/Get", { name, queueLimit }, {
-    interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name), each: 4000, absent: { ...nobody, name },
+  const read = useRead("LockService/Get", { name, queueLimit, allowFree: true }, {
+    interval: queueLimit > 100 ? 2000 : 250, when: (e) => concerns(e, name), each: 4000,
   });
   const lock = read.data;
   const { rights } = useApp();
@@ -50,7 +47,7 @@ function Why({ lock, at }) {
         ${whyNothingMoves(lock, Math.max(0, now - at), !knownAt)}</p>
       <p class="why-facts faint">
         <span>${text}</span>
-        ${lock.order && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}
+        ${kind !== "free" && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}
         ${lock.revision && html`<span>revision <span class="number">${number(lock.revision)}</span></span>`}
         ${lock.queueLength !== "0" && html`
           <span class="no-print"><a href=${waitsLink("lock", lock.name)}>Wait-for graph</a></span>`}
