@@ -47,7 +47,7 @@ function Why({ lock, at }) {
         ${whyNothingMoves(lock, Math.max(0, now - at), !knownAt)}</p>
       <p class="why-facts faint">
         <span>${text}</span>
-        ${kind !== "free" && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}
+        ${(lock.holderCount !== "0" || lock.queueLength !== "0") && html`<span>${lock.order === "UNFAIR" ? "granted in random order" : "granted in order of arrival"}</span>`}
         ${lock.revision && html`<span>revision <span class="number">${number(lock.revision)}</span></span>`}
         ${lock.queueLength !== "0" && html`
           <span class="no-print"><a href=${waitsLink("lock", lock.name)}>Wait-for graph</a></span>`}

@@ -53,9 +53,9 @@ type outcome struct {
 
 // driver executes steps. Its locks are by key.
 type driver struct {
-	conn    *redis.Client
-	library library
-	locks   map[string]lock
+	conn   *redis.Client
+	client library
+	locks  map[string]lock
 }
 
 func main() {
@@ -115,7 +115,7 @@ func (d driver) execute(step []string) (o outcome, err error) {
 }
 
 func (d driver) acquire(ctx context.Context, key string, ttl time.Duration) (bool, error) {
-	l, err := d.library.acquire(ctx, key, ttl)
+	l, err := d.client.acquire(ctx, key, ttl)
 	if l == nil || err != nil {
 		return false, err
 	}

@@ -33,18 +33,18 @@ func (r redsyncLibrary) acquire(ctx context.Context, key string, ttl time.Durati
 }
 
 type redsyncLock struct {
-	library redsyncLibrary
-	mutex   *redsync.Mutex
+	from  redsyncLibrary
+	mutex *redsync.Mutex
 }
 
 // held asks the server, which the library's Until does not.
 func (l *redsyncLock) held(ctx context.Context) (bool, error) {
-	return (&scriptLock{l.library.conn, l.mutex.Name(), l.mutex.Value()}).held(ctx)
+	return (&scriptLock{l.from.conn, l.mutex.Name(), l.mutex.Value()}).held(ctx)
 }
 
 // extend makes another mutex of the same value, since the TTL of a mutex does not change.
 func (l *redsyncLock) extend(ctx context.Context, ttl time.Duration) (bool, error) {
-	l.mutex = l.library.NewMutex(l.mutex.Name(), redsync.WithValue(l.mutex.Value()), redsync.WithExpiry(ttl))
+	l.mutex = l.from.NewMutex(l.mutex.Name(), redsync.WithValue(l.mutex.Value()), redsync.WithExpiry(ttl))
 	return holding(l.mutex.ExtendContext(ctx))
 }
 
