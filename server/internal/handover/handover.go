@@ -180,6 +180,9 @@ func (h *Handover) To(ctx context.Context, to raft.Server) error {
 		h.drain(ctx, drained)
 	}
 	node := h.cfg.Cluster.Raft()
+	if err := h.awaitLog(ctx, to, node.LastIndex()); err != nil {
+		return err
+	}
 	if err := node.LeadershipTransferToServer(to.ID, to.Address).Error(); err != nil {
 		h.acceptsAgain(node)
 		return fmt.Errorf("%w: leadership was not handed over: %w", status.ErrUnavailable, err)
@@ -210,6 +213,28 @@ func (h *Handover) drain(ctx context.Context, drained <-chan struct{}) {
 	case <-timeout.C:
 	case <-ctx.Done():
 	case <-h.cfg.Done:
+	}
+}
+
+// awaitLog waits until the log of a voter ends at the entry last or later. Raft would send it requests without pause
+// until then.
+func (h *Handover) awaitLog(ctx context.Context, to raft.Server, last uint64) error {
+	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
+	defer cancel()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		a := h.cfg.Prober.One(ctx, h.cfg.Cluster.Peer(to))
+		if a.State.GetLastIndex() >= last {
+			return nil
+		}
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return fmt.Errorf("%w: leadership was not handed over: node %q did not receive entry %d in time", status.ErrUnavailable, to.ID, last)
+		case <-h.cfg.Done:
+			return fmt.Errorf("%w: leadership was not handed over: this node is stopping", status.ErrUnavailable)
+		}
 	}
 }
 
