@@ -366,6 +366,8 @@ func (t *requestTable) cutOff(cn *conn, k *call) {
 		t.finish(k)
 	case k.kind.policy().ofConnection:
 		t.finish(k)
+	case removes(k, cn.node):
+		t.place(k)
 	case k.kind.policy().once:
 		t.fail(k, &StatusError{StatusUncertain, t.client.lastErr.Error()})
 	case k.kind == kindOpen && k.abandoned:
@@ -385,6 +387,13 @@ func (t *requestTable) transferred(cn *conn, k *call) bool {
 	}
 	wanted := body.TransferLeadership.GetId()
 	return wanted == "" || wanted == t.client.leader.GetId()
+}
+
+// removes reports whether a call asks a node to remove itself. No node does that: a leader hands leadership over, so that
+// the call can be sent to the next one.
+func removes(k *call, node string) bool {
+	body, ok := k.request.Body.(*wire.Request_RemoveMember)
+	return ok && node != "" && body.RemoveMember.GetId() == node
 }
 
 // lineUp moves the calls of one list back to where they wait for a connection.

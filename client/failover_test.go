@@ -363,29 +363,6 @@ func TestLeaderThatIsElectedAgainIsAttachedAgain(t *testing.T) {
 	}
 }
 
-func TestTransferIsSeenToSucceed(t *testing.T) {
-	for id, want := range map[string]error{"": nil, "n2": nil, "n3": ErrUncertain} {
-		virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
-			f.set(func() {
-				f.intercept = func(cn *fakeConn, _ *wire.Request) bool {
-					f.leader = &wire.LeaderHint{Id: "n2", ClientAddr: "n2:7400", Term: 2}
-					cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: f.leader}})
-					return true
-				}
-			})
-			got, err := wirecall.Of(c).TransferLeadership(context.Background(), &wire.TransferLeadershipRequest{Id: id, Reason: "test"})
-			if want != nil {
-				wantErr(t, err, want)
-				return
-			}
-			ok(t, err)
-			if got.GetLeaderId() != "n2" {
-				t.Fatal(got)
-			}
-		})
-	}
-}
-
 // TestDeposedLeaderIsAbandonedAgain connects to a leader that was deposed without noticing. The newer term that
 // the client knows from other nodes counts.
 func TestDeposedLeaderIsAbandonedAgain(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
@@ -66,6 +67,7 @@ func edges() []edge {
 		{"memory-limit", "at least 134217728", 128 << 20, func(c *Config) any { return &c.MemoryLimit }},
 		{"max-buffer-bytes", "at least 8388608", 8 << 20, func(c *Config) any { return &c.MaxBufferBytes }},
 		{"max-buffer-bytes", "at most 2113929216, to leave room", free / 2, func(c *Config) any { return &c.MaxBufferBytes }},
+		{"feature-level", fmt.Sprintf("at most %d, the highest", fsm.Level), fsm.Level, func(c *Config) any { return &c.FeatureLevel }},
 		{"max-state-bytes", "at most 3690987520, to fit", free - 4<<30/8, func(c *Config) any { return &c.Settings.MaxStateBytes }},
 	}
 }
@@ -92,7 +94,7 @@ func (e edge) fault(value uint64) (says string, err error) {
 		field.SetUint(value)
 	}
 	shown := field.Interface()
-	if n, isTTL := shown.(uint32); isTTL {
+	if n, ok := shown.(uint32); ok && strings.HasSuffix(e.flag, "ttl") {
 		shown = millis(n)
 	}
 	return fmt.Sprintf("--%s %v: use %s", e.flag, shown, e.limit), cfg.Validate()

@@ -67,7 +67,7 @@ exec chroot root sh -c "$last"`
 // boot starts the first process of a host, which prepares it and then waits until the test ends, however it ends. It keeps
 // no zombies, since it ignores their signal.
 func (h *hosts) boot(name, prepare string, apart uintptr) error {
-	script := "set -e\nlast='trap \"\" CHLD; echo booted; exec cat'\nmount --make-rprivate /\n" + prepare + "\neval \"$last\"\n"
+	script := "set -e\nlast='echo booted; exec env --ignore-signal=CHLD cat'\nmount --make-rprivate /\n" + prepare + "\neval \"$last\"\n"
 	cmd := exec.Command("sh", "-c", script, h.dir)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: apart}
 	cmd.Stderr = os.Stderr
