@@ -34,7 +34,7 @@ func (e examined) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 	return status, err
 }
 
-// startExaminer begins to watch the clock.
+// startExaminer begins to watch the clock and the leaders.
 func (n *Node) startExaminer() {
 	cfg := examine.Config{
 		DataDir: n.cfg.DataDir,
@@ -56,9 +56,19 @@ func (n *Node) startExaminer() {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { n.examiner.Run(ctx) })
+	unsubscribe := n.replica.OnLeader(n.leaderChanged)
 	n.stopExaminer = func() {
+		unsubscribe()
 		cancel()
 		running.Wait()
+	}
+}
+
+func (n *Node) leaderChanged(hint *wire.LeaderHint) {
+	if hint.GetId() == "" {
+		n.examiner.LeaderLost(n.replica.LastContact())
+	} else {
+		n.examiner.LeaderFound()
 	}
 }
 

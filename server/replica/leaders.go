@@ -2,6 +2,7 @@ package replica
 
 import (
 	"context"
+	"time"
 
 	"github.com/hashicorp/raft"
 
@@ -46,6 +47,9 @@ func (r *Replica) Leader() *wire.LeaderHint {
 	}
 	return &wire.LeaderHint{Id: m.Id, ClientAddr: m.ClientAddr, Term: term}
 }
+
+// LastContact returns when this node last heard from a leader, or the present time if it leads.
+func (r *Replica) LastContact() time.Time { return r.cluster.Raft().LastContact() }
 
 // self returns this node as it reports itself.
 func (r *Replica) self() *wire.Member {

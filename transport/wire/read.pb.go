@@ -2344,8 +2344,10 @@ type Examination struct {
 	ClockStepsMs uint64 `protobuf:"varint,14,opt,name=clock_steps_ms,json=clockStepsMs,proto3" json:"clock_steps_ms,omitempty"`
 	// Advertised addresses whose host is not in the certificate of the client port.
 	UncertifiedAddrs []string `protobuf:"bytes,15,rep,name=uncertified_addrs,json=uncertifiedAddrs,proto3" json:"uncertified_addrs,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The longest time of the last hour in which the node knew no leader.
+	LongestOutageMs uint64 `protobuf:"varint,16,opt,name=longest_outage_ms,json=longestOutageMs,proto3" json:"longest_outage_ms,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *Examination) Reset() {
@@ -2481,6 +2483,13 @@ func (x *Examination) GetUncertifiedAddrs() []string {
 		return x.UncertifiedAddrs
 	}
 	return nil
+}
+
+func (x *Examination) GetLongestOutageMs() uint64 {
+	if x != nil {
+		return x.LongestOutageMs
+	}
+	return 0
 }
 
 // BackupSchedule is when a node makes backups while it leads.
@@ -2971,7 +2980,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\vstate_units\x18\x1f \x01(\x04R\n" +
 	"stateUnits\x12<\n" +
 	"\vexamination\x18  \x01(\v2\x1a.quorumlock.v1.ExaminationR\vexamination\x12<\n" +
-	"\tautopilot\x18\x1a \x01(\v2\x1e.quorumlock.v1.AutopilotStatusR\tautopilot\"\xe8\x04\n" +
+	"\tautopilot\x18\x1a \x01(\v2\x1e.quorumlock.v1.AutopilotStatusR\tautopilot\"\x94\x05\n" +
 	"\vExamination\x12\x14\n" +
 	"\x05syncs\x18\x01 \x01(\rR\x05syncs\x12$\n" +
 	"\x0esync_median_us\x18\x02 \x01(\rR\fsyncMedianUs\x12\x1e\n" +
@@ -2990,7 +2999,8 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x14heartbeat_timeout_ms\x18\f \x01(\rR\x12heartbeatTimeoutMs\x12.\n" +
 	"\x13election_timeout_ms\x18\r \x01(\rR\x11electionTimeoutMs\x12$\n" +
 	"\x0eclock_steps_ms\x18\x0e \x01(\x04R\fclockStepsMs\x12+\n" +
-	"\x11uncertified_addrs\x18\x0f \x03(\tR\x10uncertifiedAddrs\"b\n" +
+	"\x11uncertified_addrs\x18\x0f \x03(\tR\x10uncertifiedAddrs\x12*\n" +
+	"\x11longest_outage_ms\x18\x10 \x01(\x04R\x0flongestOutageMs\"b\n" +
 	"\x0eBackupSchedule\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1a\n" +
 	"\bfailures\x18\x02 \x01(\rR\bfailures\x12\x18\n" +

@@ -221,9 +221,26 @@ func level(reports []Report, node string) string {
 	return ""
 }
 
+// ttls compares the shortest TTL with what a fail-over takes by the configuration, and with what one has taken. A node that
+// was cut off has seen a long outage alone, so the median of all nodes counts.
+func ttls(findings *[]Finding, least, failover time.Duration, outages []time.Duration) {
+	slices.Sort(outages)
+	outage := outages[(len(outages)-1)/2]
+	switch {
+	case least == 0:
+	case least < outage:
+		found(findings, Warning, "", fmt.Sprintf("sessions may have a TTL of %v, and in the last hour there was no leader for %v", least, outage),
+			"let clients use longer TTLs, and look in the logs of the nodes why the leader was lost")
+	case least < 3*failover:
+		found(findings, Warning, "", fmt.Sprintf("sessions may have a TTL of %v, and a new leader takes up to %v", least, 2*failover),
+			"let clients use longer TTLs, or lower --heartbeat-timeout and --election-timeout")
+	}
+}
+
 // times compares the TTLs with the duration of a fail-over, counts the voters, and looks for a schedule of backups.
 func times(findings *[]Finding, reports []Report) {
 	var failover time.Duration
+	var outages []time.Duration
 	var s *wire.StatusResponse
 	scheduled, voters := false, 0
 	for _, r := range reports {
@@ -233,6 +250,7 @@ func times(findings *[]Finding, reports []Report) {
 		s = r.Status
 		e := s.GetExamination()
 		failover = max(failover, time.Duration(e.GetHeartbeatTimeoutMs()+e.GetElectionTimeoutMs())*time.Millisecond)
+		outages = append(outages, time.Duration(e.GetLongestOutageMs())*time.Millisecond)
 		scheduled = scheduled || s.GetBackupSchedule().GetSchedule() != ""
 	}
 	if s == nil {
@@ -243,10 +261,7 @@ func times(findings *[]Finding, reports []Report) {
 			voters++
 		}
 	}
-	if least := time.Duration(s.GetSettings().GetMinTtlMs()) * time.Millisecond; least > 0 && least < 3*failover {
-		found(findings, Warning, "", fmt.Sprintf("sessions may have a TTL of %v, and a new leader takes up to %v", least, 2*failover),
-			"let clients use longer TTLs, or lower --heartbeat-timeout and --election-timeout")
-	}
+	ttls(findings, time.Duration(s.GetSettings().GetMinTtlMs())*time.Millisecond, failover, outages)
 	if voters > 0 && voters%2 == 0 {
 		found(findings, Warning, "", fmt.Sprintf("%d voters survive no more failures than %d", voters, voters-1), "add or remove one with qlock cluster")
 	}

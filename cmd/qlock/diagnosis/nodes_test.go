@@ -96,6 +96,10 @@ func TestFindingsAmongNodes(t *testing.T) {
 				report.Status.Settings.MinTtlMs = 2_999
 			}
 		}, severity: Warning, text: "TTL of 2.999s"},
+		{name: "a long outage", change: func(r []Report) {
+			r[0].Status.Examination.LongestOutageMs, r[2].Status.Examination.LongestOutageMs = 8_000, 9_000
+		}, severity: Warning, text: "TTL of 5s, and in the last hour there was no leader for 8s"},
+		{name: "one node was cut off", change: examination(func(e *wire.Examination) { e.LongestOutageMs = 900_000 })},
 		{name: "an even number", change: func(r []Report) {
 			for _, report := range r {
 				report.Status.Nodes[2].Voter = false

@@ -8,9 +8,9 @@ import (
 const (
 	// clockInterval is how often the clock is looked at.
 	clockInterval = 10 * time.Second
-	// stepsKept is how long a step counts, and leastStep the shortest that does. Corrections of the clock's speed are
-	// slower than that.
-	stepsKept = time.Hour
+	// kept is how long a step of the clock and a time without a leader count.
+	kept = time.Hour
+	// leastStep is the shortest step that counts. Corrections of the clock's speed are slower than that.
 	leastStep = 100 * time.Millisecond
 )
 
@@ -46,7 +46,7 @@ func (c *clock) observe(now time.Time, wall, monotonic time.Duration) {
 	if by := (wall - monotonic).Abs(); by >= leastStep {
 		c.steps = append(c.steps, step{now, by})
 	}
-	for len(c.steps) > 0 && now.Sub(c.steps[0].at) > stepsKept {
+	for len(c.steps) > 0 && now.Sub(c.steps[0].at) > kept {
 		c.steps = c.steps[1:]
 	}
 }

@@ -27,9 +27,10 @@ type Config struct {
 
 // Examiner examines the node. Its methods are safe for concurrent use.
 type Examiner struct {
-	cfg   Config
-	clock *clock
-	sync  func(dir string) (took []time.Duration, err error)
+	cfg     Config
+	clock   *clock
+	outages outages
+	sync    func(dir string) (took []time.Duration, err error)
 
 	mu       sync.Mutex // guards the fields below
 	measured *measurement
@@ -62,6 +63,12 @@ func (e *Examiner) Run(ctx context.Context) {
 	}
 }
 
+// LeaderLost records that the node knows no leader, and that it last heard from one at the given time.
+func (e *Examiner) LeaderLost(last time.Time) { e.outages.begin(last) }
+
+// LeaderFound records that the node knows a leader.
+func (e *Examiner) LeaderFound() { e.outages.end(time.Now()) }
+
 // Examine returns what the node finds out. It measures the disk unless that was done within the last ten seconds, and
 // waits for at most two: a disk that hangs must not hang the caller.
 func (e *Examiner) Examine(ctx context.Context) *wire.Examination {
@@ -70,6 +77,7 @@ func (e *Examiner) Examine(ctx context.Context) *wire.Examination {
 		OpenFilesNeeded: c.GetOpenFilesNeeded(), MemoryLimitBytes: c.GetMemoryLimitBytes(), BufferLimitBytes: c.GetBufferLimitBytes(),
 		HeartbeatTimeoutMs: c.GetHeartbeatTimeoutMs(), ElectionTimeoutMs: c.GetElectionTimeoutMs(),
 		OpenFilesLimit: openFilesLimit(), MachineMemoryBytes: machineMemory(), ClockStepsMs: uint64(e.clock.look(time.Now()).Milliseconds()),
+		LongestOutageMs: uint64(e.outages.longest(time.Now()).Milliseconds()),
 	}
 	if e.cfg.Uncertified != nil {
 		found.UncertifiedAddrs = e.cfg.Uncertified()

@@ -38,6 +38,39 @@ func TestExamination(t *testing.T) {
 	}
 }
 
+// TestLongestOutage verifies that the longest outage of the last hour is reported, and the present one if that is longer.
+func TestLongestOutage(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		e := New(Config{})
+		expect := func(what string, want time.Duration) {
+			t.Helper()
+			if got := time.Duration(e.Examine(t.Context()).LongestOutageMs) * time.Millisecond; got != want {
+				t.Errorf("%s: %v, want %v", what, got, want)
+			}
+		}
+		outage := func(d time.Duration) {
+			e.LeaderLost(time.Now())
+			time.Sleep(d)
+			e.LeaderFound()
+			time.Sleep(time.Minute)
+		}
+		e.LeaderLost(time.Time{}) // never heard of one
+		e.LeaderFound()
+		expect("none", 0)
+		outage(2 * time.Second)
+		outage(9 * time.Second)
+		outage(time.Second)
+		outage(3 * time.Second)
+		expect("of four", 9*time.Second)
+		time.Sleep(kept - 3*time.Minute)
+		expect("the longest is forgotten", 3*time.Second)
+		e.LeaderLost(time.Now().Add(-time.Second))
+		time.Sleep(4 * time.Second)
+		e.LeaderLost(time.Now())
+		expect("the present one", 5*time.Second)
+	})
+}
+
 // TestDiskIsMeasuredRarely verifies that many requests cause one measurement in ten seconds.
 func TestDiskIsMeasuredRarely(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
@@ -102,7 +135,7 @@ func TestClockSteps(t *testing.T) {
 		{clockInterval, clockInterval + 5*time.Millisecond, 0},
 		{clockInterval, clockInterval + 2*time.Second, 2 * time.Second},
 		{clockInterval, clockInterval - 3*time.Second, 5 * time.Second},
-		{stepsKept - clockInterval, stepsKept - clockInterval, 5 * time.Second},
+		{kept - clockInterval, kept - clockInterval, 5 * time.Second},
 		{clockInterval, clockInterval, 3 * time.Second},
 		{clockInterval, clockInterval, 0},
 	} {
