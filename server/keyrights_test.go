@@ -279,7 +279,7 @@ func TestRedisQuotas(t *testing.T) {
 		reply := c.do(args...)
 		for end := time.Now().Add(time.Minute); !strings.HasPrefix(reply, "-QUOTA ") && time.Now().Before(end); {
 			c.must("+OK\r\n", "UNWATCH") // only the first WATCH of a key is a request
-			reply = c.do(args...)         // on a slow machine, two of them may be a second apart
+			reply = c.do(args...)        // on a slow machine, two of them may be a second apart
 		}
 		refused("requests per second for "+name, reply)
 	}
