@@ -62,8 +62,8 @@ type AuditRecord struct {
 	Backup *Backup
 	// Imported is set if a restore imported the record, which is then as reliable as the backup.
 	Imported *Import
-	// Outcome is client.StatusOK for an act that is one command. Changes of members and leader and backups have two
-	// records: one before they begin, without an outcome, and one with the outcome, which has the
+	// Outcome is the status of the act: 1, which is OK in the protocol, if it succeeded. Changes of members and leader
+	// and backups have two records: one before they begin, without an outcome, and one with the outcome, which has the
 	// revision of the first as BegunRevision.
 	Outcome client.Status
 	// Message says what went wrong.
