@@ -27,6 +27,7 @@ const (
 	RevokeToken        Action = 14
 	DrainMember        Action = 15
 	UndrainMember      Action = 16
+	Recover            Action = 17
 )
 
 // AuditRecord is one action in the audit log.
@@ -58,7 +59,7 @@ type AuditRecord struct {
 	// TokenID and Identity are those of the token that was created or revoked.
 	TokenID  string
 	Identity string
-	// Backup is the one that was restored.
+	// Backup is the one that was restored, or the cluster that was recovered.
 	Backup *Backup
 	// Imported is set if a restore imported the record, which is then as reliable as the backup.
 	Imported *Import
