@@ -82,6 +82,33 @@ func TestNodesFindEachOtherAndAFourthJoins(t *testing.T) {
 	l.finish()
 }
 
+// TestReplaceUnderLoad replaces a dead node, and then the leader, each with one command and under load.
+func TestReplaceUnderLoad(t *testing.T) {
+	c := process.Start(t, programs, 3)
+	l := startLoad(t, c)
+	replace := func(what, old, id string) {
+		t.Helper()
+		began := l.Log.Now()
+		if out := qlock(t, c, "cluster", "replace", old, id, c.Add(id), "--reason", "test"); !strings.Contains(out, "replaced "+old+" by "+id) {
+			t.Errorf("%s: %q", what, out)
+		}
+		if s := c.AwaitAll(); len(s.GetNodes()) != 3 || isMember(s, old) || !nodeStatus(s, id).GetVoter() {
+			t.Errorf("%s: the members are %v", what, s.GetNodes())
+		}
+		l.AwaitGrants(l.Log.Now(), afterFault)
+		l.outage(began, what, 4*time.Second)
+	}
+	dead := c.Others(c.Leader())[0]
+	c.Kill9(dead)
+	replace("replacement of a dead node", dead, "n4")
+	c.Retire(dead)
+	leader := c.Leader()
+	replace("replacement of the leader", leader, "n5")
+	c.Terminate(leader)
+	c.Retire(leader)
+	l.finish()
+}
+
 func TestMembersChangeUnderLoad(t *testing.T) {
 	c := process.Start(t, programs, 3)
 	l := startLoad(t, c)
