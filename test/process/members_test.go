@@ -45,6 +45,31 @@ func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestAddingANodeThatDoesNotReachAMember verifies that a node is not added as long as packets between it and a member are
+// dropped, and that the error says between which nodes.
+func TestAddingANodeThatDoesNotReachAMember(t *testing.T) {
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Apart: true})
+	far := c.Others(c.Leader())[0]
+	add := []string{"cluster", "add", "n4", c.Add("n4"), "--reason", "test"}
+	heal := c.Isolate("n4", far)
+	c.AwaitLog("n4", "waiting to be added")
+	started := time.Now()
+	_, err := c.QlockFrom(t.Context(), process.Clients, add...)
+	took := time.Since(started)
+	for _, want := range []string{"exit code 70", fmt.Sprintf("node %q at %s does not reach node %q at %s", "n4", c.PeerAddr("n4"), far, c.PeerAddr(far)), "nothing was changed"} {
+		if err == nil || took >= 2*time.Second+busy || !strings.Contains(err.Error(), want) {
+			t.Errorf("after %v: %q is not in %v", took, want, err)
+		}
+	}
+	if n := len(c.AwaitAll().GetNodes()); n != 3 {
+		t.Errorf("%d members", n)
+	}
+	heal()
+	if out, err := c.QlockFrom(t.Context(), process.Clients, add...); err != nil || !strings.Contains(out, "added n4") {
+		t.Errorf("with all packets: %q, %v", out, err)
+	}
+}
+
 // busy is what a busy machine may add to a time.
 const busy = 3 * time.Second
 
