@@ -46,14 +46,14 @@ func TestStatusTakesItsTimeOnce(t *testing.T) {
 	}
 }
 
-// deserted is a removed node. The leader answers through another endpoint once the node has, if it does.
-type deserted struct {
+// removedNode answers for itself. The leader answers through another endpoint after the node, if it leads.
+type removedNode struct {
 	*fakeService
 	leads   bool
 	removed chan struct{} // closed when the removed node has answered
 }
 
-func (d *deserted) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
+func (d *removedNode) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
 	if req.GetStale() {
 		defer close(d.removed)
 		return &wire.StatusResponse{NodeId: "n3", Removed: "this node was removed from cluster \"prod\""}, nil
@@ -66,11 +66,11 @@ func (d *deserted) Status(ctx context.Context, req *wire.StatusRequest) (*wire.S
 	return nil, ctx.Err()
 }
 
-// TestRemovedNodeIsNotWaitedFor checks that status does not wait for a leader that a removed node cannot know, unless there are
-// other endpoints.
+// TestRemovedNodeIsNotWaitedFor checks that status does not search for a leader until its timeout if a removed node
+// answers. If there are other endpoints, it searches briefly.
 func TestRemovedNodeIsNotWaitedFor(t *testing.T) {
 	for endpoints, leads := range map[string]bool{"n3:7400": false, "n3:7400,n1:7400": true, "n3:7400,n2:7400": false} {
-		node := &deserted{&fakeService{t: t}, leads, make(chan struct{})}
+		node := &removedNode{&fakeService{t: t}, leads, make(chan struct{})}
 		began := time.Now()
 		got := execTest(t, func(*cli.Context) (service, error) { return node, nil }, "--endpoints", endpoints, "status", "--timeout", "20s")
 		if took := time.Since(began); took > 10*time.Second {
