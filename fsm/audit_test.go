@@ -318,3 +318,34 @@ func TestAuditRecordsHaveOutcomes(t *testing.T) {
 		t.Errorf("record %v", r)
 	}
 }
+
+// TestRecoveryIsRecorded verifies that only the restore with which a recovered cluster begins is recorded as a recovery.
+func TestRecoveryIsRecorded(t *testing.T) {
+	recovered := wire.RecoveredID("prod", "1")
+	for name, c := range map[string]struct {
+		cluster, backup string
+		used            bool
+		want            wire.AuditRecord_Action
+	}{
+		"a recovery":                          {recovered, "prod", false, wire.AuditRecord_RECOVER},
+		"of a recovered cluster":              {wire.RecoveredID(recovered, "2"), recovered, false, wire.AuditRecord_RECOVER},
+		"a restore into a recovered cluster":  {recovered, "prod", true, wire.AuditRecord_RESTORE},
+		"a backup of another cluster":         {recovered, "other", false, wire.AuditRecord_RESTORE},
+		"a backup of the cluster itself":      {"prod", "prod", false, wire.AuditRecord_RESTORE},
+		"a backup of the cluster's recovery":  {"prod", recovered, false, wire.AuditRecord_RESTORE},
+		"a backup whose cluster is not known": {recovered, "", false, wire.AuditRecord_RESTORE},
+	} {
+		m := New(Level)
+		applyOne(t, m, bootCommand(&wire.Bootstrap{ClusterId: c.cluster}))
+		if c.used {
+			applyOne(t, m, &wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_SAVE_SNAPSHOT, Reason: "r"}}})
+		}
+		restore := &wire.RestoreBackup{ClusterId: c.cluster, Lineage: "l", Reason: "r", Backup: &wire.Backup{ClusterId: c.backup}}
+		if r := applyOne(t, m, &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: restore}}).Results[0]; r.Status != wire.Status_OK {
+			t.Fatalf("%s: %v", name, r)
+		}
+		if last := m.ListAudit(&wire.ListAuditRequest{PageSize: 1}).Records[0]; last.Action != c.want || last.Outcome != wire.Status_OK {
+			t.Errorf("%s: %v", name, last)
+		}
+	}
+}

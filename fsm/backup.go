@@ -36,6 +36,7 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	if refusal := m.CheckRestore(op); refusal != nil {
 		return refusal
 	}
+	action := m.restoreAction(op)
 	m.endAll()
 	m.state.settings, _ = completeSettings(op.Settings)
 	m.state.token = m.RestoredToken(op)
@@ -43,8 +44,17 @@ func (m *Machine) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 	m.state.lineage, m.state.backup = op.Lineage, nil
 	m.importAudit(op)
 	m.importAccess(op)
-	m.record(&wire.AuditRecord{Action: wire.AuditRecord_RESTORE, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Backup: op.Backup})
+	m.record(&wire.AuditRecord{Action: action, Operator: op.Operator, Reason: op.Reason, Ticket: op.Ticket, Backup: op.Backup})
 	return &wire.Result{Status: wire.Status_OK, Token: m.state.token}
+}
+
+// restoreAction returns the action for the audit log. A cluster that was recovered from another one begins with the
+// restore of that.
+func (m *Machine) restoreAction(op *wire.RestoreBackup) wire.AuditRecord_Action {
+	if !m.used() && wire.RecoveredFrom(m.state.clusterID, op.Backup.GetClusterId()) {
+		return wire.AuditRecord_RECOVER
+	}
+	return wire.AuditRecord_RESTORE
 }
 
 // CheckRestore returns the refusal of a restore that cannot be applied to the present state, or nil. It

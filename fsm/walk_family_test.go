@@ -339,7 +339,7 @@ func (w *walker) fillAudit(op *wire.RestoreBackup) {
 // restoreBackup starts a new lineage.
 func (w *walker) restoreBackup() *wire.Command {
 	op := &wire.RestoreBackup{TokenFloor: w.d.Token + uint64(w.roll(3)) - 1, Lineage: "again", Reason: w.reason(), Operator: "op"}
-	op.ClusterId = []string{"walk", "walk", "walk", "walk", "", "other"}[w.roll(6)]
+	op.ClusterId = []string{walkCluster, walkCluster, walkCluster, walkCluster, "", "other"}[w.roll(6)]
 	op.ClockUnixMs = []uint64{0, epoch - 1000 + 300*uint64(w.roll(14)), 1 << 50}[min(w.roll(3), w.roll(3))]
 	op.Backup = &wire.Backup{ClusterId: "lost", Revision: 7, Token: uint64(w.roll(2_000)), Sha256: make([]byte, 32*w.roll(2))}
 	op.Settings = &wire.Settings{MaxSessions: uint64(2 + w.roll(6)), MaxValueBytes: 3}

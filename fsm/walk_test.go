@@ -52,6 +52,9 @@ const (
 	walkLineage = "walked"
 )
 
+// walkCluster is the cluster of a walk. Its backups are of the cluster from which it was recovered.
+var walkCluster = wire.RecoveredID("lost", "1")
+
 // newWalker starts in a cluster whose limits are mostly tiny, so that they are reached.
 func newWalker(roll dice, guarded bool) (*walker, *wire.Command) {
 	limits := DefaultSettings()
@@ -74,7 +77,7 @@ func newWalker(roll dice, guarded bool) (*walker, *wire.Command) {
 		limits.MaxClientInfoBytes, limits.MaxSessionBytes, limits.MaxStateBytes = 4<<10, MinSessionBytes, MinStateBytes
 	}
 	boot := &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
-		ClusterId: "walk", TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
+		ClusterId: walkCluster, TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
 		Members: []*wire.Member{{Id: "n1", Level: 1}},
 	}}}
 	w := &walker{roll: roll, guarded: guarded, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}

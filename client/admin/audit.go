@@ -27,6 +27,7 @@ const (
 	RevokeToken        Action = 14
 	DrainMember        Action = 15
 	UndrainMember      Action = 16
+	Recover            Action = 17
 )
 
 // AuditRecord is one action in the audit log.
@@ -58,12 +59,12 @@ type AuditRecord struct {
 	// TokenID and Identity are those of the token that was created or revoked.
 	TokenID  string
 	Identity string
-	// Backup is the one that was restored.
+	// Backup is the one that was restored, or the cluster that was recovered.
 	Backup *Backup
 	// Imported is set if a restore imported the record, which is then as reliable as the backup.
 	Imported *Import
-	// Outcome is client.StatusOK for an act that is one command. Changes of members and leader and backups have two
-	// records: one before they begin, without an outcome, and one with the outcome, which has the
+	// Outcome is the status of the act: 1, which is OK in the protocol, if it succeeded. Changes of members and leader
+	// and backups have two records: one before they begin, without an outcome, and one with the outcome, which has the
 	// revision of the first as BegunRevision.
 	Outcome client.Status
 	// Message says what went wrong.

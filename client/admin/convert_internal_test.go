@@ -164,13 +164,13 @@ func TestEnumsAreThoseOfTheSchema(t *testing.T) {
 		RemoveMember: wire.AuditRecord_REMOVE_MEMBER, TransferLeadership: wire.AuditRecord_TRANSFER_LEADERSHIP,
 		SaveSnapshot: wire.AuditRecord_SAVE_SNAPSHOT, AcknowledgeAlarms: wire.AuditRecord_ACKNOWLEDGE_ALARMS,
 		SetPolicy: wire.AuditRecord_SET_POLICY, CreateToken: wire.AuditRecord_CREATE_TOKEN, RevokeToken: wire.AuditRecord_REVOKE_TOKEN,
-		DrainMember: wire.AuditRecord_DRAIN_MEMBER, UndrainMember: wire.AuditRecord_UNDRAIN_MEMBER,
+		DrainMember: wire.AuditRecord_DRAIN_MEMBER, UndrainMember: wire.AuditRecord_UNDRAIN_MEMBER, Recover: wire.AuditRecord_RECOVER,
 	} {
 		if int32(ours) != int32(theirs) {
 			t.Errorf("%v is %d", theirs, ours)
 		}
 	}
-	if last := len(wire.AuditRecord_Action_name) - 1; int(UndrainMember) != last || int32(FIFO) != int32(wire.Order_FIFO) || int32(Unfair) != int32(wire.Order_UNFAIR) {
+	if last := len(wire.AuditRecord_Action_name) - 1; int(Recover) != last || int32(FIFO) != int32(wire.Order_FIFO) || int32(Unfair) != int32(wire.Order_UNFAIR) {
 		t.Errorf("the schema has %d actions", last)
 	}
 }

@@ -33,13 +33,18 @@ func statusVerb(dial dialer) *cli.Command {
 	}
 }
 
+// searchTime is how long the leader is searched at the other endpoints after a removed node has answered.
+const searchTime = time.Second
+
 // status asks the leader and, in parallel, any node that answers. Without a leader the state known to that
-// node is still printed, but the command fails. Both requests share the timeout.
+// node is still printed, but the command fails. Both requests share the timeout. A node that was removed knows no leader.
 func status(c *cli.Context, svc service) error {
 	ctx, cancel := context.WithTimeout(c.Context, timeout(c, defaultTimeout))
 	defer cancel()
 	ctx, stop := watchEndpoints(ctx, c, svc)
 	defer stop()
+	search, giveUp := context.WithCancel(ctx)
+	defer giveUp()
 	stale := make(chan *wire.StatusResponse, 1)
 	go func() {
 		answer, err := svc.Status(ctx, &wire.StatusRequest{Stale: true})
@@ -47,12 +52,17 @@ func status(c *cli.Context, svc service) error {
 			answer = nil
 		}
 		stale <- answer
+		if answer.GetRemoved() != "" {
+			awaitLeader(search, c)
+			giveUp()
+		}
 	}()
-	answer, err := svc.Status(ctx, &wire.StatusRequest{})
+	answer, err := svc.Status(search, &wire.StatusRequest{})
 	if err == nil {
 		return cmp.Or(showStatus(c, answer), atRisk(answer))
 	}
-	if wrong := (*misdialled)(nil); exitCode(err) != exitNoLeader || errors.As(err, &wrong) {
+	gaveUp := search.Err() != nil && ctx.Err() == nil
+	if wrong := (*misdialled)(nil); !gaveUp && (exitCode(err) != exitNoLeader || errors.As(err, &wrong)) {
 		return withEndpoints(c, err)
 	}
 	if answer = <-stale; answer == nil {
@@ -66,6 +76,17 @@ func status(c *cli.Context, svc service) error {
 	}
 	return failf(exitNoLeader, "no serving leader within %v; node %s shows what it last knew: bring up a majority of the voters",
 		timeout(c, defaultTimeout), printable(answer.GetNodeId()))
+}
+
+// awaitLeader leaves the search time for the leader if there are other endpoints.
+func awaitLeader(search context.Context, c *cli.Context) {
+	if len(endpoints(c)) < 2 {
+		return
+	}
+	select {
+	case <-time.After(searchTime):
+	case <-search.Done():
+	}
 }
 
 // atRisk returns an error if the cluster serves, and would not after the failure of one more voter although it

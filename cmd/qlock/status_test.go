@@ -46,6 +46,45 @@ func TestStatusTakesItsTimeOnce(t *testing.T) {
 	}
 }
 
+// removedNode answers for itself. The leader answers through another endpoint after the node, if it leads.
+type removedNode struct {
+	*fakeService
+	leads   bool
+	removed chan struct{} // closed when the removed node has answered
+}
+
+func (d *removedNode) Status(ctx context.Context, req *wire.StatusRequest) (*wire.StatusResponse, error) {
+	if req.GetStale() {
+		defer close(d.removed)
+		return &wire.StatusResponse{NodeId: "n3", Removed: "this node was removed from cluster \"prod\""}, nil
+	}
+	<-d.removed
+	if d.leads {
+		return &wire.StatusResponse{NodeId: "n1", LeaderId: "n1"}, nil
+	}
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// TestRemovedNodeIsNotWaitedFor checks that status does not search for a leader until its timeout if a removed node
+// answers. If there are other endpoints, it searches briefly.
+func TestRemovedNodeIsNotWaitedFor(t *testing.T) {
+	for endpoints, leads := range map[string]bool{"n3:7400": false, "n3:7400,n1:7400": true, "n3:7400,n2:7400": false} {
+		node := &removedNode{&fakeService{t: t}, leads, make(chan struct{})}
+		began := time.Now()
+		got := execTest(t, func(*cli.Context) (service, error) { return node, nil }, "--endpoints", endpoints, "status", "--timeout", "20s")
+		if took := time.Since(began); took > 10*time.Second {
+			t.Errorf("%s: it took %v", endpoints, took)
+		}
+		switch {
+		case leads && (got.code != exitOK || !strings.Contains(got.out, "leader n1")):
+			t.Errorf("%s: got %+v", endpoints, got)
+		case !leads && (got.code != exitNoLeader || !strings.Contains(got.out, "REMOVED: node n3") || !strings.Contains(got.err, "node n3 was removed from the cluster")):
+			t.Errorf("%s: got %+v", endpoints, got)
+		}
+	}
+}
+
 // TestStatusWarnsOfExpiringCertificates checks the line about a node's certificate, from 30 days before its end.
 func TestStatusWarnsOfExpiringCertificates(t *testing.T) {
 	now := time.UnixMilli(1_700_000_000_000)

@@ -43,7 +43,7 @@ func TestRecoveredCluster(t *testing.T) {
 		t.Errorf("policy %v, %+v", kept, s.State.Totals())
 	}
 	audit := s.State.AuditAfter(0)
-	if last := audit[len(audit)-1]; last.Action != wire.AuditRecord_RESTORE || last.Reason != o.Reason || last.Operator != "ann" || last.Backup.GetClusterId() != "prod" || len(audit) != 2 {
+	if last := audit[len(audit)-1]; last.Action != wire.AuditRecord_RECOVER || last.Reason != o.Reason || last.Operator != "ann" || last.Backup.GetClusterId() != "prod" || len(audit) != 2 {
 		t.Errorf("its audit log is %v", audit)
 	}
 	if contents(t, d.dir) != before {

@@ -8,7 +8,6 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/internal/advice"
 	"github.com/quorumlock/quorumlock/server/internal/bootstrap"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/membership"
@@ -201,10 +200,8 @@ func (r *Replica) serveControl(ctx context.Context, from *wire.PeerHello, req *w
 
 // answer returns the response to a request that has failed with err, or has succeeded.
 func answer(err error) *wire.PeerResponse {
-	if err != nil {
-		return &wire.PeerResponse{Status: status.Code(err), Message: err.Error()}
-	}
-	return &wire.PeerResponse{Status: wire.Status_OK}
+	result := status.ResultOf(err)
+	return &wire.PeerResponse{Status: result.Status, Message: result.Message}
 }
 
 // nodeState returns what this node says about itself.
@@ -280,6 +277,5 @@ func (r *Replica) warnLostMajority() {
 		return
 	}
 	r.waiting.Warn("no leader can be elected: a majority of the voters has lost its data, and removing nodes needs a leader. "+
-		"Save a stale backup from the node that has most, stop all nodes, begin a new cluster on empty data directories, and restore it there",
-		"lost", wiped, "save", r.advice().SaveStale(r.cfg.Advertise.Client), "restore", advice.Restore)
+		"Make a new cluster from the node that has most, as \"Lost majority\" in docs/OPERATIONS.md says", "lost", wiped, "run", r.advice().Recover())
 }

@@ -215,7 +215,7 @@ func TestAnswersToOtherNodes(t *testing.T) {
 			says string
 		}{
 			"a probe":                  {&wire.PeerRequest{Body: &wire.PeerRequest_Probe{Probe: &wire.ProbeRequest{}}}, wire.Status_OK, ""},
-			"a report":                 {report("n2"), wire.Status_NOT_LEADER, "lead"},
+			"a report":                 {report("n2"), wire.Status_NOT_LEADER, ""},
 			"a report of another node": {report("n3"), wire.Status_INVALID_ARGUMENT, "itself only"},
 			"a campaign":               {campaign, wire.Status_FAILED_PRECONDITION, "does not follow"},
 			"a standing":               {&wire.PeerRequest{Body: &wire.PeerRequest_Standing{Standing: &wire.StandingRequest{Id: "n2", Incarnation: "i2"}}}, wire.Status_OK, ""},

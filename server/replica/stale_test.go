@@ -102,7 +102,7 @@ func TestStaleBackupOfAnEmptyNode(t *testing.T) {
 // TestAdviceFitsTheCase verifies that commands that need a leader are advised while there is one, and others
 // when there can be none.
 func TestAdviceFitsTheCase(t *testing.T) {
-	const remove, start = "qlock cluster remove", "snapshot save --stale"
+	const remove, start = "qlock cluster remove", "qlock cluster recover"
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
 		c.waitForReports()
@@ -125,7 +125,7 @@ func TestAdviceFitsTheCase(t *testing.T) {
 		wiped[1].crash()
 		c.within(5*time.Second, "no leader", func() bool { return c.leaderless() })
 		advice(wiped[0], "nobody knows of the other one", []string{remove, start, "no leader at present"}, nil)
-		advice(wiped[1], "a majority is wiped", []string{start, "empty data directories", "qlock snapshot restore"}, []string{remove})
+		advice(wiped[1], "a majority is wiped", []string{start, "stop all nodes", "Lost majority"}, []string{remove})
 	})
 }
 

@@ -3,6 +3,7 @@ package status
 import (
 	"context"
 	"errors"
+	"strings"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -92,6 +93,15 @@ func Err(r *wire.Result) error {
 		return &statusError{ErrDenied, r}
 	}
 	return &statusError{errors.New(r.GetStatus().String()), r}
+}
+
+// ResultOf returns the result that carries an error of this package to another node, where Err returns an equal one.
+func ResultOf(err error) *wire.Result {
+	result := Result(Code(err), "")
+	if err != nil {
+		result.Message = strings.TrimPrefix(strings.TrimPrefix(err.Error(), Err(result).Error()), ": ") // Err adds it again
+	}
+	return result
 }
 
 // statusError combines a sentinel with the message of the state machine.

@@ -37,3 +37,25 @@ func TestErrorsOnTheWire(t *testing.T) {
 		t.Errorf("without words: %v", err)
 	}
 }
+
+// TestErrorsBetweenNodes verifies that an error reads the same on the node that has asked.
+func TestErrorsBetweenNodes(t *testing.T) {
+	for _, kind := range []error{
+		status.ErrPrecondition, status.ErrInvalid, status.ErrNotFound, status.ErrUnavailable, status.ErrTooMany, status.ErrDenied, status.ErrNotLeader, status.ErrUncertain,
+	} {
+		for _, err := range []error{kind, fmt.Errorf("%w: node %q is not empty", kind, "n4")} {
+			got := status.Err(status.ResultOf(err))
+			if bare := errors.Is(err, status.ErrNotLeader) || errors.Is(err, status.ErrUncertain); !errors.Is(got, kind) || got.Error() != err.Error() && !bare {
+				t.Errorf("%v comes back as %v", err, got)
+			}
+		}
+	}
+	for err, says := range map[error]string{status.ErrReplaced: "not possible now: " + status.ErrReplaced.Error(), errors.New("disk"): "INTERNAL: disk"} {
+		if got := status.Err(status.ResultOf(err)); got.Error() != says {
+			t.Errorf("%v comes back as %v", err, got)
+		}
+	}
+	if got := status.ResultOf(nil); got.Status != wire.Status_OK || got.Message != "" {
+		t.Errorf("no error: %v", got)
+	}
+}

@@ -214,6 +214,10 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 		op.ClusterId == "" && (d.Opened > d.before || d.acted > 0 || len(d.Claims) > 0):
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
+	action := wire.AuditRecord_RESTORE
+	if unused := d.Opened == d.before && d.acted == 0 && len(d.Claims) == 0; unused && wire.RecoveredFrom(d.Cluster, op.Backup.GetClusterId()) {
+		action = wire.AuditRecord_RECOVER
+	}
 	d.endAll()
 	d.Token, d.Limits, d.Lineage, d.Saved = floor, limits, op.Lineage, nil
 	d.newHistory()
@@ -228,7 +232,7 @@ func (d *Model) restoreBackup(op *wire.RestoreBackup) *wire.Result {
 		d.Imported = d.audit(d.Imported, r)
 	}
 	d.takeOver(op)
-	d.record(wire.AuditRecord_RESTORE, op, &wire.AuditRecord{Backup: op.Backup})
+	d.record(action, op, &wire.AuditRecord{Backup: op.Backup})
 	return &wire.Result{Status: wire.Status_OK, Token: d.Token}
 }
 
@@ -273,7 +277,7 @@ func canBeRestored(records []*wire.AuditRecord) bool {
 
 func validRecord(r *wire.AuditRecord) bool {
 	named := r.Lock == "" || wire.ValidName(r.Lock) == nil
-	return r.Action > 0 && r.Action <= wire.AuditRecord_UNDRAIN_MEMBER && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
+	return r.Action > 0 && r.Action <= wire.AuditRecord_RECOVER && named && readable(r.Reason, 1024) && readable(r.Operator, 256) &&
 		len(r.ClientName) <= 256 && utf8.ValidString(r.ClientName) && r.Token < 1<<63 && r.Limit <= 1<<31 &&
 		readable(r.Member, 512) && readable(r.Address, 512) && readable(r.Imported.GetClusterId(), 512) && validBackup(r.Backup) &&
 		validCaller(r.Caller) && readable(r.TokenId, 12) && readable(r.Identity, 256) && readable(r.Ticket, 256) && validEnd(r) && validLocksOf(r)

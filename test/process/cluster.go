@@ -236,6 +236,9 @@ func (c *Cluster) HTTP(id string) string {
 // Endpoint returns the client address of a node.
 func (c *Cluster) Endpoint(id string) string { c.t.Helper(); return c.node(id).client }
 
+// PeerAddr returns the address of a node for other nodes.
+func (c *Cluster) PeerAddr(id string) string { c.t.Helper(); return c.node(id).peer }
+
 // Redis returns the address of a node's Redis port, empty if it has none.
 func (c *Cluster) Redis(id string) string { c.t.Helper(); return c.node(id).redis }
 

@@ -180,12 +180,12 @@ func sameEntry(a, b raft.Log) bool {
 }
 
 // TestMostDisksRolledBack restores old copies of two of three disks, and the third node knows better. No node
-// serves. Their advice leads to a new cluster with the third node's data.
+// serves. Their advice leads to a new cluster with the third node's data, to which the others are added.
 func TestMostDisksRolledBack(t *testing.T) {
 	beside(t)
 	c := process.Start(t, programs, 3)
 	last := c.Leader()
-	back := c.Others(last)
+	back, id := c.Others(last), c.AwaitAll().GetClusterId()
 	old := map[string]string{}
 	for _, id := range back {
 		old[id] = c.Copy(id, process.Frozen)
@@ -201,7 +201,7 @@ func TestMostDisksRolledBack(t *testing.T) {
 	c.Restart(back...)
 	for _, id := range back {
 		wentBack(t, c, id, process.Frozen)
-		for _, text := range []string{"If most of the disks went back", "snapshot save --stale FILE", "qlock snapshot restore FILE"} {
+		for _, text := range []string{"If most of the disks went back", "stop all nodes", "qlock cluster recover DATA-DIR"} {
 			if words := lastWords(c, id); !strings.Contains(words, text) {
 				t.Errorf("%s does not say %q: %q", id, text, words)
 			}
@@ -214,7 +214,7 @@ func TestMostDisksRolledBack(t *testing.T) {
 		}
 		return err
 	})
-	beginAgain(t, c, last, g.highest)
+	recoverFrom(t, c, last, id)
 	wantRestored(t, c, s, hold)
 	if lowest := g.must(t, c, 20); lowest <= hold.Token() {
 		t.Errorf("token %d was granted after %d", lowest, hold.Token())

@@ -162,7 +162,11 @@ func saysSo(t *testing.T, c *process.Cluster, id string) {
 		}
 		return nil
 	})
-	out, err := programs.Qlock(t.Context(), "--endpoints", c.Endpoint(id), "status", "--timeout", "2s")
+	asked := time.Now()
+	out, err := programs.Qlock(t.Context(), "--endpoints", c.Endpoint(id), "status", "--timeout", "1m")
+	if took := time.Since(asked); took > 2*time.Second+busy {
+		t.Errorf("its status took %v", took)
+	}
 	if err == nil || !strings.Contains(err.Error(), "exit code 69") || !strings.Contains(err.Error(), "was removed from the cluster") || !strings.Contains(out, "REMOVED: node "+id) {
 		t.Errorf("its status: %v\n%s", err, out)
 	}

@@ -45,6 +45,31 @@ func TestAddingANodeThatDoesNotAnswer(t *testing.T) {
 	}
 }
 
+// TestAddingANodeThatDoesNotReachAMember verifies that a node is not added as long as packets between it and a member are
+// dropped, and that the error says between which nodes.
+func TestAddingANodeThatDoesNotReachAMember(t *testing.T) {
+	c := process.StartWith(t, programs, process.Options{Nodes: 3, Apart: true})
+	far := c.Others(c.Leader())[0]
+	add := []string{"cluster", "add", "n4", c.Add("n4"), "--reason", "test"}
+	heal := c.Isolate("n4", far)
+	c.AwaitLog("n4", "waiting to be added")
+	started := time.Now()
+	_, err := c.QlockFrom(t.Context(), process.Clients, add...)
+	took := time.Since(started)
+	for _, want := range []string{"exit code 70", fmt.Sprintf("node %q at %s does not reach node %q at %s", "n4", c.PeerAddr("n4"), far, c.PeerAddr(far)), "nothing was changed"} {
+		if err == nil || took >= 2*time.Second+busy || !strings.Contains(err.Error(), want) {
+			t.Errorf("after %v: %q is not in %v", took, want, err)
+		}
+	}
+	if n := len(c.AwaitAll().GetNodes()); n != 3 {
+		t.Errorf("%d members", n)
+	}
+	heal()
+	if out, err := c.QlockFrom(t.Context(), process.Clients, add...); err != nil || !strings.Contains(out, "added n4") {
+		t.Errorf("with all packets: %q, %v", out, err)
+	}
+}
+
 // busy is what a busy machine may add to a time.
 const busy = 3 * time.Second
 
@@ -79,6 +104,33 @@ func TestNodesFindEachOtherAndAFourthJoins(t *testing.T) {
 			c.AwaitStatus("n4 votes again", votes)
 		}
 	}
+	l.finish()
+}
+
+// TestReplaceUnderLoad replaces a dead node, and then the leader, each with one command and under load.
+func TestReplaceUnderLoad(t *testing.T) {
+	c := process.Start(t, programs, 3)
+	l := startLoad(t, c)
+	replace := func(what, old, id string) {
+		t.Helper()
+		began := l.Log.Now()
+		if out := qlock(t, c, "cluster", "replace", old, id, c.Add(id), "--reason", "test"); !strings.Contains(out, "replaced "+old+" by "+id) {
+			t.Errorf("%s: %q", what, out)
+		}
+		if s := c.AwaitAll(); len(s.GetNodes()) != 3 || isMember(s, old) || !nodeStatus(s, id).GetVoter() {
+			t.Errorf("%s: the members are %v", what, s.GetNodes())
+		}
+		l.AwaitGrants(l.Log.Now(), afterFault)
+		l.outage(began, what, 4*time.Second)
+	}
+	dead := c.Others(c.Leader())[0]
+	c.Kill9(dead)
+	replace("replacement of a dead node", dead, "n4")
+	c.Retire(dead)
+	leader := c.Leader()
+	replace("replacement of the leader", leader, "n5")
+	c.Terminate(leader)
+	c.Retire(leader)
 	l.finish()
 }
 

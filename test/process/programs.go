@@ -53,5 +53,16 @@ func (p Programs) Qlock(ctx context.Context, args ...string) (string, error) {
 	return string(out), err
 }
 
+// QlockFrom runs qlock on a host of a cluster that is Apart, with the endpoints of all nodes.
+func (c *Cluster) QlockFrom(ctx context.Context, host string, args ...string) (out string, err error) {
+	c.t.Helper()
+	args = append([]string{"--endpoints", strings.Join(c.Endpoints(), ",")}, args...)
+	err = c.site.in(host, func() (err error) {
+		out, err = c.programs.Qlock(ctx, args...)
+		return err
+	})
+	return out, err
+}
+
 // qlockd returns the path of the server.
 func (p Programs) qlockd() string { return filepath.Join(string(p), "qlockd") }

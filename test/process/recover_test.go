@@ -293,3 +293,31 @@ func lockOnce(t *testing.T, c *process.Cluster) uint64 {
 	}
 	return h.Token()
 }
+
+// recoverFrom makes a new cluster of all nodes from the data of one, as nodes advise that cannot elect a leader. The
+// others have ended.
+func recoverFrom(t *testing.T, c *process.Cluster, last, cluster string) {
+	t.Helper()
+	var others [][]string
+	for _, id := range c.Others(last) {
+		others = append(others, []string{"cluster", "add", id, c.PeerAddr(id), "--reason", "lost"})
+	}
+	c.Kill9(last)
+	dir := c.DataDir(last)
+	out, err := programs.Qlock(t.Context(), "--endpoints", c.Endpoint(last), "--timeout", "1s", "cluster", "recover", dir, "--to", dir+".recovered", "--confirm", cluster, "--reason", "lost")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Log(out)
+	c.UseDataDir(last, dir+".recovered")
+	c.Restart(last)
+	c.AwaitLeader("")
+	c.Wipe(c.Others(last)...)
+	c.Restart(c.Others(last)...)
+	for _, add := range others {
+		qlock(t, c, add...)
+	}
+	if out := qlock(t, c, "audit"); !strings.Contains(out, "recover ") {
+		t.Errorf("the audit log shows\n%s", out)
+	}
+}

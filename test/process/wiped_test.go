@@ -62,6 +62,8 @@ func TestWipedVoterIsReplaced(t *testing.T) {
 	c.Restart(wiped)
 	commands := refused(t, c, wiped)
 
+	fails(t, c, 70, []string{wiped, "is already known", "remove it first"}, "cluster", "add", wiped, before.GetPeerAddr(), "--reason", "too early")
+
 	t.Log("run:", commands)
 	qlock(t, c, commands[0]...)
 	c.Restart(wiped)
@@ -108,6 +110,7 @@ func TestTwoOfThreeWiped(t *testing.T) {
 		stranded(t, c, id)
 	}
 	c.AwaitLog(last, "no leader can be elected: a majority of the voters has lost its data")
+	c.AwaitLog(last, "qlock cluster recover "+c.DataDir(last))
 	c.Never("a leader without a majority's memory", 3*time.Second, func(ctx context.Context) error {
 		metrics, err := c.Metrics(ctx, last)
 		if err != nil {
@@ -157,7 +160,7 @@ func stranded(t *testing.T, c *process.Cluster, id string) {
 	}
 	log := c.Log(id)
 	last := log[max(0, strings.LastIndex(log, "\nqlockd: ")):]
-	for _, text := range []string{"No leader can be elected", "snapshot save --stale FILE", "start them on empty data directories", "qlock snapshot restore FILE"} {
+	for _, text := range []string{"No leader can be elected", "stop all nodes", "qlock cluster recover DATA-DIR", "\"Lost majority\" in docs/OPERATIONS.md"} {
 		if !strings.Contains(last, text) {
 			t.Errorf("%s does not say %q: %q", id, text, last)
 		}
@@ -167,8 +170,8 @@ func stranded(t *testing.T, c *process.Cluster, id string) {
 	}
 }
 
-// beginAgain follows that advice, and expects that no token is granted twice. It returns the output of saving
-// the backup.
+// beginAgain begins a new cluster with a stale backup of the node last, and expects that no token is granted twice. It
+// returns the output of saving the backup.
 func beginAgain(t *testing.T, c *process.Cluster, last string, highest uint64) (said string) {
 	t.Helper()
 	file := filepath.Join(t.TempDir(), "stale.snap")

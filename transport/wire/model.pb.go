@@ -152,6 +152,7 @@ const (
 	AuditRecord_REVOKE_TOKEN        AuditRecord_Action = 14
 	AuditRecord_DRAIN_MEMBER        AuditRecord_Action = 15
 	AuditRecord_UNDRAIN_MEMBER      AuditRecord_Action = 16
+	AuditRecord_RECOVER             AuditRecord_Action = 17
 )
 
 // Enum value maps for AuditRecord_Action.
@@ -174,6 +175,7 @@ var (
 		14: "REVOKE_TOKEN",
 		15: "DRAIN_MEMBER",
 		16: "UNDRAIN_MEMBER",
+		17: "RECOVER",
 	}
 	AuditRecord_Action_value = map[string]int32{
 		"UNSPECIFIED":         0,
@@ -193,6 +195,7 @@ var (
 		"REVOKE_TOKEN":        14,
 		"DRAIN_MEMBER":        15,
 		"UNDRAIN_MEMBER":      16,
+		"RECOVER":             17,
 	}
 )
 
@@ -1311,7 +1314,7 @@ type AuditRecord struct {
 	Member string `protobuf:"bytes,13,opt,name=member,proto3" json:"member,omitempty"`
 	// ADD_MEMBER: the node's peer address.
 	Address string `protobuf:"bytes,14,opt,name=address,proto3" json:"address,omitempty"`
-	// RESTORE.
+	// RESTORE: the backup. RECOVER: the lost cluster, with its last revision and token that the data directory had.
 	Backup *Backup `protobuf:"bytes,15,opt,name=backup,proto3" json:"backup,omitempty"`
 	// Set if a restore imported the record from a backup. Its contents are then as reliable as
 	// the backup.
@@ -2605,7 +2608,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\bidentity\x18\t \x01(\tR\bidentity\x12\x19\n" +
 	"\bby_value\x18\n" +
 	" \x01(\bR\abyValueB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xe2\b\n" +
+	"\x11_heartbeat_age_ms\"\xef\b\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2635,7 +2638,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\amessage\x18\x16 \x01(\tR\amessage\x12%\n" +
 	"\x0ebegun_revision\x18\x17 \x01(\x04R\rbegunRevision\x12\x14\n" +
 	"\x05locks\x18\x18 \x03(\tR\x05locks\x12#\n" +
-	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\xb3\x02\n" +
+	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\xc0\x02\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2659,7 +2662,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\fCREATE_TOKEN\x10\r\x12\x10\n" +
 	"\fREVOKE_TOKEN\x10\x0e\x12\x10\n" +
 	"\fDRAIN_MEMBER\x10\x0f\x12\x12\n" +
-	"\x0eUNDRAIN_MEMBER\x10\x10\"\x94\x01\n" +
+	"\x0eUNDRAIN_MEMBER\x10\x10\x12\v\n" +
+	"\aRECOVER\x10\x11\"\x94\x01\n" +
 	"\x05Alarm\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\x12\x1a\n" +

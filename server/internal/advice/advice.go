@@ -28,7 +28,7 @@ func (n Node) Damaged(err error) error {
 			"If there are others, replace it: %s", err, n.Replace("damaged"))
 	}
 	return fmt.Errorf("%w\nNothing was changed. The other nodes have all that was acknowledged; this one must not vote without it. Replace it: %s\n"+
-		"That needs a leader. If a majority of the nodes has lost its data, there can be none. %s", err, n.Replace("damaged"), n.StartOver(nil))
+		"That needs a leader. If a majority of the nodes has lost its data, there can be none. %s", err, n.Replace("damaged"), startOver)
 }
 
 // Replace returns the commands that set this node's directory aside for investigation, with a suffix that
@@ -49,34 +49,17 @@ func (n Node) Replaced(incarnation string, peer *wire.NodeState, now probe.Quoru
 	case probe.HasLeader:
 		return fmt.Errorf("%w. Replace it: %s", lost, replace)
 	case probe.QuorumLost:
-		return fmt.Errorf("%w. No leader can be elected: a majority of the voters has lost its data, and replacing nodes needs a leader. %s", lost, n.StartOver(peer))
+		return fmt.Errorf("%w. No leader can be elected: a majority of the voters has lost its data, and replacing nodes needs a leader. %s", lost, startOver)
 	}
 	return fmt.Errorf("%w. The cluster has no leader at present. Once it has one, replace this node: %s\n"+
-		"If a majority of the voters has lost its data, no leader can be elected. %s", lost, replace, n.StartOver(peer))
+		"If a majority of the voters has lost its data, no leader can be elected. %s", lost, replace, startOver)
 }
 
-// StartOver returns what to do if no leader can be elected. from is a node that still has its data; nil if
-// none is known.
-func (n Node) StartOver(from *wire.NodeState) string {
-	whose := "of a node that has its data"
-	if id := from.GetMember().GetId(); id != "" {
-		whose = fmt.Sprintf("of node %s, which has its data", id)
-	}
-	return fmt.Sprintf("Begin a new cluster with what is left: with the client address %s, run\n  %s\n"+
-		"stop all nodes, start them on empty data directories, and run\n  %s",
-		whose, n.SaveStale(from.GetMember().GetClientAddr()), Restore)
-}
+// startOver says what to do if no leader can be elected.
+const startOver = "Make a new cluster from what is left, as \"Lost majority\" in docs/OPERATIONS.md says: stop all nodes, and begin with\n  qlock cluster recover DATA-DIR"
 
-// Restore is the command that restores a backup into a new cluster.
-const Restore = "qlock snapshot restore FILE --reason lost"
-
-// SaveStale returns the command that saves the state of the node whose client address is addr.
-func (n Node) SaveStale(addr string) string {
-	if addr == "" {
-		addr = "HOST:PORT"
-	}
-	return fmt.Sprintf("qlock --endpoints %s snapshot save --stale FILE --reason lost", addr)
-}
+// Recover returns the command that begins a recovery from this node's data.
+func (n Node) Recover() string { return "qlock cluster recover " + n.DataDir }
 
 // Removed describes a node that was removed from a cluster.
 func (n Node) Removed(cluster string) string {
@@ -93,7 +76,7 @@ func (n Node) RolledBack(knower, lacks string) string {
 	return fmt.Sprintf("%s, as node %q knows.\n"+
 		"An old copy of it was put back, or it is in use elsewhere. Votes and entries that this node acknowledged are lost here, so it must not take part. "+
 		"Nothing was changed. Replace it: %s\n"+
-		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, n.Replace("rolled-back"), n.StartOver(nil))
+		"That needs a leader. If most of the disks went back, there can be none. %s", lacks, knower, n.Replace("rolled-back"), startOver)
 }
 
 // Forked describes a node whose log has forked from those of most voters.
