@@ -59,7 +59,7 @@ func TestUsageErrorsSayWhatToDo(t *testing.T) {
 		{"half a certificate", nil, []string{"--dev", "--tls-cert", "c"}, "--tls-key"},
 		{"little memory", nil, []string{"--dev", "--memory-limit", "1000000"}, "--memory-limit 1000000: use at least"},
 		{"odd client auth", nil, []string{"--dev", "--http-client-auth", "maybe"}, "require, optional or none"},
-		{"a feature level of later programs", nil, []string{"--dev", "--feature-level", "9"}, "--feature-level 9: at most 1, the highest that this program supports"},
+		{"a feature level of later programs", nil, []string{"--dev", "--feature-level", "9"}, "--feature-level 9: use at most 1, the highest that this program supports"},
 		{"odd level", nil, []string{"--dev", "--log-level", "loud"}, "trace, debug, info, warn or error"},
 		{"odd format", nil, []string{"--dev", "--log-format", "xml"}, "text or json"},
 		{"no file", nil, []string{"--dev", "--config", "nowhere.yaml"}, "nowhere.yaml"},
