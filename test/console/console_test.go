@@ -176,6 +176,24 @@ func TestLeaderIsKilled(t *testing.T) {
 	p.AwaitText("One request waits because waiter-0")
 }
 
+// TestDrainedNode drains a follower. The overview must say so, and offer that the other one becomes the leader alone.
+func TestDrainedNode(t *testing.T) {
+	b, s := browser.Start(t), stage(t)
+	others := s.cluster.Others(s.cluster.Leader())
+	p := b.Open(t, s.page(others[0], "/"), browser.Desktop)
+	p.AwaitText("Failure tolerance\n1 node")
+	offer := func(id string) string {
+		return fmt.Sprintf(`[...document.querySelectorAll("tr")].some((row) =>
+			row.querySelector("strong")?.innerText === %q && row.querySelector("[data-act=TRANSFER_LEADERSHIP]"))`, id)
+	}
+	p.Await(offer(others[0]) + "&&" + offer(others[1]))
+	if err := admin.New(s.client).Drain(t.Context(), others[0], admin.By{Reason: "maintenance"}); err != nil {
+		t.Fatal(err)
+	}
+	p.AwaitText("drained")
+	p.Await("!" + offer(others[0]) + "&&" + offer(others[1]))
+}
+
 // failedRequest reports whether a problem is that of a request which the browser could not complete. It logs those
 // itself.
 func failedRequest(problem string) bool {
