@@ -120,9 +120,10 @@ func (s *script) play(halfway func()) {
 // cluster restores a backup and changes the cluster itself.
 func (s *script) cluster() {
 	var token uint64
-	s.view(func(m *fsm.Machine) { token = m.Token() })
+	var cluster string
+	s.view(func(m *fsm.Machine) { token, cluster = m.Token(), m.ClusterID() })
 	s.operate(&wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
-		TokenFloor: token + 1000, Settings: fsm.DefaultSettings(), Lineage: "restored", Operator: "root", Reason: "record",
+		ClusterId: cluster, TokenFloor: token + 1000, Settings: fsm.DefaultSettings(), Lineage: "restored", Operator: "root", Reason: "record",
 		Audit:  []*wire.AuditRecord{{Id: 3, Action: wire.AuditRecord_FORCE_RELEASE, Lock: "old", Reason: "as it was", WallUnixMs: 1_700_000_000_000, Revision: 5}},
 		Backup: &wire.Backup{ClusterId: "old", Revision: 9, Token: 7, Lineage: "old"},
 	}}})
