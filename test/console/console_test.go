@@ -176,6 +176,22 @@ func TestLeaderIsKilled(t *testing.T) {
 	p.AwaitText("One request waits because waiter-0")
 }
 
+// TestDrainedNode drains a node. The overview must say so, and offer only the other follower as the next leader, whichever
+// node leads.
+func TestDrainedNode(t *testing.T) {
+	b, s := browser.Start(t), stage(t)
+	const offers = `document.querySelectorAll("td [data-act=TRANSFER_LEADERSHIP]").length`
+	const row = `[...document.querySelectorAll("tr")].find((row) => row.querySelector("strong")?.innerText === "n1")`
+	p := b.Open(t, s.page("n2", "/"), browser.Desktop)
+	p.AwaitText("Failure tolerance\n1 node")
+	p.Await(offers + " === 2")
+	if err := admin.New(s.client).Drain(t.Context(), "n1", admin.By{Reason: "maintenance"}); err != nil {
+		t.Fatal(err)
+	}
+	p.Await(row + `.innerText.includes("drained")`)
+	p.Await(offers + " === 1 && !" + row + ".querySelector(\"[data-act]\")")
+}
+
 // failedRequest reports whether a problem is that of a request which the browser could not complete. It logs those
 // itself.
 func failedRequest(problem string) bool {

@@ -223,9 +223,10 @@ func TestBackup(t *testing.T) {
 }
 
 // TestEveryCommandIsRecorded verifies that the logs of the levels have every kind of command at least once with success,
-// and the last states every kind of record.
+// and the last states every kind of record, every act of operators, and a drained member.
 func TestEveryCommandIsRecorded(t *testing.T) {
 	commands, rows := map[protoreflect.Name]bool{}, map[protoreflect.Name]bool{}
+	acts, drained := map[wire.AuditRecord_Action]bool{}, false
 	kind := func(m protoreflect.Message, oneof protoreflect.Name) protoreflect.Name {
 		return m.WhichOneof(m.Descriptor().Oneofs().ByName(oneof)).Name()
 	}
@@ -237,6 +238,10 @@ func TestEveryCommandIsRecorded(t *testing.T) {
 		})
 		for _, r := range snapshotRecords(t, snapshotOf(t, m)) {
 			rows[kind(r.ProtoReflect(), "record")] = true
+			if r.GetAudit().GetImported() == nil {
+				acts[r.GetAudit().GetAction()] = true
+			}
+			drained = drained || r.GetMember().GetDrained()
 		}
 	})
 	for _, all := range []struct {
@@ -248,11 +253,21 @@ func TestEveryCommandIsRecorded(t *testing.T) {
 	} {
 		for i := range all.oneof.Fields().Len() {
 			if name := all.oneof.Fields().Get(i).Name(); !all.seen[name] {
-				t.Errorf("%s is in no data directory: add it to script_test.go, and run go test ./test/upgrade -record", name)
+				t.Errorf("%s is in no data directory: %s", name, addIt)
 			}
 		}
 	}
+	for act := range wire.AuditRecord_Action_name {
+		if act := wire.AuditRecord_Action(act); act != wire.AuditRecord_UNSPECIFIED && !acts[act] {
+			t.Errorf("the act %s is in no data directory: %s", act, addIt)
+		}
+	}
+	if !drained {
+		t.Errorf("a drained member is in no data directory: %s", addIt)
+	}
 }
+
+const addIt = "add it to script_test.go, and run go test ./test/upgrade -record"
 
 func recordedState(t *testing.T, level uint32) (s state) {
 	t.Helper()

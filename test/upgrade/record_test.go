@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/recovery"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -27,10 +28,25 @@ func TestRecord(t *testing.T) {
 	writeFile(t, fixture(fsm.Level, transcriptFile), zipped(t, encode(t, recordTranscript(t))))
 }
 
-// recordData runs the script on a node, and records its data directory, its state and a backup.
+// recoveredDirectory returns the data directory of a cluster that was recovered from that of a lost one.
+func recoveredDirectory(t *testing.T) string {
+	t.Helper()
+	lost := filepath.Join(t.TempDir(), "lost")
+	_, _, stop := openNode(t, lost)
+	stop()
+	survivor, err := recovery.Inspect(lost)
+	must(t, err)
+	made, err := survivor.Recover(t.Context(), recovery.Order{
+		Confirm: clusterID, To: filepath.Join(t.TempDir(), "data"), Operator: "root", Reason: "record", Ticket: "T-1",
+	})
+	must(t, err)
+	return made.Dir
+}
+
+// recordData runs the script on a node of a recovered cluster, and records its data directory, its state and a backup.
 func recordData(t *testing.T) {
 	t.Helper()
-	dir := filepath.Join(t.TempDir(), "data")
+	dir := recoveredDirectory(t)
 	node, term, stop := openNode(t, dir)
 	s := &script{t: t, node: node, term: term, seqs: map[uint64]uint64{}}
 	s.play(func() {

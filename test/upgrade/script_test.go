@@ -7,6 +7,8 @@ import (
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -103,6 +105,8 @@ func acquiring(op *wire.Acquire) *wire.Command {
 func (s *script) play(halfway func()) {
 	s.t.Helper()
 	s.cluster()
+	s.members()
+	s.acts()
 	a, b := s.open("a"), s.open("b")
 	s.holds(a, b)
 	s.endings(a, b)
@@ -116,15 +120,13 @@ func (s *script) play(halfway func()) {
 // cluster restores a backup and changes the cluster itself.
 func (s *script) cluster() {
 	var token uint64
-	s.view(func(m *fsm.Machine) { token = m.Token() })
+	var cluster string
+	s.view(func(m *fsm.Machine) { token, cluster = m.Token(), m.ClusterID() })
 	s.operate(&wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
-		TokenFloor: token + 1000, Settings: fsm.DefaultSettings(), Lineage: "restored", Operator: "root", Reason: "record",
+		ClusterId: cluster, TokenFloor: token + 1000, Settings: fsm.DefaultSettings(), Lineage: "restored", Operator: "root", Reason: "record",
 		Audit:  []*wire.AuditRecord{{Id: 3, Action: wire.AuditRecord_FORCE_RELEASE, Lock: "old", Reason: "as it was", WallUnixMs: 1_700_000_000_000, Revision: 5}},
 		Backup: &wire.Backup{ClusterId: "old", Revision: 9, Token: 7, Lineage: "old"},
 	}}})
-	other := &wire.Member{Id: "n9", Incarnation: "i9", PeerAddr: "n9:7401", ClientAddr: "n9:7400", HttpAddr: "n9:7402", Level: fsm.Level}
-	s.do(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: other}}})
-	s.do(&wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: other.Id}}})
 	s.do(&wire.Command{Op: &wire.Command_RaiseLevel{RaiseLevel: &wire.RaiseLevel{Level: fsm.Level}}})
 	suspended := s.do(&wire.Command{Op: &wire.Command_SuspendGrants{SuspendGrants: &wire.SuspendGrants{}}})
 	s.do(&wire.Command{Op: &wire.Command_ResumeGrants{ResumeGrants: &wire.ResumeGrants{Revision: suspended.Revision}}})
@@ -133,7 +135,40 @@ func (s *script) cluster() {
 	s.do(&wire.Command{Op: &wire.Command_RecordBackup{RecordBackup: &wire.RecordBackup{Backup: &wire.SavedBackup{
 		Name: "quorumlock.snap", NodeId: nodeID, UnixMs: 1_700_000_000_000, Lineage: "restored", Revision: revision, Bytes: 4096,
 	}}}})
-	s.operate(&wire.Command{Op: &wire.Command_RecordAct{RecordAct: &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Operator: "root", Reason: "record", Ticket: "T-1"}}})
+}
+
+// members records members, drains one of them and removes the other.
+func (s *script) members() {
+	for _, id := range []string{"n8", "n9"} {
+		member := &wire.Member{Id: id, Incarnation: "of " + id, PeerAddr: id + ":7401", ClientAddr: id + ":7400", HttpAddr: id + ":7402", Level: fsm.Level}
+		s.do(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: member}}})
+	}
+	s.act(&wire.RecordAct{Action: wire.AuditRecord_DRAIN_MEMBER, Member: "n8"})
+	s.act(&wire.RecordAct{Action: wire.AuditRecord_DRAIN_MEMBER, Member: "n9"})
+	s.act(&wire.RecordAct{Action: wire.AuditRecord_UNDRAIN_MEMBER, Member: "n9"})
+	s.do(&wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: "n9"}}})
+}
+
+// acts records what operators do to the cluster itself. The acts that take place outside the state machine are recorded
+// before and after.
+func (s *script) acts() {
+	for _, act := range []*wire.RecordAct{
+		{Action: wire.AuditRecord_ADD_MEMBER, Member: "n9", Address: "n9:7401"},
+		{Action: wire.AuditRecord_REMOVE_MEMBER, Member: "n9"},
+		{Action: wire.AuditRecord_TRANSFER_LEADERSHIP, Member: "n8"},
+		{Action: wire.AuditRecord_SAVE_SNAPSHOT},
+	} {
+		ended := proto.CloneOf(act)
+		ended.BegunRevision, ended.Outcome, ended.Message = s.act(act).Revision, wire.Status_UNAVAILABLE, "no answer"
+		s.act(ended)
+	}
+	s.act(&wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS})
+}
+
+func (s *script) act(act *wire.RecordAct) *wire.Result {
+	s.t.Helper()
+	act.Operator, act.Reason, act.Ticket = "root", "record", "T-1"
+	return s.operate(&wire.Command{Op: &wire.Command_RecordAct{RecordAct: act}})
 }
 
 // holds acquires, changes and releases.

@@ -1043,8 +1043,8 @@ func (x *BeginTerm) GetNonce() uint64 {
 	return 0
 }
 
-// PutMember records a node, or its new addresses or level; whether it is drained stays as it is. It refuses an id that is recorded
-// with another incarnation, and an incarnation that was removed.
+// PutMember records a node, or its new addresses or level; whether it is drained stays as it is. It refuses an id that is
+// recorded with another incarnation, and an incarnation that was removed.
 type PutMember struct {
 	state         protoimpl.MessageState `protogen:"open.v1"`
 	Member        *Member                `protobuf:"bytes,1,opt,name=member,proto3" json:"member,omitempty"`

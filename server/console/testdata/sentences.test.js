@@ -84,6 +84,7 @@ test("the health of a cluster", () => {
     [status({ nodes: [node("n1"), node("n2"), node("n3", { reachable: false })] }), "warn", "n3 is not reachable; n1 leads. If one more node fails, the cluster stops."],
     [status({ nodes: [node("n1", { alarms: [{ message: "the disk was rolled back" }] })] }), "warn", "1 alarm to look at: the disk was rolled back."],
     [status({ commitIndex: "5000", nodes: [node("n1", { appliedIndex: "5000" }), node("n2", { appliedIndex: "5000" }), node("n3")] }), "warn", "n3 is catching up, 4,900 entries behind."],
+    [status({ nodes: [node("n1", { health: { healthy: true } }), node("n2", { health: { healthy: false, reason: "it does not follow this leader" } }), node("n3")] }), "warn", "n2 is not healthy: it does not follow this leader."],
     [status({ backupSchedule: { schedule: "@daily", overdue: true } }), "warn", "A backup is overdue by the schedule @daily: see the log of n1."],
     [status({ nodes: [node("n1", { certificateExpiresUnixMs: String(86400000) })] }), "warn", "A certificate of n1 expires in 1 d 0 h."],
   ]) {

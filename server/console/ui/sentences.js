@@ -134,6 +134,11 @@ export function health(status, now = Date.now()) {
     const entries = number(lag(status, behind[0]));
     return { level: "warn", text: `${names(behind)} ${behind.length === 1 ? "is" : "are"} catching up, ${entries} entries behind.` };
   }
+  const unhealthy = status.nodes.filter((n) => n.health && !n.health.healthy);
+  if (unhealthy.length > 0) {
+    const verb = unhealthy.length === 1 ? "is" : "are";
+    return { level: "warn", text: `${names(unhealthy)} ${verb} not healthy: ${visible(unhealthy[0].health.reason)}.` };
+  }
   const ending = status.nodes.filter((n) => certificateLeft(n, now) < 14 * 86400000);
   if (ending.length > 0) return { level: "warn", text: `A certificate of ${names(ending)} expires in ${duration(certificateLeft(ending[0], now))}.` };
   if (status.backupSchedule?.overdue) return { level: "warn", text: `A backup is overdue by the schedule ${visible(status.backupSchedule.schedule)}: see the log of ${visible(status.leaderId)}.` };
