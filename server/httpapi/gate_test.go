@@ -299,6 +299,7 @@ func TestHealth(t *testing.T) {
 
 // TestNoLogger verifies that a port without a logger does not panic.
 func TestNoLogger(t *testing.T) {
+	t.Parallel()
 	p := start(t, newCluster(t), "n1", func(c *Config) { c.Logger = nil })
 	_, _ = io.Copy(io.Discard, p.raw("garbage\r\n\r\n"))
 	p.post("LockService/List", `{}`).ok()

@@ -187,6 +187,7 @@ func TestWatchesOfOneConnection(t *testing.T) {
 }
 
 func TestWatchEndsWithTheNode(t *testing.T) {
+	t.Parallel()
 	c := newCluster(t)
 	p := start(t, c, "n1")
 	v, unread := p.watch(t.Context(), `{}`), p.watch(t.Context(), `{}`)

@@ -106,12 +106,12 @@ func TestDamagedIdentityFile(t *testing.T) {
 	s.complete()
 }
 
-// replace runs the commands that the node advised last.
+// replace runs the commands that the node advised last. After them, it names one for clusters without a leader.
 func replace(t *testing.T, c *process.Cluster, id string) {
 	t.Helper()
 	log := c.Log(id)
 	found := command.FindAllStringSubmatch(log[strings.LastIndex(log, "\nqlockd: "):], -1)
-	if len(found) != 3 {
+	if len(found) != 4 || !strings.HasPrefix(found[3][1], "qlock cluster recover ") {
 		t.Fatalf("%s names %d commands: %q", id, len(found), found)
 	}
 	move, remove, add := strings.Fields(found[0][1]), strings.Fields(found[1][1])[1:], strings.Fields(found[2][1])[1:]

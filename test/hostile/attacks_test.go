@@ -165,7 +165,11 @@ func bound() bounds {
 // kind, and prints a row of measurements for each.
 func TestAttacks(t *testing.T) {
 	rows := []string{tableHead}
-	for _, protected := range []protection{plaintext, withTLS, withPolicy} {
+	protections := []protection{withTLS, withPolicy}
+	if full {
+		protections = append(protections, plaintext)
+	}
+	for _, protected := range protections {
 		t.Run(protected.String(), func(t *testing.T) {
 			site := startSite(t, protected)
 			for _, s := range scenarios {
