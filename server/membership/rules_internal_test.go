@@ -2,6 +2,7 @@ package membership
 
 import (
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -110,8 +111,12 @@ func TestRemovable(t *testing.T) {
 		"a drained one":                {"d2", configured([]string{"n1", "d2", "d3"}), true, nil},
 		"without a vote, all drained":  {"n2", configured([]string{"d3"}, "n2"), true, nil},
 	} {
-		if err := removable(c.id, c.servers, c.recorded, drainedIDs); !errors.Is(err, c.want) || c.want == nil && err != nil {
+		err := removable(c.id, c.servers, c.recorded, drainedIDs)
+		if !errors.Is(err, c.want) || c.want == nil && err != nil {
 			t.Errorf("%s: %v", name, err)
+		}
+		if last := strings.HasPrefix(name, "the last voter"); last != strings.Contains(fmt.Sprint(err), "is the last voter") {
+			t.Errorf("%s: it says %v", name, err)
 		}
 	}
 }

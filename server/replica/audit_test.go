@@ -117,11 +117,12 @@ func TestFailuresOfActsAreAudited(t *testing.T) {
 					func(*wire.StaleSnapshot) error { return nil }, failing{full})
 			},
 		} {
+			before := len(leader.audit())
 			if err := save(); !errors.Is(err, full) {
 				t.Fatalf("%s: %v", what, err)
 			}
 			got := leader.audit()
-			if len(got) < 2 {
+			if len(got) != before+2 {
 				t.Fatalf("%s: audit %v", what, got)
 			}
 			end, begin := got[0], got[1]
