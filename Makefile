@@ -217,7 +217,7 @@ compare: build ## measure beside etcd, ZooKeeper and Redis on this machine, for 
 
 .PHONY: mutants
 mutants: ## seed bugs, each of which some test must catch, and tell which did
-	cd test/mutants && $(GO) test -tags mutants -count=1 -timeout 30m -parallel 2 -run '^TestMutants$$/^bugs$$/$(BUG)'
+	cd test/mutants && $(GO) test -tags mutants -count=1 -timeout 60m -parallel 2 -run '^TestMutants$$/^bugs$$/$(BUG)'
 
 .PHONY: mutate
 mutate: ## change PKG in many small ways, one at a time, and list what its tests do not notice
