@@ -49,6 +49,9 @@ func (r *Replica) Demote(id string, wholly bool) error {
 	return r.cluster.Raft().DemoteVoter(raft.ServerID(id), 0, 0).Error()
 }
 
+// StoreBarrier makes raft store an entry, and does not wait for it.
+func (r *Replica) StoreBarrier() { r.cluster.Raft().Barrier(0) }
+
 // HasHandedOver records that this node has handed over because of its disk.
 func (r *Replica) HasHandedOver() { r.handover.HandedOver("", 0, 0) }
 

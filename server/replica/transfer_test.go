@@ -74,6 +74,28 @@ func (a *answers) only(t *testing.T, want ...wire.Status_Code) {
 	}
 }
 
+// TestTransferWaitsForTheLastEntry verifies that leadership is handed over while an entry of raft's own is being written, by
+// the leader or by its successor. The requests that raft would send until then leave no time for the disk.
+func TestTransferWaitsForTheLastEntry(t *testing.T) {
+	for _, ofLeader := range []bool{true, false} {
+		inVirtualTime(t, func(t *testing.T) {
+			c := newCluster(t, 3).startAll()
+			leader := c.waitForReports()
+			slow := leader
+			if !ofLeader {
+				slow = c.followers()[0]
+			}
+			slow.disk.takeTime(20 * time.Millisecond)
+			leader.StoreBarrier()
+			if err := leader.StepDown(t.Context()); err != nil {
+				t.Error(err)
+			}
+			slow.disk.takeTime(0)
+			c.eventually("another node leads", func() bool { l := c.leader(); return l != nil && l != leader })
+		})
+	}
+}
+
 // TestFailedTransferRefusesNoRequest verifies that commands that waited during a failed transfer are executed
 // after it.
 func TestFailedTransferRefusesNoRequest(t *testing.T) {
@@ -84,7 +106,7 @@ func TestFailedTransferRefusesNoRequest(t *testing.T) {
 		const way = 10 * time.Millisecond // as in TestExpirySurvivesAFailedTransfer
 		c.net.Delay(leader.id, target.id, way)
 		c.net.Delay(target.id, leader.id, way)
-		time.AfterFunc(6*way+way/2, func() { c.net.Isolate(target.id, leader.id) })
+		time.AfterFunc(12*way+way/2, func() { c.net.Isolate(target.id, leader.id) })
 		counts := &answers{of: map[wire.Status_Code]int{}}
 		var clients sync.WaitGroup
 		clients.Go(func() {
@@ -93,8 +115,8 @@ func TestFailedTransferRefusesNoRequest(t *testing.T) {
 				time.Sleep(5 * time.Millisecond)
 			}
 		})
-		if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: target.id, Reason: "test"}); err == nil {
-			t.Error("the transfer did not fail")
+		if err := leader.TransferLeadership(t.Context(), &wire.TransferLeadershipRequest{Id: target.id, Reason: "test"}); !mentions(err, "leadership transfer timeout") {
+			t.Errorf("raft's transfer did not fail: %v", err)
 		}
 		clients.Wait()
 		counts.only(t, wire.Status_OK)

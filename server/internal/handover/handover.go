@@ -216,8 +216,8 @@ func (h *Handover) drain(ctx context.Context, drained <-chan struct{}) {
 	}
 }
 
-// awaitLog waits until the log of a voter ends at the entry last or later. Raft would send it requests without pause
-// until then.
+// awaitLog waits until all entries up to last are in the logs of this node and of the voter. Raft would send it requests
+// without pause until it has learned that they are, which it does not before they are written here.
 func (h *Handover) awaitLog(ctx context.Context, to raft.Server, last uint64) error {
 	ctx, cancel := context.WithTimeout(ctx, drainTimeout)
 	defer cancel()
@@ -225,13 +225,13 @@ func (h *Handover) awaitLog(ctx context.Context, to raft.Server, last uint64) er
 	defer tick.Stop()
 	for {
 		a := h.cfg.Prober.One(ctx, h.cfg.Cluster.Peer(to))
-		if a.State.GetLastIndex() >= last {
+		if written, _ := h.cfg.Stores.IsWritten(last); written && a.State.GetLastIndex() >= last {
 			return nil
 		}
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
-			return fmt.Errorf("%w: leadership was not handed over: node %q did not receive entry %d in time", status.ErrUnavailable, to.ID, last)
+			return fmt.Errorf("%w: leadership was not handed over: entry %d was not written in time by node %q and this one", status.ErrUnavailable, last, to.ID)
 		case <-h.cfg.Done:
 			return fmt.Errorf("%w: leadership was not handed over: this node is stopping", status.ErrUnavailable)
 		}
