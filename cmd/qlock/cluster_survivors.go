@@ -129,7 +129,7 @@ func writeNextStep(w io.Writer, best *recovery.Survivor) {
 	mark(w, urgent)
 	fmt.Fprintf(w, "lost: all sessions, holds and waits, and every change after entry %d that a majority without this node has made\n", best.LastIndex)
 	mark(w, urgent)
-	fmt.Fprintf(w, "nobody can tell whether there are any. First try to start a majority of %s with their data: then nothing is lost\n", printable(strings.Join(best.Voters, ", ")))
+	fmt.Fprintf(w, "no surviving node knows whether there are any. First try to start a majority of %s with their data: then nothing is lost\n", printable(strings.Join(best.Voters, ", ")))
 	fmt.Fprintf(w, "if that is impossible for good, %s, and run\n", neverAgain(best))
 	fmt.Fprintf(w, "  %s\n", nextStep(best))
 }

@@ -165,7 +165,7 @@ func bound() bounds {
 // kind, and prints a row of measurements for each.
 func TestAttacks(t *testing.T) {
 	rows := []string{tableHead}
-	protections := []protection{withTLS, withPolicy}
+	protections := []protection{withTLS, withPolicy} // the short version tries in plaintext what TestHostileTraffic does
 	if full {
 		protections = append(protections, plaintext)
 	}
