@@ -33,7 +33,7 @@ BENCH       ?= .
 ROUNDS      ?= 6
 BENCHTIME   ?= 0.2s
 BASE        ?=
-# Tests of TIMED packages run real clusters in real time. At most three of these packages run concurrently;
+# Tests of TIMED packages run real clusters in real time. At most four of these packages run concurrently;
 # they mostly wait, so they disturb each other little. No other test depends on real time; those share the
 # cores. TIMELESS excludes fsm, which is tested separately.
 CLOCKED     := ./server/httpapi ./cmd/qlock ./cmd/qlockd ./server
@@ -185,10 +185,9 @@ faults: packages ## tests that hurt processes, and the examples
 	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 2 -parallel 4 $(FAULTS)
 	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 1 $(EXAMPLES)
 
-# clocked takes about as long with one package at a time as faults takes with two.
 .PHONY: clocked
 clocked: race-packages
-	$(RACE_ONLY) $(UNCACHED) -timeout 5m -p 1 $(CLOCKED)
+	$(RACE_ONLY) $(UNCACHED) -timeout 5m -p 2 $(CLOCKED)
 
 .PHONY: race
 race: faults clocked ## all other tests, with the race detector
