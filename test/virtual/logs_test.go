@@ -68,7 +68,7 @@ func (js journals) expect(t *testing.T, id string, patterns ...string) {
 	rest := lines
 	for _, pattern := range patterns {
 		optional := strings.HasPrefix(pattern, "?")
-		ok := len(rest) > 0 && regexp.MustCompile(strings.TrimPrefix(pattern, "?")).MatchString(rest[0])
+		ok := len(rest) > 0 && regexp.MustCompile(strings.TrimPrefix(pattern, "?")).MatchString(strings.TrimSuffix(rest[0], "\n"))
 		if ok {
 			rest = rest[1:]
 		} else if !optional {
