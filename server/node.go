@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, halted: make(chan error, 1), closed: make(chan struct{})}
 	for _, warning := range cfg.Warnings() {
-		n.log.Warn(warning)
+		n.log.Warn("this configuration has a risk", "detail", warning)
 	}
 	ports, err := n.listen(ctx)
 	if err != nil {

@@ -72,8 +72,8 @@ func (s *search) failed(node string) {
 // found records the leader. That this node leads is logged elsewhere.
 func (s *search) found(leader string, term uint64) {
 	s.mu.Lock()
-	news := leader != s.self && (leader != s.leader || term != s.term)
 	ended := s.lasts
+	news := leader != s.self && (ended != nil || leader != s.leader || term != s.term)
 	s.leader, s.term, s.lasts, s.announced = leader, term, nil, false
 	clear(s.unreachable)
 	s.mu.Unlock()
