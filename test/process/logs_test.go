@@ -64,21 +64,29 @@ func TestQuietLog(t *testing.T) {
 	}
 }
 
-// story requires that the lines contain the parts, one each, in this order.
-func story(t *testing.T, id string, lines []string, parts ...string) {
+// jargon are words of raft's implementation.
+var jargon = regexp.MustCompile(`(?i)subsystem=raft|pre-?vote|appendEntries|candidate|RPC|pipelin|heartbeat`)
+
+// story requires that the lines match the patterns, one each, in this order. A pattern that begins with ? may be missing.
+func story(t *testing.T, id string, lines []string, patterns ...string) {
 	t.Helper()
 	text := strings.Join(lines, "")
 	t.Logf("%s:\n%s", id, text)
-	if len(lines) != len(parts) {
-		t.Errorf("%s has logged %d lines, want %d:\n%s", id, len(lines), len(parts), text)
-		return
-	}
-	for i, part := range parts {
-		if !strings.Contains(lines[i], part) {
-			t.Errorf("line %d of %s is %q, want %q", i+1, id, lines[i], part)
+	rest := lines
+	for _, pattern := range patterns {
+		optional := strings.HasPrefix(pattern, "?")
+		switch {
+		case len(rest) > 0 && regexp.MustCompile(strings.TrimPrefix(pattern, "?")).MatchString(rest[0]):
+			rest = rest[1:]
+		case !optional:
+			t.Errorf("%s has not logged %q where it should", id, pattern)
+			return
 		}
 	}
-	if found := regexp.MustCompile(`(?i)subsystem=raft|pre-?vote|appendEntries|candidate|RPC|pipelin|heartbeat`).FindString(text); found != "" {
+	if len(rest) > 0 {
+		t.Errorf("%s has also logged:\n%s", id, strings.Join(rest, ""))
+	}
+	if found := jargon.FindString(text); found != "" {
 		t.Errorf("%s has logged %q", id, found)
 	}
 }
@@ -103,18 +111,21 @@ func TestLogOfAFailOver(t *testing.T) {
 	c.AwaitAll()
 	awaitRecent(c, next, before[next], "a member is healthy")
 	awaitRecent(c, old, before[old], "following a leader")
+	// On a machine that is too busy for the voters to agree in time, the usual election follows.
+	const closed, disagreed = `?INFO.*: the leader has closed its connections and refuses new ones: leader=`, `?INFO.*: no election called against the lost leader`
 	story(t, next, recent(c, next, before[next]),
-		"[INFO]  qlockd: the leader has closed its connections and refuses new ones: leader="+old,
-		"[WARN]  qlockd: the leader is dead: calling an election: leader="+old,
-		"[INFO]  qlockd: elected, applying the barrier: term=",
-		"[INFO]  qlockd: serving as leader: term=",
-		"[WARN]  qlockd: the cluster has no policy",
-		"[WARN]  qlockd: a member is not healthy: node="+old,
-		"[INFO]  qlockd: a member is healthy: node="+old)
+		closed+old, disagreed,
+		`WARN.*: the leader is (dead|silent): calling an election: leader=`+old,
+		`INFO.*: elected, applying the barrier: term=`,
+		`INFO.*: serving as leader: term=`,
+		`WARN.*: the cluster has no policy`,
+		`WARN.*: a member is not healthy: node=`+old+` reason="it does not answer.*" tolerated_failures=0`,
+		`INFO.*: a member is healthy: node=`+old+` tolerated_failures=1`)
 	story(t, other, recent(c, other, before[other]),
-		"[INFO]  qlockd: the leader has closed its connections and refuses new ones: leader="+old,
-		"[INFO]  qlockd: following a leader: leader="+next)
+		closed+old, disagreed,
+		`?WARN.*: the leader is silent: calling an election: leader=`+old,
+		`INFO.*: following a leader: leader=`+next)
 	story(t, old, recent(c, old, before[old]),
-		"[INFO]  qlockd: following a leader: leader="+next,
-		"[INFO]  qlockd: serving: node="+old)
+		`WARN.*: this configuration has a risk: detail="no --backup-dir`,
+		`?INFO.*: following a leader: leader=`+next, `INFO.*: serving: node=`+old, `?INFO.*: following a leader: leader=`+next)
 }

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/failover"
@@ -37,7 +38,11 @@ func (m *Monitor) callElection(ctx context.Context, lost failover.Loss) {
 			m.campaign(h, decision)
 			return
 		case decision.Outcome == failover.Drop, time.Since(started) > 4*m.cfg.HeartbeatTimeout:
-			m.cfg.Logger.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "reason", decision.Reason)
+			level := hclog.Info
+			if decision.Reason == failover.MovedOn {
+				level = hclog.Debug // another node has called it
+			}
+			m.cfg.Logger.Log(level, "no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "reason", decision.Reason)
 			m.cfg.Decisions.WithLabelValues(string(decision.Reason)).Inc()
 			return
 		}
