@@ -44,6 +44,7 @@ func newLogged(t *testing.T, seed uint64) (*cluster, journals) {
 	js := journals{}
 	c := newCluster(t, seed, 3, func(_ int, cfg *server.Config) {
 		js[cfg.ID] = &journal{}
+		cfg.SnapshotThreshold, cfg.SnapshotInterval = 16, 10*time.Second
 		cfg.Logger = hclog.New(&hclog.LoggerOptions{Output: js[cfg.ID], Level: hclog.Info, DisableTime: true})
 	})
 	c.leaderWithReports()
@@ -97,8 +98,8 @@ func quietTime() time.Duration {
 	return 20 * time.Minute
 }
 
-// TestQuietNodesLogLittle verifies that the nodes of a cluster at rest, with clients that use a few locks, log nothing that
-// warns, and fewer than twenty lines from their start on.
+// TestQuietNodesLogLittle verifies that the nodes of a cluster at rest, with clients that use a few locks and snapshots now
+// and then, log nothing that warns, and fewer than twenty lines from their start on.
 func TestQuietNodesLogLittle(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c, js := newLogged(t, 1)
