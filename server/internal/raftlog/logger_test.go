@@ -15,6 +15,9 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
+// attempts is the interval between two attempts to reach a node.
+const attempts = 250 * time.Millisecond
+
 // logTo returns the Logger of node n1, at that level.
 func logTo(out *bytes.Buffer, level hclog.Level) *Logger {
 	return New(Config{
@@ -68,9 +71,9 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// outage makes all attempts to reach a node fail for that time, every 250 ms.
-func outage(l *Logger, s raft.Server, lasts time.Duration) {
-	for end := time.Now().Add(lasts); time.Now().Before(end); time.Sleep(250 * time.Millisecond) {
+// outage makes all attempts to reach a node fail for that time.
+func outage(l *Logger, s raft.Server, lasts, every time.Duration) {
+	for end := time.Now().Add(lasts); time.Now().Before(end); time.Sleep(every) {
 		l.Error("failed to heartbeat to", "peer", s.Address, "backoff time", 250*time.Millisecond, "error", errRefused)
 	}
 }
@@ -84,12 +87,12 @@ func TestOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		l := logTo(&out, hclog.Info)
-		outage(l, n3, 50*time.Second)
+		outage(l, n3, 50*time.Second, attempts)
 		answers(l, n3.ID)
 		if out.Len() != 0 {
 			t.Errorf("a short outage is logged here: %s", out.String())
 		}
-		outage(l, n3, 10*time.Minute)
+		outage(l, n3, 10*time.Minute, attempts)
 		l.Error("failed to appendEntries to", "peer", n3, "error", errRefused)
 		answers(l, n2.ID)
 		answers(l, n3.ID)
@@ -108,7 +111,7 @@ func TestLongOutage(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		var out bytes.Buffer
 		l := logTo(&out, hclog.Info)
-		outage(l, n3, 24*time.Hour)
+		outage(l, n3, 24*time.Hour, 10*time.Second)
 		if n := strings.Count(out.String(), "still does not answer"); n < 24 || n > 30 {
 			t.Errorf("%d lines in a day:\n%s", n, out.String())
 		}
@@ -121,9 +124,9 @@ func TestOutagesEnd(t *testing.T) {
 		bubble.Test(t, func(t *testing.T) {
 			var out bytes.Buffer
 			l := logTo(&out, hclog.Info)
-			outage(l, n3, 59*time.Second)
+			outage(l, n3, 59*time.Second, attempts)
 			l.Observe(&raft.Observation{Data: event})
-			outage(l, n3, 59*time.Second)
+			outage(l, n3, 59*time.Second, attempts)
 			answers(l, n3.ID)
 			if out.Len() != 0 {
 				t.Errorf("%v: %s", event, out.String())
