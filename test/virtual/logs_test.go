@@ -151,6 +151,9 @@ func TestLogOfAMemberThatIsDown(t *testing.T) {
 // TestLogOfAMemberThatIsCutOff verifies that ten minutes without a follower are a few lines, with counts, and that it logs
 // how long it has looked for a leader.
 func TestLogOfAMemberThatIsCutOff(t *testing.T) {
+	if raced {
+		t.Skip("the race detector makes ten minutes of virtual time expensive")
+	}
 	inVirtualTime(t, func(t *testing.T) {
 		c, js := newLogged(t, 1)
 		leader := c.leader()
