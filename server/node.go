@@ -76,7 +76,7 @@ func Open(ctx context.Context, cfg Config) (*Node, error) {
 	}
 	n := &Node{cfg: cfg, log: cfg.Logger, halted: make(chan error, 1), closed: make(chan struct{})}
 	for _, warning := range cfg.Warnings() {
-		n.log.Warn(warning)
+		n.log.Warn("this configuration has a risk", "detail", warning)
 	}
 	ports, err := n.listen(ctx)
 	if err != nil {
@@ -137,7 +137,7 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	}
 	if ports.health != nil {
 		probe := &health.Probe{NodeID: n.cfg.ID, Replica: n.replica, Closing: n.stopping.Load}
-		n.health = health.Serve(ports.health, probe, n.halt)
+		n.health = health.Serve(ports.health, probe, n.portFailed)
 	}
 	if ports.http == nil {
 		return nil
@@ -288,7 +288,7 @@ func (n *Node) startHTTP(l net.Listener) error {
 	go func() {
 		defer close(n.httpDone)
 		if err := server.Serve(l); err != nil {
-			n.halt(fmt.Errorf("the http port stopped serving: %w", err))
+			n.portFailed(fmt.Errorf("the http port stopped serving: %w", err))
 		}
 	}()
 	return nil
@@ -317,13 +317,18 @@ func (n *Node) HangUp(ctx context.Context) {
 	}
 }
 
-// halt records the first reason why the node must stop immediately.
+// halt records the first reason why the node must stop immediately. The caller logs it.
 func (n *Node) halt(reason error) {
 	select {
 	case n.halted <- reason:
-		n.log.Error("the node must stop", "reason", reason)
 	default:
 	}
+}
+
+// portFailed records that a port has failed, for which the node must stop.
+func (n *Node) portFailed(err error) {
+	n.log.Error("this node must stop", "error", err)
+	n.halt(err)
 }
 
 // Halted returns a channel that yields, at most once, the reason why the node must stop immediately: its disk

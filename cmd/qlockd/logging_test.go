@@ -5,8 +5,10 @@ import (
 	"encoding/json"
 	"errors"
 	"flag"
+	"reflect"
 	"strings"
 	"testing"
+	"time"
 	"unicode"
 
 	"github.com/urfave/cli/v2"
@@ -48,5 +50,35 @@ func TestLogRecordIsOneLine(t *testing.T) {
 				t.Errorf("letters are not readable: %q", line)
 			}
 		}
+	}
+}
+
+// TestJSONKeys checks the keys that every record has in JSON, and that values are what docs/ops/LOGS.md says: texts of
+// durations and of errors, numbers, lists.
+func TestJSONKeys(t *testing.T) {
+	set := flag.NewFlagSet("", flag.ContinueOnError)
+	set.String("log-level", "info", "")
+	set.String("log-format", "json", "")
+	var out bytes.Buffer
+	log, err := newLogger(cli.NewContext(nil, set, nil), &out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	log.Named("rpc").Warn("event", "term", uint64(7), "error", errors.New("gone"), "took", (1500 * time.Millisecond).String(), "unreachable", []string{"n2"})
+	var record map[string]any
+	if err := json.Unmarshal(out.Bytes(), &record); err != nil {
+		t.Fatal(err)
+	}
+	at, _ := record["@timestamp"].(string)
+	if _, err := time.Parse(time.RFC3339Nano, at); err != nil {
+		t.Error(err)
+	}
+	delete(record, "@timestamp")
+	want := map[string]any{
+		"@level": "warn", "@message": "event", "@module": "qlockd.rpc",
+		"term": 7.0, "error": "gone", "took": "1.5s", "unreachable": []any{"n2"},
+	}
+	if !reflect.DeepEqual(record, want) {
+		t.Errorf("got %v, want %v", record, want)
 	}
 }

@@ -198,7 +198,7 @@ func TestDevServesAndStops(t *testing.T) {
 		if d.at["tls"] != false || d.at["peer_tls"] != false {
 			t.Errorf("without certificates it says %v", d.at)
 		}
-		if !strings.Contains(d.text(), `"qlockd.raft"`) {
+		if !strings.Contains(d.text(), `"bootstrapping a new cluster"`) {
 			t.Errorf("the node's own logs are missing:\n%s", d.text())
 		}
 		dir := fmt.Sprint(d.at["data_dir"])
@@ -273,7 +273,7 @@ func TestServingLineIsText(t *testing.T) {
 	}
 	lines, served := bufio.NewScanner(stderr), false
 	for lines.Scan() {
-		if strings.Contains(lines.Text(), "serving: id=n7 client=127.0.0.1:") {
+		if strings.Contains(lines.Text(), "serving: node=n7 client=127.0.0.1:") {
 			served = true
 			_ = cmd.Process.Signal(syscall.SIGTERM)
 		}

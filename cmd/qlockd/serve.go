@@ -46,7 +46,7 @@ func serve(c *cli.Context) error {
 	}
 	defer removeDev()
 	if warning := raiseFileLimit(cfg.OpenFiles()); warning != "" {
-		log.Warn(warning)
+		log.Warn("the limit of open files is too low", "detail", warning)
 	}
 	limitMemory(cfg.MemoryLimit)
 
@@ -62,7 +62,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 	defer cancel()
 	stop := make(chan struct{})
 	go func() {
-		log.Info("stopping", "signal", <-signals)
+		log.Info("stopping", "signal", (<-signals).String())
 		close(stop)
 		cancel()
 		second := <-signals // the process may exit before that
@@ -90,7 +90,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		defer reopenOnHangup(node)()
 	}
 	at := node.Addrs()
-	log.Info("serving", "id", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP, "health", node.HealthAddr(), "redis", node.RedisAddr(),
+	log.Info("serving", "node", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP, "health", node.HealthAddr(), "redis", node.RedisAddr(),
 		"data_dir", cfg.DataDir, "tls", cfg.TLS.Cert != "", "peer_tls", cfg.PeerTLS.Cert != "", "version", cfg.Version)
 
 	select {

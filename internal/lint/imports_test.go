@@ -31,7 +31,8 @@ var layers = []struct {
 	{"server/internal/quota", []string{"fsm", "internal/ratelog", "transport/wire", "server/internal/access"}},
 	{"server/storage/segment", nil},
 	{"server/storage/stable", []string{"server/storage/segment"}},
-	{"server/storage", []string{"transport/wire", "server/storage/segment", "server/storage/stable"}},
+	{"server/internal/raftlog", nil},
+	{"server/storage", []string{"transport/wire", "server/internal/raftlog", "server/storage/segment", "server/storage/stable"}},
 	{"server/internal/alarm", []string{"transport/wire", "server/storage"}},
 	{"server/consistency", []string{"fsm", "transport/wire"}},
 	{"server/failover", nil},
@@ -61,7 +62,7 @@ var layers = []struct {
 	{"server/membership", []string{"internal/ratelog", "fsm", "transport/identity", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/internal/probe", "server/status"}},
 	{"server/membership/autopilot", []string{"internal/ratelog", "fsm", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/internal/probe", "server/membership", "server/status"}},
 	{"server/internal/handover", []string{"transport/peerport", "transport/wire", "server/internal/cluster", "server/internal/directory", "server/groupcommit", "server/internal/probe", "server/status", "server/storage"}},
-	{"server/replica", []string{"internal/ratelog", "fsm", "transport", "transport/identity", "transport/wire", "transport/peerport", "server/storage", "server/internal/access", "server/internal/advice", "server/internal/alarm", "server/internal/backup", "server/internal/backup/schedule", "server/internal/bootstrap", "server/internal/catchup", "server/internal/cluster", "server/internal/command", "server/consistency", "server/internal/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/internal/handover", "server/membership", "server/membership/autopilot", "server/internal/metrics", "server/internal/notify", "server/internal/peers", "server/internal/probe", "server/internal/retired", "server/internal/samples", "server/internal/seeds", "server/status", "server/internal/watch"}},
+	{"server/replica", []string{"internal/ratelog", "fsm", "transport", "transport/identity", "transport/wire", "transport/peerport", "server/storage", "server/internal/access", "server/internal/advice", "server/internal/alarm", "server/internal/backup", "server/internal/backup/schedule", "server/internal/bootstrap", "server/internal/catchup", "server/internal/cluster", "server/internal/command", "server/consistency", "server/internal/directory", "server/eventlog", "server/expiry", "server/failover/...", "server/groupcommit", "server/internal/handover", "server/membership", "server/membership/autopilot", "server/internal/metrics", "server/internal/notify", "server/internal/peers", "server/internal/probe", "server/internal/raftlog", "server/internal/retired", "server/internal/samples", "server/internal/seeds", "server/status", "server/internal/watch"}},
 	{"server/internal/auditlog", []string{"internal/ratelog", "transport/identity", "transport/wire", "server/internal/access"}},
 	{"server/internal/read", []string{"fsm/...", "transport/wire", "server/internal/access", "server/internal/quota"}},
 	{"server/internal/lease", []string{"fsm", "transport/identity", "transport/wire"}},
@@ -107,7 +108,7 @@ var layers = []struct {
 }
 
 // raftUsers are the only places that may import the consensus library.
-var raftUsers = []string{"fsm/raft.go", "server/internal/alarm/...", "server/internal/metrics/...", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/internal/backup/...", "server/internal/bootstrap/...", "server/internal/catchup/...", "server/internal/cluster/...", "server/internal/command/...", "server/internal/directory/...", "server/failover/monitor/...", "server/internal/handover/...", "server/membership/...", "server/internal/peers/...", "server/internal/retired/...", "server/recovery/...", "server/replica/...", "test/..."}
+var raftUsers = []string{"fsm/raft.go", "server/internal/alarm/...", "server/internal/metrics/...", "transport/peerport/...", "server/storage/...", "server/groupcommit/...", "server/internal/backup/...", "server/internal/bootstrap/...", "server/internal/catchup/...", "server/internal/cluster/...", "server/internal/command/...", "server/internal/directory/...", "server/failover/monitor/...", "server/internal/handover/...", "server/membership/...", "server/internal/peers/...", "server/internal/raftlog/...", "server/internal/retired/...", "server/recovery/...", "server/replica/...", "test/..."}
 
 var importRules = []rule{{
 	name:  "import direction",

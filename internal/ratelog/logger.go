@@ -44,6 +44,6 @@ func (l *Logger) Warn(message string, args ...any) {
 
 // Write logs a line of another logger. It implements io.Writer.
 func (l *Logger) Write(line []byte) (int, error) {
-	l.Warn(wire.PrintableLine(strings.TrimSpace(string(line))))
+	l.Warn("an HTTP server reports a problem", "detail", wire.PrintableLine(strings.TrimSpace(string(line))))
 	return len(line), nil
 }

@@ -55,7 +55,7 @@ func TestWrite(t *testing.T) {
 	if n, err := l.Write(line); n != len(line) || err != nil {
 		t.Errorf("%d, %v", n, err)
 	}
-	if text := out.String(); !strings.Contains(text, `[WARN]  http: TLS handshake error\x1b[2J`) {
+	if text := out.String(); !strings.Contains(text, `[WARN]  an HTTP server reports a problem: detail="http: TLS handshake error\x1b[2J"`) {
 		t.Errorf("%q", text)
 	}
 }

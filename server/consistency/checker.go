@@ -182,7 +182,7 @@ func (c *Checker) hash(ctx context.Context, f *fork) {
 	c.add(point{f.index, f.machine.Revision(), [sha256.Size]byte(sum.Sum(nil))})
 	c.took, c.units = took, f.machine.Units()
 	c.mu.Unlock()
-	c.cfg.Logger.Debug("state hashed", "index", f.index, "took", took)
+	c.cfg.Logger.Debug("state hashed", "index", f.index, "took", took.String())
 	c.compareAll()
 	trigger(c.hashed)
 }

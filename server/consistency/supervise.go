@@ -78,6 +78,6 @@ func (s Supervision) reconcileGrants(ctx context.Context, suspended, agreed uint
 // warn logs a failed step, unless the leadership has ended.
 func (s Supervision) warn(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
-		s.Logger.Warn("could not "+what, "error", err)
+		s.Logger.Warn("a step of the leader failed", "step", what, "error", err)
 	}
 }

@@ -25,7 +25,7 @@ func TestWarnings(t *testing.T) {
 	var lines []int
 	warn := func(err error) {
 		s.warn(ctx, "do it", err)
-		lines = append(lines, strings.Count(out.String(), "could not do it"))
+		lines = append(lines, strings.Count(out.String(), "a step of the leader failed: step=\"do it\""))
 	}
 	failed := errors.New("failed")
 	warn(nil)

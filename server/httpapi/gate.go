@@ -236,7 +236,7 @@ func (s *Server) body(a *response.Writer, r *http.Request, most int) ([]byte, bo
 			Message: fmt.Sprintf("the body has more than %d bytes", most),
 		})
 	default:
-		s.warnings.Warn("closed a connection whose request did not arrive", "peer", r.RemoteAddr, "path", r.URL.Path, "reason", err)
+		s.warnings.Warn("closed a connection whose request did not arrive", "remote", r.RemoteAddr, "path", r.URL.Path, "reason", err)
 		a.Header().Set("Connection", "close")
 		r.Body = http.NoBody // it has had its time
 		s.respond(a, r, http.StatusRequestTimeout, connect.CodeDeadlineExceeded, problem{

@@ -126,10 +126,10 @@ func (s *Server) secure() error {
 		var err error
 		report := transport.OnReload(func(err error) {
 			if err != nil {
-				s.log.Error("cannot use the changed certificates", "error", err)
+				s.log.Error("changed certificate files cannot be used: the last good ones stay", "port", "http", "error", err)
 				return
 			}
-			s.log.Info("using the changed certificates")
+			s.log.Info("changed certificate files are in use", "port", "http")
 		})
 		if s.certificates, err = s.cfg.TLS.Open(report); err == nil {
 			s.tls, err = s.certificates.ServerConfig(ask)

@@ -130,6 +130,6 @@ func (m *Members) awaits(server raft.Server, member *wire.Member) bool {
 // warn logs a failed step, unless the leadership has ended.
 func (m *Members) warn(ctx context.Context, what string, err error) {
 	if err != nil && ctx.Err() == nil {
-		m.cfg.Logger.Warn("could not "+what, "error", err)
+		m.cfg.Logger.Warn("a step of the leader failed", "step", what, "error", err)
 	}
 }

@@ -38,7 +38,7 @@ func (l *logged) Write(line []byte) (int, error) {
 func (l *logged) alarms() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return min(strings.Count(l.text.String(), "[ERROR] ALARM: "), strings.Count(l.text.String(), "qlock cluster acknowledge --reason TEXT"))
+	return min(strings.Count(l.text.String(), "[ERROR] ALARM: message="), strings.Count(l.text.String(), "qlock cluster acknowledge --reason TEXT"))
 }
 
 // alarming is a node whose alarms a test observes through the API, the status, the metric and the log.

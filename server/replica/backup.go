@@ -118,7 +118,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	if err != nil {
 		return nil, err
 	}
-	r.log.Info("a backup was restored", "token-floor", result.Token, "operator", req.GetOperator(), "reason", req.GetReason())
+	r.log.Info("a backup was restored", "token_floor", result.Token, "operator", req.GetOperator(), "reason", req.GetReason())
 	return &wire.RestoreResponse{TokenFloor: result.Token, Revision: result.Revision}, nil
 }
 

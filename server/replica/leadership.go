@@ -111,7 +111,7 @@ func (r *Replica) proposeBarrier(lead *leadership) {
 // that of the barrier.
 func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 	if result.GetStatus() != wire.Status_OK {
-		r.log.Warn("cannot apply the barrier", "term", lead.term, "status", result.GetStatus(), "message", result.GetMessage())
+		r.log.Warn("cannot apply the barrier", "term", lead.term, "status", result.GetStatus().String(), "message", result.GetMessage())
 		r.retryBarrier(lead, result)
 		return
 	}
@@ -123,7 +123,7 @@ func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 	}
 	r.Proposer.ProposeUrgent(lead.term, groupcommit.NewItem(r.bootstrapCommand(), func(result *wire.Result) {
 		if result.GetStatus() != wire.Status_OK {
-			r.log.Error("cannot bootstrap the cluster", "status", result.GetStatus(), "message", result.GetMessage())
+			r.log.Error("cannot bootstrap the cluster", "status", result.GetStatus().String(), "message", result.GetMessage())
 			r.retryBarrier(lead, result)
 			return
 		}
@@ -196,7 +196,7 @@ func (r *Replica) serve(lead *leadership) {
 	}
 	r.Proposer.Serve(lead.term, level)
 	r.leaders.Publish(r.Leader())
-	r.log.Info("serving", "term", lead.term)
+	r.log.Info("serving as leader", "term", lead.term)
 	if r.machine.Access().Rights() == nil {
 		r.log.Warn("the cluster has no policy: every client may do everything (qlock policy apply)")
 	}
@@ -220,7 +220,7 @@ func (r *Replica) endLeadership(why string) {
 	}
 	r.leaders.Publish(r.Leader())
 	if r.halted.Load() == nil { // the log file may be on the disk that hangs
-		r.log.Info("leadership ended", "term", lead.term, "because", why)
+		r.log.Info("leadership ended", "term", lead.term, "reason", why)
 	}
 }
 

@@ -292,7 +292,7 @@ func (r *Replica) startAgain(ctx context.Context) error {
 	return r.startRaft(nil)
 }
 
-func (r *Replica) raftConfig() *raft.Config {
+func (r *Replica) raftConfig(log hclog.Logger) *raft.Config {
 	c := raft.DefaultConfig()
 	c.LocalID = raft.ServerID(r.cfg.ID)
 	c.HeartbeatTimeout = r.cfg.HeartbeatTimeout
@@ -305,13 +305,14 @@ func (r *Replica) raftConfig() *raft.Config {
 	c.SnapshotInterval = r.cfg.SnapshotInterval
 	c.ShutdownOnRemove = false // a removed node says so instead of vanishing
 	c.NoLegacyTelemetry = true
-	c.Logger = r.log.Named("raft")
+	c.Logger = log
 	return c
 }
 
 // startRaft runs raft. If seen is not nil, it first begins a new cluster with these members.
 func (r *Replica) startRaft(seen []*wire.Member) (err error) {
-	conf := r.raftConfig()
+	log := r.newRaftLog()
+	conf := r.raftConfig(log)
 	if err := raft.ValidateConfig(conf); err != nil {
 		return fmt.Errorf("raft's settings: %w", err)
 	}
@@ -322,7 +323,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 		Written:  r.stores.IsWritten,
 		Observer: r.peers,
 		Timeout:  max(2*time.Second, 2*r.cfg.ElectionTimeout),
-		Logger:   r.log.Named("net"),
+		Logger:   log,
 	})
 	if seen != nil {
 		if err := r.begin(conf, trans, seen); err != nil {
@@ -341,6 +342,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.stores.RaftRuns()
 	r.trans = trans
 	r.cluster.Run(node)
+	observeLeader(node, log)
 	r.running.Go(r.lead)
 	r.running.Go(func() { r.catchUp.Follow(r.ctx, node, r.stores.Log) })
 	r.running.Go(r.keep)

@@ -74,9 +74,7 @@ func (r *Replica) keepSmall(node *raft.Raft, limit int64) {
 		return
 	}
 	r.snapshots.Go(func() {
-		if err := node.Snapshot().Error(); err != nil {
-			r.log.Warn("cannot take a snapshot", "error", err)
-		}
+		_ = node.Snapshot().Error() // logged by raft
 	})
 }
 
@@ -137,7 +135,7 @@ func (r *Replica) seek() {
 	}
 	if leader, ok := probe.Leader(answers); ok {
 		if err := r.reportTo(r.ctx, leader); err != nil {
-			r.waiting.Warn("the cluster has a leader, but not for this node", "leader", leader.ID, "answer", err)
+			r.waiting.Warn("the cluster has a leader, but not for this node", "leader", leader.ID, "error", err)
 		}
 	}
 }

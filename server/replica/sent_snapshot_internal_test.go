@@ -40,7 +40,7 @@ func startRaftNode(t *testing.T, cfg Config, others ...*raftNode) *raftNode {
 		o.trans.Connect(n.trans.LocalAddr(), n.trans)
 	}
 	r := &Replica{cfg: cfg, log: cfg.Logger}
-	conf := r.raftConfig()
+	conf := r.raftConfig(r.newRaftLog())
 	if started, err := n.stores.HasState(); err != nil || !started && cfg.ID == "n1" {
 		members := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}, {ID: "n2", Address: "n2", Suffrage: raft.Nonvoter}}}
 		err = errors.Join(err, raft.BootstrapCluster(conf, n.stores.Log, n.stores.Votes, n.stores.Snapshots, n.trans, members))

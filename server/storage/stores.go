@@ -12,6 +12,7 @@ import (
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/server/internal/raftlog"
 	"github.com/quorumlock/quorumlock/server/storage/segment"
 	"github.com/quorumlock/quorumlock/server/storage/stable"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -119,7 +120,7 @@ func openFiles(o Options) (Backend, func(sound bool) error, error) {
 	if err := makePrivate(o.DataDir, o.Logger); err != nil {
 		return Backend{}, nil, err
 	}
-	files, err := raft.NewFileSnapshotStoreWithLogger(o.DataDir, retainedSnapshots, o.Logger.Named("snapshots"))
+	files, err := raft.NewFileSnapshotStoreWithLogger(o.DataDir, retainedSnapshots, raftlog.New(raftlog.Config{NodeID: o.NodeID, Logger: o.Logger}))
 	if err != nil {
 		return Backend{}, nil, fmt.Errorf("open the snapshots in %s: %w", o.DataDir, err)
 	}

@@ -61,8 +61,8 @@ func (n *node) start(args ...string) {
 		}
 		n.regular.CloseIdleConnections()
 		if n.t.Failed() {
-			// A flood fills the tail, so raft's lines are shown by themselves.
-			n.t.Logf("raft on %s:\n%s\nlog of %s:\n%s", n.id, strings.Join(n.log.find("qlockd.raft"), "\n"), n.id, n.log.tail(200))
+			// A flood fills the tail, so the lines about leaders are shown by themselves.
+			n.t.Logf("leaders at %s:\n%s\nlog of %s:\n%s", n.id, strings.Join(n.log.find("lead"), "\n"), n.id, n.log.tail(200))
 		}
 	})
 }

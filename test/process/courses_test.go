@@ -138,7 +138,7 @@ func nobodyKnows(t *testing.T, leader string) {
 		t.Errorf("first n3 said %q, then %q", commands, again)
 	}
 	for _, id := range c.Others("n3") {
-		c.AwaitLog(id, "ALARM: the log of node")
+		c.AwaitLog(id, `ALARM: message="the log of node`)
 	}
 	g.must(t, c, 20)
 	follow(t, c, "n3", commands)

@@ -35,7 +35,7 @@ func TestRestartWithAMillionLocks(t *testing.T) {
 	if full {
 		sessions, within = 1_000, backWithin
 	}
-	c := process.Start(t, programs, 3, "--snapshot-threshold", "0", "--trailing-logs", "0", "--max-locks", "2000000")
+	c := process.Start(t, programs, 3, "--snapshot-threshold", "0", "--trailing-logs", "0", "--max-locks", "2000000", "--log-level", "debug") // which has raft's snapshots
 	hold(t, c, sessions)
 	restarts := func(place string) {
 		for _, sig := range []syscall.Signal{syscall.SIGKILL, syscall.SIGTERM} {

@@ -28,8 +28,8 @@ const (
 	// snapshotTimeout bounds the wait until a node takes a snapshot: raft checks every 30 to 60 s whether
 	// one is due.
 	snapshotTimeout = 75 * time.Second
-	// installed is what raft logs after it has installed a snapshot from the leader.
-	installed = "Installed remote snapshot"
+	// installed is logged by a node that has installed a snapshot of the leader.
+	installed = "installed a snapshot of the leader"
 )
 
 // lag keeps a follower down until the leader has taken a snapshot and discarded the log before it. After its

@@ -206,10 +206,10 @@ func (l *Layer) openTLS() error {
 
 func (l *Layer) reloaded(err error) {
 	if err != nil {
-		l.log.Error("peer certificates could not be reloaded", "error", err)
+		l.log.Error("changed certificate files cannot be used: the last good ones stay", "port", "peer", "error", err)
 		return
 	}
-	l.log.Info("peer certificates reloaded")
+	l.log.Info("changed certificate files are in use", "port", "peer")
 }
 
 // Accept returns the next connection that a verified peer opened for raft. After Close it returns

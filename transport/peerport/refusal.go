@@ -129,6 +129,10 @@ func (l *Layer) refused(remote net.Addr, caller string, err error) {
 		l.log.Debug("this node has called itself", "remote", remote.String())
 		return
 	}
+	if reason == ReasonUnknown && l.cfg.Identity.ClusterID() == "" {
+		l.log.Debug("refused a connection before this node knows its cluster", "remote", remote.String(), "node", caller, "error", err)
+		return // a leader calls a node while it adds it
+	}
 	l.warnings.Warn("refused a connection to the peer port", "remote", remote.String(), "node", caller, "reason", string(reason), "error", err)
 }
 

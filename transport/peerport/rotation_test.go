@@ -38,7 +38,7 @@ func TestPeerCertificatesAreReloaded(t *testing.T) {
 		}
 		elapse(2100 * time.Millisecond) // the next change must not coincide with a check
 		call("with a new authority")
-		if log.count("peer certificates reloaded") != 1 {
+		if log.count("files are in use: port=peer") != 1 {
 			t.Error("the log does not say so")
 		}
 		if err := os.WriteFile(filepath.Join(dir, "nodes/n1/peer.crt"), []byte("?"), 0o644); err != nil {
@@ -46,7 +46,7 @@ func TestPeerCertificatesAreReloaded(t *testing.T) {
 		}
 		elapse(2 * time.Second)
 		call("with a bad file")
-		if log.count("could not be reloaded") != 1 {
+		if log.count("files cannot be used") != 1 {
 			t.Error("the log does not say so")
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 
 	"github.com/quorumlock/quorumlock/server/failover"
@@ -37,7 +38,11 @@ func (m *Monitor) callElection(ctx context.Context, lost failover.Loss) {
 			m.campaign(h, decision)
 			return
 		case decision.Outcome == failover.Drop, time.Since(started) > 4*m.cfg.HeartbeatTimeout:
-			m.cfg.Logger.Info("no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "because", decision.Reason)
+			level := hclog.Info
+			if decision.Reason == failover.MovedOn {
+				level = hclog.Debug // another node has called it
+			}
+			m.cfg.Logger.Log(level, "no election called against the lost leader", "leader", lost.Leader, "term", lost.Term, "reason", decision.Reason)
 			m.cfg.Decisions.WithLabelValues(string(decision.Reason)).Inc()
 			return
 		}
@@ -51,7 +56,7 @@ func (m *Monitor) callElection(ctx context.Context, lost failover.Loss) {
 // campaign makes this node a candidate.
 func (m *Monitor) campaign(h failover.Poll, decision failover.Decision) {
 	m.cfg.Logger.Warn("the leader is dead: calling an election", "leader", h.Loss.Leader, "term", h.Loss.Term,
-		"seen-by", decision.Observers, "voters", len(h.Voters), "last-log-index", h.Self.Tail.Index)
+		"seen_by", decision.Observers, "voters", len(h.Voters), "last_index", h.Self.Tail.Index)
 	m.cfg.Decisions.WithLabelValues(string(decision.Reason)).Inc()
 	m.Called(h.Loss.Term)
 	if err := m.cfg.CallElection(); err != nil {

@@ -83,7 +83,7 @@ func (c *Conn) Write(p []byte) (int, error) {
 	c.mu.Unlock()
 	n, err := c.Conn.Write(p)
 	if errors.Is(err, os.ErrDeadlineExceeded) && c.firstStall() {
-		c.connections.cfg.Warnings.Warn("closed a connection whose caller does not read its response", "peer", c.RemoteAddr().String())
+		c.connections.cfg.Warnings.Warn("closed a connection whose caller does not read its response", "remote", c.RemoteAddr().String())
 	}
 	return n, err
 }

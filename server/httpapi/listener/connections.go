@@ -186,14 +186,14 @@ const ConnBytes = 32 << 10
 // cut closes the connection that held the largest share when the node's budget was exhausted. Its requests
 // end with it.
 func (l *Connections) cut(c *Conn) {
-	l.cfg.Warnings.Warn("closed the connection that held most of the node's buffers (--max-buffer-bytes)", "peer", c.RemoteAddr().String())
+	l.cfg.Warnings.Warn("closed the connection that held most of the node's buffers (--max-buffer-bytes)", "remote", c.RemoteAddr().String())
 	_ = c.Close()
 }
 
 // Refuse logs and counts a connection that got no place.
 func (l *Connections) Refuse(r *http.Request) {
 	l.metrics.refused.Inc()
-	l.cfg.Warnings.Warn("closed a connection: too many connections", "peer", r.RemoteAddr, "max_connections", l.cfg.MaxConnections)
+	l.cfg.Warnings.Warn("closed a connection: too many connections", "remote", r.RemoteAddr, "max_connections", l.cfg.MaxConnections)
 }
 
 // State is net/http's ConnState callback. HTTP/2 connections become idle as well, but what arrives next on
@@ -226,7 +226,7 @@ func (l *Connections) warn(c *Conn) {
 	default:
 		reason = "no complete request arrived in time, it was malformed, or the caller hung up"
 	}
-	args := []any{"peer", c.RemoteAddr().String(), "reason", reason}
+	args := []any{"remote", c.RemoteAddr().String(), "reason", reason}
 	if l.cfg.Plain {
 		args = append(args, "begins_with", string(head))
 	}

@@ -63,7 +63,7 @@ func (c *Conn) forget(identity string, f *forwarded) {
 // cut ends the requests of an identity that held the largest share when the node's budget was exhausted.
 func (c *Conn) cut(identity string, f *forwarded) {
 	c.connections.cfg.Warnings.Warn("ended the forwarded requests that held most of the node's buffers (--max-buffer-bytes)",
-		"identity", identity, "node", fmt.Sprint(c.RemoteAddr()))
+		"identity", identity, "remote", fmt.Sprint(c.RemoteAddr()))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.forget(identity, f)

@@ -95,7 +95,7 @@ func (h *handshaker) insecure(c *Conn, err error) {
 	if errors.Is(err, transport.ErrRevoked) {
 		h.connections.cfg.Refused(c.RemoteAddr().String(), err)
 	}
-	h.connections.cfg.Warnings.Warn("TLS handshake error", "peer", c.RemoteAddr().String(), "error", err)
+	h.connections.cfg.Warnings.Warn("TLS handshake error", "remote", c.RemoteAddr().String(), "error", err)
 }
 
 func looksLikeHTTP(head []byte) bool {

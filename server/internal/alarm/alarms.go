@@ -60,7 +60,7 @@ func (a *Alarms) Forked(id, difference string) {
 }
 
 func (a *Alarms) log(one *wire.Alarm) {
-	a.Logger.Error("ALARM: "+one.GetMessage(), "node", one.GetNodeId(), "revision", one.GetRevision(),
+	a.Logger.Error("ALARM", "message", one.GetMessage(), "node", one.GetNodeId(), "revision", one.GetRevision(),
 		"since", time.UnixMilli(one.GetRaisedUnixMs()).UTC().Format(time.RFC3339), "advice", one.GetAdvice())
 }
 

@@ -129,7 +129,7 @@ func (b *Bootstrap) Try(ctx context.Context, round int) (done bool, err error) {
 		}
 		return false, b.replaced(peer, now)
 	case Known:
-		b.cfg.Logger.Info("joining the cluster", "cluster", peer.ClusterId, "known-to", peer.GetMember().GetId())
+		b.cfg.Logger.Info("joining the cluster", "cluster", peer.ClusterId, "node", peer.GetMember().GetId())
 		if err := b.recordMembers(answers); err != nil {
 			return false, err
 		}
@@ -257,7 +257,7 @@ func (b *Bootstrap) applyForMembership(ctx context.Context, answers []probe.Answ
 		err = b.cfg.Join(ctx, leader)
 	}
 	if err != nil {
-		b.cfg.Waiting.Warn("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "answer", err, "run", b.cfg.Advice.Add())
+		b.cfg.Waiting.Warn("waiting to be added to the cluster", "cluster", peer.ClusterId, "leader", leader.ID, "error", err, "run", b.cfg.Advice.Add())
 	}
 }
 

@@ -70,6 +70,16 @@ func (c *Cluster) Resolve(id raft.ServerID, addr raft.ServerAddress) raft.Server
 	return addr
 }
 
+// At returns the ID of the node that has this address in raft's configuration, "" if there is none.
+func (c *Cluster) At(addr raft.ServerAddress) string {
+	for id, s := range c.Servers() {
+		if s.Address == addr {
+			return id
+		}
+	}
+	return ""
+}
+
 // Peer returns a server of raft's configuration with its current address.
 func (c *Cluster) Peer(s raft.Server) directory.Peer {
 	return directory.Peer{ID: string(s.ID), Addr: string(c.Resolve(s.ID, s.Address))}

@@ -87,7 +87,7 @@ func New(cfg Config) *Autopilot { return &Autopilot{cfg: cfg} }
 
 // Run watches the members until ctx ends with the leadership.
 func (a *Autopilot) Run(ctx context.Context, lead membership.Leadership, members *membership.Members, prober probe.Prober) {
-	l := &leadership{Config: a.cfg, ctx: ctx, lead: lead, members: members, prober: prober, kept: ratelog.NewRepeated(a.cfg.Logger)}
+	l := &leadership{Config: a.cfg, ctx: ctx, lead: lead, members: members, prober: prober, warned: map[raft.ServerID]bool{}, kept: ratelog.NewRepeated(a.cfg.Logger)}
 	access := readOnlyRaft{node: a.cfg.Cluster.Raft(), promote: func(id string) { members.Promote(ctx, id) }}
 	// Whatever the library does is logged by package membership or here.
 	pilot := raftautopilot.New(access, l, raftautopilot.WithLogger(hclog.NewNullLogger()),

@@ -29,6 +29,8 @@ type leadership struct {
 	contacts contacts
 	// state is the library's last view, nil before the first.
 	state atomic.Pointer[raftautopilot.State]
+	// warned are the members that were logged as not healthy. Only NotifyState uses it, in one goroutine.
+	warned map[raft.ServerID]bool
 	// kept logs why dead members were not removed. Only the library's loop uses it.
 	kept *ratelog.Repeated
 }
@@ -118,8 +120,10 @@ func (l *leadership) NotifyState(state *raftautopilot.State) {
 		}
 		switch {
 		case before && !s.Health.Healthy:
-			l.Logger.Warn("a member is not healthy", "node", id, "because", l.reason(string(id)), "tolerated_failures", state.FailureTolerance)
-		case was != nil && !before && s.Health.Healthy:
+			l.warned[id] = true
+			l.Logger.Warn("a member is not healthy", "node", id, "reason", l.reason(string(id)), "tolerated_failures", state.FailureTolerance)
+		case l.warned[id] && s.Health.Healthy:
+			delete(l.warned, id)
 			l.Logger.Info("a member is healthy", "node", id, "tolerated_failures", state.FailureTolerance)
 		}
 	}
@@ -165,9 +169,9 @@ func (l *leadership) RemoveFailedServer(s *raftautopilot.Server) {
 	err := l.members.RemoveIf(l.ctx, l.lead, id, act, func(servers map[string]raft.Server) error { return l.stillDead(id, servers) })
 	switch {
 	case err == nil:
-		l.Logger.Warn("autopilot removed a dead member", "node", id, "because", why)
+		l.Logger.Warn("autopilot removed a dead member", "node", id, "reason", why)
 	case l.ctx.Err() == nil:
-		l.kept.Warn("autopilot did not remove a dead member", "node", id, "because", err)
+		l.kept.Warn("autopilot did not remove a dead member", "node", id, "reason", err)
 	}
 }
 

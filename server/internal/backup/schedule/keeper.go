@@ -140,10 +140,10 @@ func (k *Keeper) attempt(ctx context.Context, record Record) {
 	k.mu.Unlock()
 	k.cfg.Done(took, err)
 	if err != nil {
-		k.cfg.Logger.Error("a scheduled backup failed", "error", err, "failures", failures, "again-in", pause)
+		k.cfg.Logger.Error("a scheduled backup failed", "error", err, "failures", failures, "pause", pause.String())
 		return
 	}
-	k.cfg.Logger.Info("a scheduled backup was made and verified", "name", saved.Name, "bytes", saved.Bytes, "revision", saved.Revision, "took", took)
+	k.cfg.Logger.Info("a scheduled backup was made and verified", "name", saved.Name, "bytes", saved.Bytes, "revision", saved.Revision, "took", took.String())
 }
 
 // save stores a backup everywhere.
