@@ -36,12 +36,16 @@ func newClaims() *claims {
 
 // Lead begins a leadership with this state. What began before is not measured.
 func (m *Metrics) Lead(state *fsm.Machine) {
-	if m.registry == nil {
-		return
+	if m.registry != nil {
+		m.claims.begin(state.Revision(), state.Token())
 	}
-	m.claims.leads = true
-	m.claims.queued.begin(state.Revision())
-	m.claims.granted.begin(state.Token())
+}
+
+// begin begins a leadership after that revision and that token.
+func (c *claims) begin(revision, token uint64) {
+	c.leads = true
+	c.queued.begin(revision)
+	c.granted.begin(token)
 }
 
 // follow follows the events of an entry that was applied at that time.
