@@ -111,7 +111,9 @@ func (m *Metrics) beginAtZero() {
 
 // DiskSynced observes a write to the log of this node with its sync.
 func (m *Metrics) DiskSynced(took time.Duration) {
-	m.diskSync.Observe(took.Seconds())
+	if m.registry != nil {
+		m.diskSync.Observe(took.Seconds())
+	}
 	m.Synced(took)
 }
 
@@ -157,7 +159,6 @@ func (m *Metrics) Close() {
 func (m *Metrics) Applied(b *groupcommit.Batch, applied *fsm.Applied) {
 	m.entries.WithLabelValues("applied").Inc()
 	m.batch.Observe(float64(len(b.Items)))
-	m.bytes.Observe(float64(b.Bytes))
 	now := time.Now()
 	took := now.Sub(b.Began)
 	m.commit.Observe(took.Seconds())
@@ -165,7 +166,10 @@ func (m *Metrics) Applied(b *groupcommit.Batch, applied *fsm.Applied) {
 	for _, e := range applied.Events {
 		m.happened(e)
 	}
-	m.claims.follow(applied.Events, now)
+	if m.registry != nil {
+		m.bytes.Observe(float64(b.Bytes))
+		m.claims.follow(applied.Events, now)
+	}
 }
 
 // Answered counts a command.
