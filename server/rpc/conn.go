@@ -45,9 +45,9 @@ type conn struct {
 	noMemory error
 	told     *wire.LeaderHint // the hint last sent to the client; guarded by the server's hints
 
-	arrived  *exchange // the request that was read last; used by the reader only
-	readAt   time.Time // when the requests of the last read came, zero before the first; used by the reader only
-	arrivals arrivals
+	arrived  *exchange          // the request that was read last; used by the reader only
+	readAt   time.Time          // when the requests of the last read came, zero before the first; used by the reader only
+	arrivals arrivals           // those of the requests without an exchange
 	enlisted []command.Proposal // commands read but not yet proposed; used by the reader only
 
 	pages sync.Mutex // serializes weighing and sending of pages
