@@ -253,7 +253,7 @@ func TestSeriesDoNotDependOnNames(t *testing.T) {
 			for _, procedure := range []string{"LockService/Get", "None/" + key, "SessionService/Open"} {
 				post(t, node, token, procedure, fmt.Sprintf(`{"name":%q}`, key))
 			}
-			post(t, node, "wrong/"+key, "LockService/Get", `{}`)
+			post(t, node, identity.NewToken(), "LockService/Get", `{}`)
 		}
 	}
 	use(30, callers[:3])
