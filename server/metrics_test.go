@@ -269,7 +269,7 @@ func TestSeriesDoNotDependOnNames(t *testing.T) {
 			key := fmt.Sprint("key/", i)
 			dialRedis(t, node, token).must("+OK\r\n", "SET", key, token, "NX", "PX", "100")
 			for _, procedure := range []string{"LockService/Get", "None/" + key, "SessionService/Open"} {
-				post(t, node, token, procedure, fmt.Sprintf(`{"name":%q}`, key))
+				post(t, node, token, procedure, fmt.Sprintf(`{"name":"none/%d"}`, i))
 			}
 			post(t, node, identity.NewToken(), "LockService/Get", `{}`)
 		}
