@@ -1,0 +1,262 @@
+package monitoring_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/test/disk"
+	"github.com/quorumlock/quorumlock/test/process"
+	"github.com/quorumlock/quorumlock/transport/pki"
+)
+
+const (
+	// alertTimeout bounds the time from a cause to its alert, and from the end of the cause to that of the alert.
+	alertTimeout = time.Minute
+	// slowSync is far above the threshold of QuorumlockSlowDisk, and below what makes a leader hand over.
+	slowSync = 200 * time.Millisecond
+	// renewedFor is short enough for QuorumlockCertificateExpires, and renewed again for longer.
+	renewedFor = 10 * 24 * time.Hour
+)
+
+// incident is something that happens to a cluster, and the alerts by which an operator learns of it.
+type incident struct {
+	name string
+	// alerts must not fire before, must fire because of the cause, and must end with it.
+	alerts []string
+	// cause causes the incident, and returns how to end it.
+	cause func(*scene) (end func())
+}
+
+// incidents run one after the other. Those of one step happen at once.
+var incidents = [][]incident{
+	{
+		{"a queue is stuck", []string{"QuorumlockOldestWait"}, stuckQueue},
+		{"backups fail", []string{"QuorumlockBackupOverdue"}, failingBackups},
+		{"a certificate expires soon", []string{"QuorumlockCertificateExpires"}, shortCertificate},
+		{"too many sessions", []string{"QuorumlockBudget"}, manySessions},
+	},
+	{{"a slow disk", []string{"QuorumlockSlowDisk"}, slowDisk}},
+	{{"a member is down", []string{"QuorumlockMemberDown", "QuorumlockNodeNotScraped", "QuorumlockNoFailureTolerance"}, deadMember}},
+	{{"no leader", []string{"QuorumlockNoLeader"}, deadMajority}},
+	{{"nodes differ", []string{"QuorumlockGrantsSuspended", "QuorumlockStateDiffers"}, divergedStates}},
+}
+
+// TestAlertsFire causes what alerts are about, in a cluster under load that a Prometheus scrapes with rules in haste. Each
+// alert fires, names a runbook that exists, and ends when its cause has ended.
+func TestAlertsFire(t *testing.T) {
+	inFull(t)
+	needsPrometheus(t)
+	if err := disk.NoInjection(); err != nil {
+		t.Skip(err)
+	}
+	s, pages := stage(t), readRunbooks(t)
+	for _, step := range incidents {
+		var ends []func()
+		var alerts []string
+		for _, i := range step {
+			alerts = append(alerts, i.alerts...)
+			s.rests(i.alerts)
+			t.Log(i.name)
+			if end := i.cause(s); end != nil {
+				ends = append(ends, end)
+			}
+		}
+		for _, name := range alerts {
+			took, fired := s.awaitFiring(name)
+			t.Logf("%s fired after %v: %s", name, took.Round(100*time.Millisecond), fired.Annotations["summary"])
+			if page := strings.TrimSuffix(filepath.Base(fired.Annotations["runbook_url"]), ".md"); pages[page] == "" {
+				t.Errorf("%s names the runbook %q, which does not exist", name, page)
+			}
+		}
+		for _, end := range ends {
+			end()
+		}
+		s.awaitEnd(alerts)
+	}
+}
+
+// rests fails the test if one of the alerts fires.
+func (s *scene) rests(alerts []string) {
+	s.t.Helper()
+	firing, err := s.monitor.firing(s.t.Context())
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, a := range firing {
+		if slices.Contains(alerts, a.Labels["alertname"]) {
+			s.t.Errorf("before its cause, this fires: %v", a)
+		}
+	}
+}
+
+func (s *scene) awaitFiring(name string) (took time.Duration, fired alert) {
+	s.t.Helper()
+	took = s.Await(name+" fires", alertTimeout, func(ctx context.Context) error {
+		firing, err := s.monitor.firing(ctx)
+		i := slices.IndexFunc(firing, func(a alert) bool { return a.Labels["alertname"] == name })
+		if i < 0 {
+			return fmt.Errorf("%d others fire: %w", len(firing), err)
+		}
+		fired = firing[i]
+		return nil
+	})
+	return took, fired
+}
+
+func (s *scene) awaitEnd(alerts []string) {
+	s.t.Helper()
+	s.Await(fmt.Sprintf("the end of %v", alerts), alertTimeout, func(ctx context.Context) error {
+		firing, err := s.monitor.firing(ctx)
+		for _, a := range firing {
+			if slices.Contains(alerts, a.Labels["alertname"]) {
+				return fmt.Errorf("%v fires", a)
+			}
+		}
+		return err
+	})
+}
+
+// stuckQueue lets a request wait for a lock that nobody releases.
+func stuckQueue(s *scene) (end func()) {
+	s.t.Helper()
+	hold := s.lock("stuck", "")
+	ctx, cancel := context.WithCancel(s.t.Context())
+	waiting := make(chan struct{})
+	waiter := s.session()
+	go func() {
+		defer close(waiting)
+		_, _ = waiter.Lock(ctx, "stuck") // it is granted or given up when the test goes on
+	}()
+	return func() {
+		if err := hold.Unlock(s.t.Context()); err != nil {
+			s.t.Error(err)
+		}
+		<-waiting
+		cancel()
+		_ = waiter.Close(s.t.Context()) // its node may be down
+	}
+}
+
+func (s *scene) session() *client.Session {
+	s.t.Helper()
+	session, err := s.Client().NewSession(s.t.Context(), client.SessionOptions{TTL: 5 * time.Minute})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return session
+}
+
+// lock acquires a lock with a value.
+func (s *scene) lock(name, value string) *client.Hold {
+	s.t.Helper()
+	hold, err := s.session().Lock(s.t.Context(), name, client.WithValue([]byte(value)))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	return hold
+}
+
+// failingBackups takes the directory of the leader's backups away. As the runbook says, another leader makes the next at
+// once.
+func failingBackups(s *scene) (end func()) {
+	s.t.Helper()
+	leader := s.Leader()
+	dir := filepath.Join(s.backups, leader)
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() {
+		if err := os.Rename(dir+".away", dir); err != nil {
+			s.t.Fatal(err)
+		}
+		s.qlock("cluster", "transfer", "--reason", "repeat the backup")
+	}
+}
+
+func (s *scene) qlock(args ...string) {
+	s.t.Helper()
+	if _, err := s.Qlock(s.t.Context(), operator, nil, args...); err != nil {
+		s.t.Fatal(err)
+	}
+}
+
+// shortCertificate gives a node certificates that expire soon.
+func shortCertificate(s *scene) (end func()) {
+	s.t.Helper()
+	renew := func(opts ...pki.Option) {
+		if _, err := pki.Renew(s.Certificates(), []string{"n1"}, time.Hour, opts...); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	renew(pki.ValidFor(renewedFor))
+	return func() { renew() }
+}
+
+// manySessions opens more sessions than 80 % of the limit.
+func manySessions(s *scene) (end func()) {
+	s.t.Helper()
+	sessions := s.open(85)
+	return func() {
+		for _, session := range sessions {
+			if err := session.Close(s.t.Context()); err != nil {
+				s.t.Error(err)
+			}
+		}
+	}
+}
+
+// slowDisk delays the syncs of the leader.
+func slowDisk(s *scene) (end func()) {
+	s.t.Helper()
+	injection := s.Inject(s.Leader(), disk.Syncs, disk.Slow(slowSync))
+	return func() { injection.Lift() }
+}
+
+// deadMember kills a follower.
+func deadMember(s *scene) (end func()) {
+	s.t.Helper()
+	id := s.followers()[0]
+	s.Kill9(id)
+	return func() {
+		s.Restart(id)
+		s.AwaitAll()
+	}
+}
+
+// deadMajority kills the leader and another node.
+func deadMajority(s *scene) (end func()) {
+	s.t.Helper()
+	leader := s.Leader()
+	both := []string{leader, s.Others(leader)[0]}
+	s.Kill9(both...)
+	return func() {
+		s.Restart(both...)
+		s.AwaitAll()
+	}
+}
+
+// divergedStates changes the state of a node while another is down, so that no majority agrees. When that one is back, it
+// agrees with the third, and the changed node ends by itself.
+func divergedStates(s *scene) (end func()) {
+	s.t.Helper()
+	const name, sound, wrong = "diverged", "sound", "wrong"
+	s.lock(name, sound)
+	s.AwaitCaughtUp()
+	changed, down := s.followers()[0], s.followers()[1]
+	s.Kill9(changed, down)
+	process.ForgeLog(s.t, s.DataDir(changed), name, wrong)
+	s.Restart(changed)
+	return func() {
+		s.Restart(down)
+		if code := s.Ended(changed); code != 70 {
+			s.t.Errorf("%s, whose state was changed, ended with code %d", changed, code)
+		}
+	}
+}
