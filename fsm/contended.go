@@ -53,6 +53,20 @@ func (m *Machine) eachAwaited(fn func(*lock)) {
 	})
 }
 
+// Contention returns the length of the longest queue, and when the oldest wait began, in Unix milliseconds; zeros if
+// nothing waits. The time is proportional to the number of locks that are waited for, so call it on a Fork.
+func (m *Machine) Contention() (longest uint64, oldest int64) {
+	if m.state.waits == 0 {
+		return 0, 0
+	}
+	oldest = math.MaxInt64
+	m.eachAwaited(func(l *lock) {
+		longest = max(longest, uint64(l.waiters)+l.ahead())
+		oldest = min(oldest, m.awaitedSince(l))
+	})
+	return longest, oldest
+}
+
 // contended is a lock that is waited for. Locks with a lower rank are more contended.
 type contended struct {
 	lock *lock

@@ -107,3 +107,43 @@ func TestListContendedShowsTheFirstWait(t *testing.T) {
 		}
 	}
 }
+
+// TestContention checks the longest queue and the oldest wait, which may be of two locks, and that a wait to become
+// exclusive counts although the queue is empty.
+func TestContention(t *testing.T) {
+	m := bootstrapped(t)
+	want := func(when string, longest uint64, oldest int64) {
+		t.Helper()
+		for what, m := range map[string]*Machine{"the state": m, "a fork": m.Fork(), "a restored one": restored(t, snapshotOf(t, m))} {
+			if gotLongest, gotOldest := m.Contention(); gotLongest != longest || gotOldest != oldest {
+				t.Errorf("%s, %s: %d wait, the first since %d, want %d and %d", when, what, gotLongest, gotOldest, longest, oldest)
+			}
+		}
+	}
+	want("at the start", 0, 0)
+	a := newAsker(t, m, "ann", "bob", "cid", "dan")
+	for _, name := range []string{"early", "long"} {
+		a.acquire("ann", &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}}, wire.Status_GRANTED)
+	}
+	read := a.acquire("ann", &wire.Acquire{Locks: shared("read")}, wire.Status_GRANTED)
+	a.acquire("bob", &wire.Acquire{Locks: shared("read")}, wire.Status_GRANTED)
+	want("nothing waits", 0, 0)
+	at := func(wall int64, who string, cmd *wire.Command) {
+		a.seqs[who]++
+		cmd.SessionId, cmd.Seq = a.ids[who], a.seqs[who]
+		if r := applyAt(t, m, wall, cmd).Results[0]; r.Status != wire.Status_QUEUED {
+			t.Fatalf("%s: %v", who, r)
+		}
+	}
+	waits := func(wall int64, who, name string) {
+		at(wall, who, &wire.Command{Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}, WaitForever: true}}})
+	}
+	waits(200, "bob", "long")
+	want("one waits", 1, 200)
+	waits(100, "cid", "early")
+	waits(300, "cid", "long")
+	waits(400, "dan", "long")
+	want("four wait", 3, 100)
+	at(50, "ann", &wire.Command{Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: read.HoldId, Token: read.Token, WaitForever: true}}})
+	want("a hold waits to become exclusive", 3, 50)
+}

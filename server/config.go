@@ -168,8 +168,8 @@ type Config struct {
 	// Empty disables it; denials are then only logged.
 	AuditLog string
 
-	// Version is the program's version, for display only.
-	Version string
+	// Version and Commit identify the program, for display only.
+	Version, Commit string
 
 	// Network is the transport for all connections; nil means TCP.
 	Network transport.Network

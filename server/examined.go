@@ -5,6 +5,8 @@ import (
 	"net"
 	"sync"
 
+	"github.com/prometheus/client_golang/prometheus"
+
 	"github.com/quorumlock/quorumlock/server/internal/examine"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -35,7 +37,7 @@ func (e examined) Status(ctx context.Context, req *wire.StatusRequest) (*wire.St
 }
 
 // startExaminer begins to watch the clock and the leaders.
-func (n *Node) startExaminer() {
+func (n *Node) startExaminer() error {
 	cfg := examine.Config{
 		DataDir: n.cfg.DataDir,
 		Configured: &wire.Examination{
@@ -52,6 +54,10 @@ func (n *Node) startExaminer() {
 	if n.cfg.hasStores() {
 		cfg.DataDir = ""
 	}
+	unregister, err := n.showFreeBytes(cfg.DataDir)
+	if err != nil {
+		return err
+	}
 	n.examiner = examine.New(cfg)
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
@@ -61,7 +67,23 @@ func (n *Node) startExaminer() {
 		unsubscribe()
 		cancel()
 		running.Wait()
+		unregister()
 	}
+	return nil
+}
+
+// showFreeBytes exports the free space of the data directory, where the system has that.
+func (n *Node) showFreeBytes(dir string) (unregister func(), err error) {
+	if _, known := examine.FreeBytes(dir); !known {
+		return func() {}, nil
+	}
+	gauge := prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quorumlock_data_free_bytes", Help: "Free space of the file system with the data directory, for the user of this node.",
+	}, func() float64 {
+		free, _ := examine.FreeBytes(dir)
+		return float64(free)
+	})
+	return func() { n.cfg.Registry.Unregister(gauge) }, n.cfg.Registry.Register(gauge)
 }
 
 func (n *Node) leaderChanged(hint *wire.LeaderHint) {

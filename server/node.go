@@ -123,7 +123,9 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	if err := n.startQuotas(); err != nil {
 		return err
 	}
-	n.startExaminer()
+	if err := n.startExaminer(); err != nil {
+		return err
+	}
 	if err := n.startRPC(ports.client); err != nil {
 		return err
 	}
@@ -175,6 +177,7 @@ func (n *Node) startReplica(ctx context.Context, l net.Listener) error {
 		ClusterID:          n.certified,
 		Level:              n.cfg.FeatureLevel,
 		Version:            n.cfg.Version,
+		Commit:             n.cfg.Commit,
 		HeartbeatTimeout:   n.cfg.HeartbeatTimeout,
 		ElectionTimeout:    n.cfg.ElectionTimeout,
 		LeaderLeaseTimeout: n.cfg.LeaderLeaseTimeout,

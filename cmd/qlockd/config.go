@@ -24,7 +24,9 @@ func configure(c *cli.Context) (server.Config, error) {
 		return server.Config{}, usage(fmt.Errorf("--cluster: %w", err))
 	}
 	cfg := o.Config
-	cfg.Cluster, cfg.Join, cfg.Version = peers, parseList(o.join), programVersion()
+	cfg.Cluster, cfg.Join = peers, parseList(o.join)
+	build := programBuild()
+	cfg.Version, cfg.Commit = build.Version, build.Commit
 	cfg.HTTPLimits.MaxHandshakes = cfg.Limits.MaxHandshakes
 	return cfg, nil
 }

@@ -118,7 +118,7 @@ func TestConfigure(t *testing.T) {
 			}
 			continue
 		}
-		if err != nil || !slices.Equal(cfg.Cluster, test.want) || cfg.Version != programVersion() {
+		if err != nil || !slices.Equal(cfg.Cluster, test.want) || cfg.Version != programBuild().Version {
 			t.Errorf("%s: %v, %v, version %q", name, cfg.Cluster, err, cfg.Version)
 		}
 	}
@@ -197,11 +197,11 @@ func TestExitCode(t *testing.T) {
 func TestProgramVersion(t *testing.T) {
 	defer func(before string) { version = before }(version)
 	version = "v9"
-	if got := programVersion(); got != "v9" {
+	if got := programBuild().Version; got != "v9" {
 		t.Errorf("%q, want what the linker set", got)
 	}
 	version = ""
-	if got := programVersion(); !strings.HasPrefix(got, buildinfo.Release) {
+	if got := programBuild().Version; !strings.HasPrefix(got, buildinfo.Release) {
 		t.Errorf("%q, want %s", got, buildinfo.Release)
 	}
 }

@@ -1,11 +1,16 @@
 package main
 
 import (
+	"encoding/json"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
+
+	"github.com/quorumlock/quorumlock/cmd/buildinfo"
+	"github.com/quorumlock/quorumlock/fsm"
 )
 
 func TestHelpNamesEveryFlagAndItsVariable(t *testing.T) {
@@ -31,6 +36,18 @@ func TestVersion(t *testing.T) {
 		if code != 0 || !strings.HasPrefix(stdout, "qlockd version v1.2.3-test") || !strings.HasSuffix(stdout, ", feature level 1\n") {
 			t.Errorf("%s: code %d, %q", argument, code, stdout)
 		}
+	}
+}
+
+// TestVersionAsJSON verifies that programs get the version in the form that qlock has.
+func TestVersionAsJSON(t *testing.T) {
+	code, stdout, stderr := runToEnd(t, nil, "version", "--json")
+	var got buildinfo.Info
+	if err := json.Unmarshal([]byte(stdout), &got); err != nil || code != 0 || stderr != "" {
+		t.Fatalf("code %d, %v, stdout %q, stderr %q", code, err, stdout, stderr)
+	}
+	if got.Version != "v1.2.3-test" || got.Go != runtime.Version() || got.FeatureLevel != fsm.Level || !strings.Contains(stdout, `"featureLevel"`) {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -136,7 +136,7 @@ func printable(v reflect.Value) any {
 
 // unflagged are the fields of the configuration that no flag sets.
 var unflagged = []string{
-	"HTTPLimits.BodyTimeout", "HTTPLimits.HeaderTimeout", "HTTPLimits.IdleTimeout", "HTTPLimits.LeaderWait", "HTTPLimits.MaxBodyBytes",
+	"Commit", "HTTPLimits.BodyTimeout", "HTTPLimits.HeaderTimeout", "HTTPLimits.IdleTimeout", "HTTPLimits.LeaderWait", "HTTPLimits.MaxBodyBytes",
 	"HTTPLimits.MaxHandshakes", // set by --max-handshakes
 	"HTTPLimits.MaxHeaderBytes", "HTTPLimits.MaxWatchesPerConnection", "HTTPLimits.RetryGrace", "HTTPLimits.WatchTimeout", "HTTPLimits.WriteTimeout",
 	"Limits.MaxLeaseWaits", "Limits.MaxWatchesPerConnection", "SnapshotInterval", "Stores.Incarnation", "Version",

@@ -102,6 +102,11 @@ const (
 	Agreed Reason = "agreed"
 )
 
+// Reasons returns all reasons.
+func Reasons() []Reason {
+	return []Reason{Repeated, NotVoter, NotFollower, MovedOn, Alive, ShortLog, NoMajority, NotFirst, Agreed}
+}
+
 // Decision is what the node should do, and why.
 type Decision struct {
 	Outcome Outcome

@@ -65,6 +65,8 @@ type Batch struct {
 	// Began is when the entry was proposed, and Future its outcome.
 	Began  time.Time
 	Future raft.ApplyFuture
+	// Bytes is the size of the entry.
+	Bytes int
 
 	size   int
 	work   int

@@ -109,7 +109,7 @@ func (p *Proposer) propose(b *Batch) {
 		b.Future = Failed{err}
 		return
 	}
-	b.Future = p.apply(data, EnqueueTimeout)
+	b.Bytes, b.Future = len(data), p.apply(data, EnqueueTimeout)
 }
 
 // encode returns the encoded batch, in memory that raft may keep.

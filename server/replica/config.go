@@ -54,8 +54,8 @@ type Config struct {
 	ClusterID string
 	// Level is the highest feature level to support. Default: fsm.Level.
 	Level uint32
-	// Version is the program's version, for display.
-	Version string
+	// Version and Commit identify the program, for display.
+	Version, Commit string
 
 	// HeartbeatTimeout, ElectionTimeout, LeaderLeaseTimeout and CommitTimeout are raft's. Defaults: 500 ms
 	// for the first three, 20 ms for CommitTimeout.

@@ -183,6 +183,7 @@ func (r *Replica) serve(lead *leadership) {
 	level := uint32(0)
 	r.machine.View(func(m *fsm.Machine) {
 		r.Deadlines.Start(lead.term, m)
+		r.metrics.Lead(m)
 		level = m.FeatureLevel()
 	})
 	r.Notifier.Open()

@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/internal/ratelog"
@@ -123,7 +122,7 @@ func Open(ctx context.Context, cfg Config) (*Replica, error) {
 	r.metrics, r.alarms = metrics.New(cfg.Registry), r.newAlarms()
 	r.sampler = samples.New(r.totals)
 	r.pilot = autopilot.New(autopilot.Config{NodeID: cfg.ID, Settings: cfg.Autopilot, Machine: r.machine, Cluster: &r.cluster, Logger: r.log})
-	r.metrics.Committed = r.sampler.Commits.Observe
+	r.metrics.Committed, r.metrics.Synced = r.sampler.Commits.Observe, r.sampler.DiskSyncs.Observe
 	r.Processor = r.newProcessor()
 	if err := r.openBackups(); err != nil {
 		_ = cfg.PeerListener.Close()
@@ -175,7 +174,7 @@ func (r *Replica) openDisk() (err error) {
 	r.stores, err = storage.Open(storage.Options{
 		NodeID: r.cfg.ID, DataDir: r.cfg.DataDir, Backend: r.cfg.Stores, SegmentBytes: r.cfg.SegmentBytes,
 		NoOverlap: r.cfg.NoOverlap, DiskTimeout: r.cfg.DiskTimeout, Logger: r.log,
-		Leads: r.cluster.LeadsOthers, Deletable: r.keepsCommitted, Synced: r.sampler.DiskSyncs.Observe, Failed: r.diskFailed,
+		Leads: r.cluster.LeadsOthers, Deletable: r.keepsCommitted, Synced: r.metrics.DiskSynced, Failed: r.diskFailed,
 	})
 	if err != nil {
 		r.metrics.Close()
@@ -244,12 +243,6 @@ func (r *Replica) start(ctx context.Context) error {
 	}
 	r.running.Go(r.awaitBootstrap)
 	return nil
-}
-
-func (r *Replica) gauges() []prometheus.Collector {
-	return metrics.Gauges(metrics.Source{
-		NodeID: r.cfg.ID, Machine: r.machine, EventLog: r.eventLog, Checker: r.checker, Proposer: r.Proposer, Cluster: &r.cluster, Alarms: r.alarms.Len, Serving: r.Serving, Health: r.pilot.Health,
-	})
 }
 
 // awaitBootstrap waits until raft runs on this node.

@@ -8,8 +8,10 @@ import (
 	"sync"
 
 	"github.com/hashicorp/raft"
+	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/server/internal/samples"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
@@ -123,6 +125,19 @@ func (r *Replica) latencies() (diskSync, commit uint32) {
 // Samples returns what this node has measured in the last ten minutes. The samples must not be changed.
 func (r *Replica) Samples() *wire.ListSamplesResponse {
 	return &wire.ListSamplesResponse{NodeId: r.cfg.ID, IntervalMs: uint32(samples.Interval.Milliseconds()), Samples: r.sampler.List()}
+}
+
+// gauges returns the metrics that are read when they are collected.
+func (r *Replica) gauges() []prometheus.Collector {
+	source := metrics.Source{
+		NodeID: r.cfg.ID, Machine: r.machine, EventLog: r.eventLog, Checker: r.checker, Proposer: r.Proposer, Cluster: &r.cluster, Alarms: r.alarms.Len,
+		Serving: r.Serving, LeaderKnown: func() bool { return r.Leader().GetId() != "" }, Health: r.pilot.Health,
+		Build: metrics.Build{Version: r.cfg.Version, Commit: r.cfg.Commit, Level: r.cfg.Level},
+	}
+	if r.backups != nil {
+		source.BackupDue = r.backups.Due
+	}
+	return metrics.Gauges(source)
 }
 
 func (r *Replica) totals() (t fsm.Totals) {

@@ -46,6 +46,8 @@ type conn struct {
 	told     *wire.LeaderHint // the hint last sent to the client; guarded by the server's hints
 
 	arrived  *exchange          // the request that was read last; used by the reader only
+	readAt   time.Time          // when the requests of the last read came, zero before the first; used by the reader only
+	arrivals arrivals           // those of the requests without an exchange
 	enlisted []command.Proposal // commands read but not yet proposed; used by the reader only
 
 	pages sync.Mutex // serializes weighing and sending of pages
@@ -143,12 +145,14 @@ func (c *conn) Received() error {
 	if err := c.takeSlot(); err != nil {
 		return err
 	}
-	c.srv.metrics.count(req)
+	arrived := arrival{c.srv.metrics.count(req), c.arrivedAt()}
 	refused := c.quota.RequestOf(req, c.caller.CheckRequest(req))
 	if x.Frequent && refused == nil {
+		x.arrival = arrived
 		x.begin(c)
 		return nil
 	}
+	c.arrivals.add(req.GetId(), arrived)
 	if !x.Frequent {
 		exchanges.Put(x) // the request does not share memory with x
 	}
@@ -159,6 +163,15 @@ func (c *conn) Received() error {
 	}
 	c.dispatch(req)
 	return nil
+}
+
+// arrivedAt returns when the present request was read, zero if nobody can read the metrics. Requests of one read share a
+// time.
+func (c *conn) arrivedAt() time.Time {
+	if c.readAt.IsZero() && c.srv.metrics.measures {
+		c.readAt = time.Now()
+	}
+	return c.readAt
 }
 
 // maxEnlisted bounds the commands that are proposed together.
@@ -183,6 +196,7 @@ func (c *conn) propose() {
 // BeforeRead is called before the reader blocks.
 func (c *conn) BeforeRead(started bool) error {
 	c.propose()
+	c.readAt = time.Time{}
 	return c.link.rest(started)
 }
 
@@ -266,6 +280,7 @@ func (c *conn) replyPage(req *wire.Request) {
 
 // reply sends the response to a request. It does not block.
 func (c *conn) reply(resp *wire.Response) {
+	c.arrivals.answered(resp.GetId())
 	c.conclude(c.answer(responseFrame(resp), resp, atOnce))
 }
 

@@ -14,8 +14,9 @@ import (
 // used.
 type exchange struct {
 	wire.ClientFrameDecoder
-	conn *conn
-	size int // of the frame, in bytes
+	conn    *conn
+	size    int // of the frame, in bytes
+	arrival arrival
 	// until is the session's deadline as known when the request was proposed.
 	until time.Time
 	// answered is the method value x.end, allocated once per exchange.
@@ -69,11 +70,13 @@ func (x *exchange) end(res *wire.Result) {
 		c.unbind(req.SessionId)
 	}
 	x.response = wire.Response{Id: req.Id, Result: c.shown(req, res)}
+	now := time.Now()
 	if x.until.IsZero() {
 		c.addRemaining(&x.response, req.SessionId)
 	} else if succeeded(res) {
-		x.response.RemainingTtlMs = milliseconds(time.Until(x.until))
+		x.response.RemainingTtlMs = milliseconds(x.until.Sub(now))
 	}
+	x.arrival.answered(now)
 	x.body.Response, x.frame.Frame = &x.response, &x.body
 	var err error
 	if executed(res) {

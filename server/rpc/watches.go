@@ -126,6 +126,7 @@ func (w *watch) send(resp *wire.WatchResponse) error {
 		w.said = piece
 		if !w.answered {
 			w.answered = true
+			w.conn.arrivals.answered(w.req.GetId())
 			<-w.conn.slots
 		}
 	}

@@ -62,6 +62,9 @@ type Monitor struct {
 
 // New returns a Monitor. [Monitor.Run] must be called for it to detect anything.
 func New(cfg Config) *Monitor {
+	for _, reason := range failover.Reasons() {
+		cfg.Decisions.WithLabelValues(string(reason)) // so that the first one is seen as an increase
+	}
 	return &Monitor{cfg: cfg, changed: make(chan struct{}, 1), disconnect: func() {}}
 }
 

@@ -107,6 +107,9 @@ func New(cfg Config) *Forwarder {
 		Name: "quorumlock_http_forwarded_total",
 		Help: "Requests sent on to the leader, by what came of it: answered, moved (it no longer led), unreached, lost.",
 	}, []string{"result"})}
+	for _, result := range []string{"answered", "moved", "unreached", "lost"} {
+		f.forwarded.WithLabelValues(result) // so that the first one is seen as an increase
+	}
 	cfg.Registry.MustRegister(f.forwarded)
 	f.transport = newTransport(cfg)
 	f.proxy = &httputil.ReverseProxy{

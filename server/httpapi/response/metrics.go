@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/server/internal/histogram"
 )
 
 // Metrics are the metrics of the port. The labels are procedures and statuses, which are both few. Input of
@@ -24,11 +26,9 @@ func NewMetrics(registry *prometheus.Registry) *Metrics {
 			Name: "quorumlock_http_requests_total",
 			Help: "Requests answered on the HTTP port, by path and by status of the answer.",
 		}, []string{"path", "status"}),
-		seconds: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name:    "quorumlock_http_request_seconds",
-			Help:    "Time to answer a request on the HTTP port, waiting for locks included.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30, 300},
-		}, []string{"path"}),
+		seconds: prometheus.NewHistogramVec(histogram.Options("quorumlock_http_request_seconds",
+			"Time to answer a request on the HTTP port, waiting for locks included.",
+			[]float64{.001, .0025, .005, .01, .025, .05, .1, .25, 1, 5, 30, 300}), []string{"path"}),
 	}
 	registry.MustRegister(m.requests, m.seconds, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 		Name: "quorumlock_http_requests_in_flight",

@@ -44,6 +44,13 @@ type measurement struct {
 	err   error
 }
 
+// FreeBytes returns the free space of the file system with that directory for this user. known is false if this program
+// cannot find it out.
+func FreeBytes(dir string) (free uint64, known bool) {
+	free, size := diskSpace(dir)
+	return free, size > 0
+}
+
 // New returns an Examiner. Run must be called.
 func New(cfg Config) *Examiner {
 	return &Examiner{cfg: cfg, clock: newClock(time.Now()), sync: measure}

@@ -16,6 +16,9 @@ func newMetrics(registry prometheus.Registerer, inFlight *atomic.Int64) *metrics
 		Name: "quorumlock_keys_forwarded_total",
 		Help: "Requests of the Redis port sent on to the leader, by what came of it: answered, moved (it no longer led), unreached, lost.",
 	}, []string{"result"})}
+	for _, result := range []string{"answered", "moved", "unreached", "lost"} {
+		m.forwarded.WithLabelValues(result) // so that the first one is seen as an increase
+	}
 	if registry != nil {
 		registry.MustRegister(m.forwarded, prometheus.NewGaugeFunc(prometheus.GaugeOpts{
 			Name: "quorumlock_keys_in_flight",

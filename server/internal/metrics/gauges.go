@@ -1,6 +1,10 @@
 package metrics
 
 import (
+	"runtime"
+	"strconv"
+	"time"
+
 	"github.com/hashicorp/raft"
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -24,8 +28,29 @@ type Source struct {
 	Alarms func() int
 	// Serving reports whether this node leads and serves.
 	Serving func() bool
-	// Health returns how many voters may fail, and whether each member is healthy. ok is false unless this node leads.
-	Health func() (tolerance int, healthy map[string]bool, ok bool)
+	// LeaderKnown reports whether this node knows a leader.
+	LeaderKnown func() bool
+	// Health returns how many voters may fail, and what is known of each member. ok is false unless this node leads.
+	Health func() (tolerance int, members map[string]Member, ok bool)
+	// BackupDue returns when the next scheduled backup is due; nil without a schedule.
+	BackupDue func() time.Time
+	// Build describes the program.
+	Build Build
+}
+
+// Build describes a program.
+type Build struct {
+	Version, Commit string
+	// Level is the highest feature level that it understands.
+	Level uint32
+}
+
+// info returns the metric that identifies the program.
+func (b Build) info() prometheus.Collector {
+	return prometheus.NewGaugeFunc(prometheus.GaugeOpts{
+		Name: "quorumlock_build_info", Help: "Always 1; the labels identify the program.",
+		ConstLabels: prometheus.Labels{"version": b.Version, "commit": b.Commit, "go": runtime.Version(), "feature_level": strconv.FormatUint(uint64(b.Level), 10)},
+	}, func() float64 { return 1 })
 }
 
 // Gauges returns the metrics that are read from the parts of a node when they are collected.
@@ -39,8 +64,11 @@ func Gauges(s Source) []prometheus.Collector {
 			return n
 		}
 	}
-	return []prometheus.Collector{
-		memberHealth(s.Health),
+	all := []prometheus.Collector{
+		s.Build.info(),
+		memberHealth{s.Serving, s.Health},
+		&contention{machine: s.Machine, serving: s.Serving},
+		limits{s.Machine},
 		gauge("quorumlock_sessions", "Live sessions.", total(func(t fsm.Totals) uint64 { return t.Sessions })),
 		gauge("quorumlock_locks", "Locks held or waited for.", total(func(t fsm.Totals) uint64 { return t.Locks })),
 		gauge("quorumlock_holds", "Holds.", total(func(t fsm.Totals) uint64 { return t.Holds })),
@@ -55,6 +83,7 @@ func Gauges(s Source) []prometheus.Collector {
 		gauge("quorumlock_last_backup_timestamp_seconds", "When the latest scheduled backup was made, in Unix time; 0 if there was none.", lastBackup(s, func(b *wire.SavedBackup) float64 { return float64(b.GetUnixMs()) / 1000 })),
 		gauge("quorumlock_last_backup_bytes", "The size of the latest scheduled backup.", lastBackup(s, func(b *wire.SavedBackup) float64 { return float64(b.GetBytes()) })),
 		gauge("quorumlock_is_leader", "1 while this node leads and serves.", func() float64 { return oneIf(s.Serving()) }),
+		gauge("quorumlock_leader_known", "1 if this node knows a leader.", func() float64 { return oneIf(s.LeaderKnown()) }),
 		gauge("quorumlock_drained", "1 while this node is drained and does not lead.", func() (n float64) {
 			s.Machine.View(func(m *fsm.Machine) {
 				self, _ := m.Member(s.NodeID)
@@ -78,6 +107,12 @@ func Gauges(s Source) []prometheus.Collector {
 			return n
 		}),
 	}
+	if s.BackupDue != nil {
+		all = append(all, gauge("quorumlock_backup_due_timestamp_seconds", "When the next scheduled backup after the latest one is due, in Unix time. Without a schedule it does not exist.", func() float64 {
+			return float64(s.BackupDue().UnixMilli()) / 1000
+		}))
+	}
+	return all
 }
 
 func lastBackup(s Source, value func(*wire.SavedBackup) float64) func() float64 {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/groupcommit"
+	"github.com/quorumlock/quorumlock/server/internal/histogram"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -21,6 +22,7 @@ type Metrics struct {
 	commands      *prometheus.CounterVec
 	entries       *prometheus.CounterVec
 	batch         prometheus.Histogram
+	bytes         prometheus.Histogram
 	commit        prometheus.Histogram
 	expiries      *prometheus.CounterVec
 	LeaderChanges prometheus.Counter
@@ -34,8 +36,12 @@ type Metrics struct {
 	SlowDisks     prometheus.Counter
 	backups       *prometheus.CounterVec
 	backup        prometheus.Histogram
+	diskSync      prometheus.Histogram
+	claims        *claims
 	// Committed gets the time from proposing each entry to its having been applied. New sets one that does nothing.
 	Committed func(time.Duration)
+	// Synced gets the time of each write to the node's log, with its sync. New sets one that does nothing.
+	Synced func(time.Duration)
 
 	// Counters that are incremented for every command, cached to avoid a lookup by label values. Only the
 	// completer uses them.
@@ -58,11 +64,14 @@ type grantKind struct {
 
 // New creates the metrics of a node. With a nil registry, they are never registered.
 func New(registry prometheus.Registerer) *Metrics {
-	m := &Metrics{registry: registry, answers: map[answerKind]prometheus.Counter{}, granted: map[grantKind]prometheus.Counter{}, Committed: func(time.Duration) {}}
+	m := &Metrics{registry: registry, answers: map[answerKind]prometheus.Counter{}, granted: map[grantKind]prometheus.Counter{}, claims: newClaims()}
+	m.Committed, m.Synced = func(time.Duration) {}, func(time.Duration) {}
 	m.commands = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_commands_total", Help: "Commands answered by this node as leader."}, []string{"op", "status"})
 	m.entries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_entries_total", Help: "Log entries proposed by this node, by how they ended."}, []string{"outcome"})
-	m.batch = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_entry_commands", Help: "Commands in one log entry.", Buckets: prometheus.ExponentialBuckets(1, 4, 8)})
-	m.commit = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_commit_seconds", Help: "From proposing an entry to its having been applied.", Buckets: prometheus.ExponentialBuckets(0.0002, 2, 15)})
+	m.batch = prometheus.NewHistogram(histogram.Options("quorumlock_entry_commands", "Commands in one log entry.", prometheus.ExponentialBuckets(1, 4, 8)))
+	m.bytes = prometheus.NewHistogram(histogram.Options("quorumlock_entry_bytes", "Size of one log entry.", prometheus.ExponentialBuckets(64, 4, 7)))
+	m.commit = prometheus.NewHistogram(histogram.Options("quorumlock_commit_seconds", "From proposing an entry to its having been applied.", prometheus.ExponentialBuckets(0.0002, 2, 15)))
+	m.diskSync = prometheus.NewHistogram(histogram.Options("quorumlock_disk_sync_seconds", "Writing entries to the log of this node and syncing them.", prometheus.ExponentialBuckets(0.0001, 2, 17)))
 	m.expiries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_expiries_total", Help: "What ended by time under this node: sessions, waits and holds."}, []string{"of"})
 	m.LeaderChanges = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_changes_total", Help: "How often this node was elected."})
 	m.grants = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_grants_total", Help: "Holds granted by this node as leader."}, []string{"mode", "waited"})
@@ -70,16 +79,42 @@ func New(registry prometheus.Registerer) *Metrics {
 	m.released = m.holdEnds.WithLabelValues("released")
 	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold."}, []string{"of"})
 	m.WatchEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_watch_ends_total", Help: "Watches that this node ended, by its last word."}, []string{"status"})
-	m.Hashing = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_state_hash_seconds", Help: "Hashing the state once, beside all else.", Buckets: prometheus.ExponentialBuckets(0.001, 4, 8)})
+	m.Hashing = prometheus.NewHistogram(histogram.Options("quorumlock_state_hash_seconds", "Hashing the state once, beside all else.", prometheus.ExponentialBuckets(0.001, 4, 8)))
 	m.LeaderLosses = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_losses_total", Help: "Leaders whose process this node saw dead: every connection closed, a new one refused."})
 	m.LeaderHints = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_failover_hints_total", Help: "What this node made of such a loss: agreed is an election called, everything else why not."}, []string{"reason"})
 	m.SlowDisks = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_slow_disk_handovers_total", Help: "Times that this node handed leadership over because a write to its disk took long."})
 	m.backups = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_backups_total", Help: "Scheduled backups that this node attempted as leader, by outcome: ok or failed."}, []string{"outcome"})
-	for _, outcome := range []string{"ok", "failed"} {
-		m.backups.WithLabelValues(outcome) // so that an increase from 0 is seen
-	}
-	m.backup = prometheus.NewHistogram(prometheus.HistogramOpts{Name: "quorumlock_backup_seconds", Help: "Duration of a scheduled backup, with its verification and its copies.", Buckets: prometheus.ExponentialBuckets(0.01, 4, 10)})
+	m.backup = prometheus.NewHistogram(histogram.Options("quorumlock_backup_seconds", "Duration of a scheduled backup, with its verification and its copies.", prometheus.ExponentialBuckets(0.01, 4, 10)))
+	m.beginAtZero()
 	return m
+}
+
+// beginAtZero creates the series of labels with few values, so that the first increase is seen.
+func (m *Metrics) beginAtZero() {
+	for counter, values := range map[*prometheus.CounterVec][]string{
+		m.entries:  {"applied", "not_leader", "unavailable", "uncertain", "internal"},
+		m.expiries: {"session", "wait", "hold"},
+		m.holdEnds: {"released", "session_expired", "max_hold", "forced"},
+		m.notices:  {"wanted", "revoked"},
+		m.backups:  {"ok", "failed"},
+	} {
+		for _, value := range values {
+			counter.WithLabelValues(value)
+		}
+	}
+	for _, mode := range []wire.Mode{wire.Mode_EXCLUSIVE, wire.Mode_SHARED, wire.Mode_PERMITS} {
+		for _, waited := range []bool{false, true} {
+			m.counterOf(grantKind{mode, waited})
+		}
+	}
+}
+
+// DiskSynced observes a write to the log of this node with its sync.
+func (m *Metrics) DiskSynced(took time.Duration) {
+	if m.registry != nil {
+		m.diskSync.Observe(took.Seconds())
+	}
+	m.Synced(took)
 }
 
 // BackedUp counts an attempt to make a scheduled backup.
@@ -94,7 +129,7 @@ func (m *Metrics) BackedUp(took time.Duration, err error) {
 
 // Register registers the metrics, and others that are read when they are collected.
 func (m *Metrics) Register(others ...prometheus.Collector) error {
-	own := []prometheus.Collector{m.commands, m.entries, m.batch, m.commit, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks, m.backups, m.backup}
+	own := []prometheus.Collector{m.commands, m.entries, m.batch, m.bytes, m.commit, m.diskSync, m.claims.waits, m.claims.holds, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks, m.backups, m.backup}
 	return m.register(append(own, others...))
 }
 
@@ -124,11 +159,16 @@ func (m *Metrics) Close() {
 func (m *Metrics) Applied(b *groupcommit.Batch, applied *fsm.Applied) {
 	m.entries.WithLabelValues("applied").Inc()
 	m.batch.Observe(float64(len(b.Items)))
-	took := time.Since(b.Began)
+	now := time.Now()
+	took := now.Sub(b.Began)
 	m.commit.Observe(took.Seconds())
 	m.Committed(took)
 	for _, e := range applied.Events {
 		m.happened(e)
+	}
+	if m.registry != nil {
+		m.bytes.Observe(float64(b.Bytes))
+		m.claims.follow(applied.Events, now)
 	}
 }
 
@@ -145,13 +185,16 @@ func (m *Metrics) Answered(cmd *wire.Command, status wire.Status_Code) {
 
 // grant counts a grant.
 func (m *Metrics) grant(e *wire.Event) {
-	kind := grantKind{max(e.Mode, wire.Mode_EXCLUSIVE), e.Waited}
+	m.counterOf(grantKind{max(e.Mode, wire.Mode_EXCLUSIVE), e.Waited}).Inc()
+}
+
+func (m *Metrics) counterOf(kind grantKind) prometheus.Counter {
 	counter := m.granted[kind]
 	if counter == nil {
 		counter = m.grants.WithLabelValues(strings.ToLower(kind.mode.String()), strconv.FormatBool(kind.waited))
 		m.granted[kind] = counter
 	}
-	counter.Inc()
+	return counter
 }
 
 // happened counts an event.

@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"errors"
+	"maps"
+	"math"
 	"testing"
 	"time"
 
@@ -60,9 +62,7 @@ func TestEventsAreCounted(t *testing.T) {
 			m.happened(c.event)
 		}
 		got := scrape.Values(t, registry)
-		if got["hold_ends_total released"] == 0 {
-			delete(got, "hold_ends_total released") // it exists from the start
-		}
+		maps.DeleteFunc(got, func(_ string, n float64) bool { return n == 0 }) // they exist from the start
 		for key, n := range c.want {
 			if got[key] != 2*n {
 				t.Errorf("%s, twice: %s is %v", name, key, got[key])
@@ -95,9 +95,59 @@ func TestCommandsAreCounted(t *testing.T) {
 	grant := &wire.Event{Type: wire.Event_GRANTED}
 	m.happened(grant)
 	m.happened(grant)
-	if len(m.answers) != 3 || len(m.granted) != 1 {
+	if len(m.answers) != 3 || len(m.granted) != 6 {
 		t.Errorf("%d counters of commands and %d of grants are found by their kind", len(m.answers), len(m.granted))
 	}
+}
+
+// TestCountersBeginAtZero verifies that the first event of each kind is an increase, for labels with few values.
+func TestCountersBeginAtZero(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	if err := New(registry).Register(); err != nil {
+		t.Fatal(err)
+	}
+	got := scrape.Values(t, registry)
+	for _, key := range []string{
+		"entries_total applied", "entries_total not_leader", "entries_total unavailable", "entries_total uncertain", "entries_total internal",
+		"expiries_total session", "expiries_total wait", "expiries_total hold", "hold_ends_total released", "hold_ends_total session_expired",
+		"hold_ends_total max_hold", "hold_ends_total forced", "hold_notices_total wanted", "hold_notices_total revoked", "backups_total ok",
+		"backups_total failed", "grants_total exclusive false", "grants_total exclusive true", "grants_total shared false",
+		"grants_total shared true", "grants_total permits false", "grants_total permits true",
+	} {
+		if n, exists := got[key]; !exists || n != 0 {
+			t.Errorf("%s is %v at the start, exists %v", key, n, exists)
+		}
+	}
+}
+
+// TestEntriesAndSyncsAreObserved verifies the histograms of an entry and of a write to the log.
+func TestEntriesAndSyncsAreObserved(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		m := New(registry)
+		if err := m.Register(); err != nil {
+			t.Fatal(err)
+		}
+		var passedOn time.Duration
+		m.Synced = func(took time.Duration) { passedOn += took }
+		b := &groupcommit.Batch{Began: time.Now(), Items: make([]groupcommit.Item, 3), Bytes: 300}
+		time.Sleep(7 * time.Millisecond)
+		m.Applied(b, &fsm.Applied{})
+		m.DiskSynced(5 * time.Millisecond)
+		m.DiskSynced(3 * time.Millisecond)
+		got := scrape.Histograms(t, registry)
+		for name, want := range map[string]struct {
+			count uint64
+			sum   float64
+		}{"entry_commands": {1, 3}, "entry_bytes": {1, 300}, "commit_seconds": {1, 0.007}, "disk_sync_seconds": {2, 0.008}} {
+			if h := got[name]; h.GetSampleCount() != want.count || math.Abs(h.GetSampleSum()-want.sum) > 1e-9 {
+				t.Errorf("%s: %d observations, sum %v, want %v", name, h.GetSampleCount(), h.GetSampleSum(), want)
+			}
+		}
+		if passedOn != 8*time.Millisecond {
+			t.Errorf("%v was passed on", passedOn)
+		}
+	})
 }
 
 // TestCommitsAreReported verifies that the time of each entry is observed and passed on.

@@ -4,6 +4,8 @@ import (
 	"errors"
 
 	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // metrics are the metrics of the relay.
@@ -33,6 +35,9 @@ func newMetrics(r *Relay, registry prometheus.Registerer) (*metrics, error) {
 			Help: "Tunnels that have ended, by the code of the goodbye; UNSPECIFIED: the client or the leader has closed.",
 		}, []string{"code"}),
 		up: bytes.WithLabelValues("up"), down: bytes.WithLabelValues("down"),
+	}
+	for _, code := range wire.Goodbye_Code_name {
+		m.ended.WithLabelValues(code) // so that the first one is seen as an increase
 	}
 	if registry == nil {
 		return m, nil

@@ -8,21 +8,29 @@ import (
 	raftautopilot "github.com/hashicorp/raft-autopilot"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// Health returns how many voters may fail before the cluster loses its majority, and whether each member is healthy. ok is
+// Health returns how many voters may fail before the cluster loses its majority, and what is known of each member. ok is
 // false unless this node leads.
-func (a *Autopilot) Health() (tolerance int, healthy map[string]bool, ok bool) {
+func (a *Autopilot) Health() (tolerance int, members map[string]metrics.Member, ok bool) {
 	_, state := a.current()
 	if state == nil {
 		return 0, nil, false
 	}
-	healthy = map[string]bool{}
-	for id, s := range state.Servers {
-		healthy[string(id)] = s.Health.Healthy
+	members = map[string]metrics.Member{}
+	last := uint64(0)
+	if self := state.Servers[raft.ServerID(a.cfg.NodeID)]; self != nil {
+		last = self.Stats.LastIndex // from before the others were asked
 	}
-	return state.FailureTolerance, healthy, true
+	for id, s := range state.Servers {
+		members[string(id)] = metrics.Member{
+			Healthy: s.Health.Healthy, Self: string(id) == a.cfg.NodeID,
+			LastContact: s.Stats.LastContact, Lag: last - min(last, s.Stats.LastIndex),
+		}
+	}
+	return state.FailureTolerance, members, true
 }
 
 // Describe completes the status of the cluster. It adds nothing unless this node leads.

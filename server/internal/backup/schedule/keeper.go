@@ -106,6 +106,14 @@ func (k *Keeper) last() (last *wire.SavedBackup) {
 	return last
 }
 
+// Due returns when the next backup after the latest one is due. It is in the past if that one is missing.
+func (k *Keeper) Due() time.Time {
+	last := k.last()
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.plan.due(last, time.Now())
+}
+
 // Status describes the schedule.
 func (k *Keeper) Status() *wire.BackupSchedule {
 	last := k.last()
