@@ -42,13 +42,18 @@ var incidents = [][]incident{
 		{"a certificate expires soon", []string{"QuorumlockCertificateExpires"}, shortCertificate},
 		{"too many sessions", []string{"QuorumlockBudget"}, manySessions},
 	},
+	{
+		{"leadership moves often", []string{"QuorumlockLeaderChanges"}, movingLeader},
+		{"leases end by their TTL", []string{"QuorumlockSessionsExpire"}, expiringLeases},
+	},
 	{{"a slow disk", []string{"QuorumlockSlowDisk"}, slowDisk}},
 	{{"a member is down", []string{"QuorumlockMemberDown", "QuorumlockNodeNotScraped", "QuorumlockNoFailureTolerance"}, deadMember}},
+	{{"a node restarts often", []string{"QuorumlockNodeRestarts"}, restartingNode}},
 	{{"no leader", []string{"QuorumlockNoLeader"}, deadMajority}},
 	{{"nodes differ", []string{"QuorumlockGrantsSuspended", "QuorumlockStateDiffers"}, divergedStates}},
 }
 
-// TestAlertsFire causes what alerts are about, in a cluster under load that a Prometheus scrapes with rules in haste. Each
+// TestAlertsFire causes what alerts are about, in a cluster under load that a Prometheus scrapes with shortened rules. Each
 // alert fires, names a runbook that exists, and ends when its cause has ended.
 func TestAlertsFire(t *testing.T) {
 	inFull(t)
@@ -210,6 +215,41 @@ func manySessions(s *scene) (end func()) {
 			}
 		}
 	}
+}
+
+// movingLeader transfers leadership as often as in an unstable network.
+func movingLeader(s *scene) (end func()) {
+	s.t.Helper()
+	for range 6 {
+		s.qlock("cluster", "transfer", "--reason", "test")
+		s.Leader()
+	}
+	return nil
+}
+
+// expiringLeases acquires leases that nobody extends.
+func expiringLeases(s *scene) (end func()) {
+	s.t.Helper()
+	for i := range 25 {
+		locks := []client.LockSpec{{Name: fmt.Sprintf("expiring/%d", i)}}
+		if _, err := s.Client().AcquireLease(s.t.Context(), locks, client.WithTTL(shortestTTL)); err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	return nil
+}
+
+// restartingNode kills a node and starts it again, several times.
+func restartingNode(s *scene) (end func()) {
+	s.t.Helper()
+	id := s.followers()[0]
+	for range 3 {
+		s.Kill9(id)
+		s.Restart(id)
+		s.AwaitAll()
+		s.awaitScraped()
+	}
+	return nil
 }
 
 // slowDisk delays the syncs of the leader.

@@ -66,11 +66,11 @@ func stage(t *testing.T) *scene {
 	return s
 }
 
-// observe starts Prometheus, with the rules in haste, and waits until it has scraped all nodes.
+// observe starts Prometheus, with shortened rules, and waits until it has scraped all nodes.
 func (s *scene) observe() {
 	s.t.Helper()
 	dir := s.t.TempDir()
-	readRules(s.t).hasten(s.t, filepath.Join(dir, "alerts.yaml"))
+	readRules(s.t).shorten(s.t, filepath.Join(dir, "alerts.yaml"))
 	certs := s.Certificates()
 	config := fmt.Sprintf(`global:
   scrape_interval: %[1]s
@@ -94,9 +94,17 @@ scrape_configs:
 		s.t.Fatal(err)
 	}
 	s.monitor = startMonitor(s.t, dir)
+	s.awaitScraped()
+}
+
+// awaitScraped waits until Prometheus has scraped all nodes as they are now.
+func (s *scene) awaitScraped() {
+	s.t.Helper()
+	since := float64(time.Now().UnixMilli()) / 1000
 	s.Await("all nodes are scraped", 2*process.WaitTimeout, func(ctx context.Context) error {
-		if up, err := s.monitor.up(ctx); err != nil || up != len(s.IDs()) {
-			return fmt.Errorf("%d: %w", up, err)
+		samples, err := s.monitor.query(ctx, fmt.Sprintf("up == 1 and timestamp(up) > %.3f", since))
+		if err != nil || len(samples) != len(s.IDs()) {
+			return fmt.Errorf("%d since %.3f: %w", len(samples), since, err)
 		}
 		return nil
 	})

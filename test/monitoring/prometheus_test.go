@@ -172,9 +172,3 @@ func (m *monitor) firing(ctx context.Context) (firing []alert, err error) {
 	}
 	return firing, err
 }
-
-// up returns how many targets were scraped lately.
-func (m *monitor) up(ctx context.Context) (count int, err error) {
-	samples, err := m.query(ctx, "up == 1")
-	return len(samples), err
-}

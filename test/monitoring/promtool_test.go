@@ -50,11 +50,11 @@ func TestEachAlertIsTested(t *testing.T) {
 	}
 }
 
-// TestHastenedRulesAreValid lets promtool check the rules with which the tests do not wait for minutes.
-func TestHastenedRulesAreValid(t *testing.T) {
+// TestShortenedRulesAreValid lets promtool check the rules with which the tests do not wait for minutes.
+func TestShortenedRulesAreValid(t *testing.T) {
 	needsPrometheus(t)
 	path := filepath.Join(t.TempDir(), "alerts.yaml")
-	readRules(t).hasten(t, path)
+	readRules(t).shorten(t, path)
 	if out, err := promtool(t, "check", "rules", path); err != nil {
 		t.Errorf("%v\n%s", err, out)
 	}

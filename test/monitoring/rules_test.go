@@ -58,8 +58,8 @@ func (f ruleFile) all() (rules []rule) {
 	return rules
 }
 
-// haste is by what the durations of rules are divided, so that a test need not wait for minutes.
-const haste = 120
+// speedup is by what the durations of rules are divided, so that a test need not wait for minutes.
+const speedup = 120
 
 // waited are thresholds that are times for which a test would have to wait, by alert. They are divided as well. Other
 // times, such as those of a disk, are measured and stay.
@@ -68,8 +68,8 @@ var waited = map[string]string{"QuorumlockOldestWait": "900", "QuorumlockBackupO
 // rangeOf matches the range of a selector or of a subquery.
 var rangeOf = regexp.MustCompile(`\[(\d+[a-z]+)(?::(\d+[a-z]+))?\]`)
 
-// hasten divides all durations of a rule.
-func (r rule) hasten() (rule, error) {
+// shorten divides all durations of a rule.
+func (r rule) shorten() (rule, error) {
 	var err error
 	if r.For != "" {
 		if r.For, err = divided(r.For); err != nil {
@@ -95,7 +95,7 @@ func (r rule) hasten() (rule, error) {
 		if threshold := "> " + seconds; e != nil || strings.Count(r.Expr, threshold) != 1 {
 			return r, fmt.Errorf("%s: %q is not once in %s", r.Alert, threshold, r.Expr)
 		}
-		r.Expr = strings.Replace(r.Expr, "> "+seconds, fmt.Sprintf("> %g", number/haste), 1)
+		r.Expr = strings.Replace(r.Expr, "> "+seconds, fmt.Sprintf("> %g", number/speedup), 1)
 	}
 	return r, err
 }
@@ -103,15 +103,15 @@ func (r rule) hasten() (rule, error) {
 // divided returns a duration of Prometheus, divided.
 func divided(text string) (string, error) {
 	d, err := time.ParseDuration(text)
-	return fmt.Sprintf("%dms", (d / haste).Milliseconds()), err
+	return fmt.Sprintf("%dms", (d / speedup).Milliseconds()), err
 }
 
-// hasten writes all rules with divided durations to a file.
-func (f ruleFile) hasten(t *testing.T, path string) {
+// shorten writes all rules with divided durations to a file.
+func (f ruleFile) shorten(t *testing.T, path string) {
 	t.Helper()
 	for _, g := range f.Groups {
 		for i := range g.Rules {
-			short, err := g.Rules[i].hasten()
+			short, err := g.Rules[i].shorten()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -127,22 +127,22 @@ func (f ruleFile) hasten(t *testing.T, path string) {
 	}
 }
 
-// TestHastenedRules checks which parts of a rule are divided.
-func TestHastenedRules(t *testing.T) {
+// TestShortenedRules checks which parts of a rule are divided.
+func TestShortenedRules(t *testing.T) {
 	got, err := rule{
 		Alert: "A", For: "10m", Expr: `x > 1.5 and rate(y{a="b"}[5m]) > 0.1 or avg_over_time((a > bool 0)[10m:15s]) > 900`,
-	}.hasten()
+	}.shorten()
 	want := rule{
 		Alert: "A", For: "5000ms", Expr: `x > 1.5 and rate(y{a="b"}[2500ms]) > 0.1 or avg_over_time((a > bool 0)[5000ms:125ms]) > 900`,
 	}
 	if err != nil || got.For != want.For || got.Expr != want.Expr {
 		t.Errorf("%v, %+v, want %+v", err, got, want)
 	}
-	if got, err := (rule{Alert: "QuorumlockOldestWait", Expr: "x > 900"}).hasten(); err != nil || got.Expr != "x > 7.5" || got.For != "" {
+	if got, err := (rule{Alert: "QuorumlockOldestWait", Expr: "x > 900"}).shorten(); err != nil || got.Expr != "x > 7.5" || got.For != "" {
 		t.Errorf("%v, %+v", err, got)
 	}
 	for _, bad := range []rule{{Alert: "QuorumlockOldestWait", Expr: "x > 800"}, {Alert: "A", For: "soon"}, {Alert: "A", Expr: "x[1d]"}} {
-		if _, err := bad.hasten(); err == nil {
+		if _, err := bad.shorten(); err == nil {
 			t.Errorf("%+v was divided", bad)
 		}
 	}
