@@ -2,11 +2,13 @@ package monitoring_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -21,8 +23,10 @@ const (
 	alertTimeout = time.Minute
 	// slowSync is far above the threshold of QuorumlockSlowDisk, and below what makes a leader hand over.
 	slowSync = 200 * time.Millisecond
-	// renewedFor is short enough for QuorumlockCertificateExpires, and renewed again for longer.
-	renewedFor = 10 * 24 * time.Hour
+	// renewedFor is how long the certificates are valid that expire soon.
+	renewedFor = 2 * 24 * time.Hour
+	// waiters are more than the threshold of QuorumlockLongestQueue.
+	waiters = 1010
 )
 
 // incident is something that happens to a cluster, and the alerts by which an operator learns of it.
@@ -37,15 +41,16 @@ type incident struct {
 // incidents run one after the other. Those of one step happen at once.
 var incidents = [][]incident{
 	{
-		{"a queue is stuck", []string{"QuorumlockOldestWait"}, stuckQueue},
+		{"a queue is stuck", []string{"QuorumlockOldestWait", "QuorumlockLongestQueue"}, stuckQueue},
 		{"backups fail", []string{"QuorumlockBackupOverdue"}, failingBackups},
-		{"a certificate expires soon", []string{"QuorumlockCertificateExpires"}, shortCertificate},
+		{"a certificate expires soon", []string{"QuorumlockCertificateExpires", "QuorumlockCertificateExpiresNow"}, shortCertificate},
 		{"too many sessions", []string{"QuorumlockBudget"}, manySessions},
 	},
 	{
 		{"leadership moves often", []string{"QuorumlockLeaderChanges"}, movingLeader},
 		{"leases end by their TTL", []string{"QuorumlockSessionsExpire"}, expiringLeases},
 	},
+	{{"a quota is used up", []string{"QuorumlockQuotaNear", "QuorumlockQuotaFull"}, usedQuota}},
 	{{"a slow disk", []string{"QuorumlockSlowDisk"}, slowDisk}},
 	{{"a member is down", []string{"QuorumlockMemberDown", "QuorumlockNodeNotScraped", "QuorumlockNoFailureTolerance"}, deadMember}},
 	{{"a node restarts often", []string{"QuorumlockNodeRestarts"}, restartingNode}},
@@ -128,24 +133,21 @@ func (s *scene) awaitEnd(alerts []string) {
 	})
 }
 
-// stuckQueue lets a request wait for a lock that nobody releases.
+// stuckQueue lets requests wait for a lock that nobody releases.
 func stuckQueue(s *scene) (end func()) {
 	s.t.Helper()
-	hold := s.lock("stuck", "")
+	hold, waiter := s.lock("stuck", ""), s.session()
 	ctx, cancel := context.WithCancel(s.t.Context())
-	waiting := make(chan struct{})
-	waiter := s.session()
-	go func() {
-		defer close(waiting)
-		_, _ = waiter.Lock(ctx, "stuck") // it is granted or given up when the test goes on
-	}()
+	var waiting sync.WaitGroup
+	for range waiters {
+		waiting.Go(func() { _, _ = waiter.Lock(ctx, "stuck") }) // it is given up when the test goes on
+	}
 	return func() {
-		if err := hold.Unlock(s.t.Context()); err != nil {
+		cancel()
+		waiting.Wait()
+		if err := errors.Join(hold.Unlock(s.t.Context()), waiter.Close(s.t.Context())); err != nil {
 			s.t.Error(err)
 		}
-		<-waiting
-		cancel()
-		_ = waiter.Close(s.t.Context()) // its node may be down
 	}
 }
 
@@ -204,10 +206,10 @@ func shortCertificate(s *scene) (end func()) {
 	return func() { renew() }
 }
 
-// manySessions opens more sessions than 80 % of the limit.
+// manySessions opens sessions until the cluster has more than 80 % of the limit, with those of the load.
 func manySessions(s *scene) (end func()) {
 	s.t.Helper()
-	sessions := s.open(85)
+	sessions := s.open(70)
 	return func() {
 		for _, session := range sessions {
 			if err := session.Close(s.t.Context()); err != nil {
@@ -250,6 +252,18 @@ func restartingNode(s *scene) (end func()) {
 		s.awaitScraped()
 	}
 	return nil
+}
+
+// usedQuota applies a policy with a quota of locks that the load has used up.
+func usedQuota(s *scene) (end func()) {
+	s.t.Helper()
+	policy := filepath.Join(s.t.TempDir(), "policy.yaml")
+	text := fmt.Sprintf("bindings:\n  - identity: %s\n    roles: [admin]\nquotas:\n  - prefix: busy/\n    claims: 1\n", operator)
+	if err := os.WriteFile(policy, []byte(text), 0o600); err != nil {
+		s.t.Fatal(err)
+	}
+	s.qlock("policy", "apply", policy, "--yes", "--reason", "test")
+	return func() { s.qlock("policy", "remove", "--yes", "--reason", "test") }
 }
 
 // slowDisk delays the syncs of the leader.

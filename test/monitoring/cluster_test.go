@@ -172,12 +172,12 @@ func (s *scene) giveUp() func(context.Context) error {
 	return func(ctx context.Context) error {
 		open, err := session(ctx)
 		if err == nil && (hold == nil || hold.Context().Err() != nil) {
-			hold, err = open.Lock(ctx, "load/busy")
+			hold, err = open.Lock(ctx, "busy/1")
 		}
 		if err != nil {
 			return err
 		}
-		_, err = open.Lock(ctx, "load/busy", client.WithWait(pace))
+		_, err = open.Lock(ctx, "busy/1", client.WithWait(pace))
 		return err
 	}
 }
@@ -260,7 +260,7 @@ func (s *scene) ping(ctx context.Context) error {
 	return err
 }
 
-// open opens sessions until the cluster has as many as the limit allows in percent, and returns them.
+// open opens as many sessions as these percent of the limit, or as are left, and returns them.
 func (s *scene) open(percent int) (sessions []*client.Session) {
 	s.t.Helper()
 	cl := s.NewClient()
