@@ -23,6 +23,11 @@ const (
 	alertTimeout = time.Minute
 	// slowSync is far above the threshold of QuorumlockSlowDisk, and below what makes a leader hand over.
 	slowSync = 200 * time.Millisecond
+	// slowerSync is above the threshold of QuorumlockSlowCommits.
+	slowerSync = 300 * time.Millisecond
+	// still is how long a member stands still: longer than the leader waits for its answer, and not so long that it counts
+	// as down. After that, it runs for as long.
+	still = time.Second
 	// renewedFor is how long the certificates are valid that expire soon.
 	renewedFor = 2 * 24 * time.Hour
 	// waiters are more than the threshold of QuorumlockLongestQueue.
@@ -44,6 +49,7 @@ var incidents = [][]incident{
 		{"a queue is stuck", []string{"QuorumlockOldestWait", "QuorumlockLongestQueue"}, stuckQueue},
 		{"backups fail", []string{"QuorumlockBackupOverdue"}, failingBackups},
 		{"a certificate expires soon", []string{"QuorumlockCertificateExpires", "QuorumlockCertificateExpiresNow"}, shortCertificate},
+		{"the audit log cannot be opened", []string{"QuorumlockAuditLog"}, missingAuditLog},
 		{"too many sessions", []string{"QuorumlockBudget"}, manySessions},
 	},
 	{
@@ -51,7 +57,9 @@ var incidents = [][]incident{
 		{"leases end by their TTL", []string{"QuorumlockSessionsExpire"}, expiringLeases},
 	},
 	{{"a quota is used up", []string{"QuorumlockQuotaNear", "QuorumlockQuotaFull"}, usedQuota}},
-	{{"a slow disk", []string{"QuorumlockSlowDisk"}, slowDisk}},
+	{{"a slow disk of the leader", []string{"QuorumlockSlowDisk"}, slowDisk}},
+	{{"slow disks of the followers", []string{"QuorumlockSlowCommits"}, slowFollowers}},
+	{{"a member stands still again and again", []string{"QuorumlockMemberSlow"}, stutteringMember}},
 	{{"a member is down", []string{"QuorumlockMemberDown", "QuorumlockNodeNotScraped", "QuorumlockNoFailureTolerance"}, deadMember}},
 	{{"a node restarts often", []string{"QuorumlockNodeRestarts"}, restartingNode}},
 	{{"no leader", []string{"QuorumlockNoLeader"}, deadMajority}},
@@ -175,7 +183,7 @@ func (s *scene) lock(name, value string) *client.Hold {
 func failingBackups(s *scene) (end func()) {
 	s.t.Helper()
 	leader := s.Leader()
-	dir := filepath.Join(s.backups, leader)
+	dir := filepath.Join(s.dir, leader)
 	if err := os.Rename(dir, dir+".away"); err != nil {
 		s.t.Fatal(err)
 	}
@@ -271,6 +279,47 @@ func slowDisk(s *scene) (end func()) {
 	s.t.Helper()
 	injection := s.Inject(s.Leader(), disk.Syncs, disk.Slow(slowSync))
 	return func() { injection.Lift() }
+}
+
+// slowFollowers delays the syncs of both followers, for one of which each commit waits.
+func slowFollowers(s *scene) (end func()) {
+	s.t.Helper()
+	var injections []*disk.Injection
+	for _, id := range s.followers() {
+		injections = append(injections, s.Inject(id, disk.Syncs, disk.Slow(slowerSync)))
+	}
+	return func() {
+		for _, i := range injections {
+			i.Lift()
+		}
+	}
+}
+
+// stutteringMember stops a follower for a while, several times, until the alert is pending or fires.
+func stutteringMember(s *scene) (end func()) {
+	s.t.Helper()
+	id := s.followers()[0]
+	for range 6 {
+		s.Stop(id)
+		s.Pass(still)
+		s.Continue(id)
+		s.Pass(still)
+	}
+	return nil
+}
+
+// missingAuditLog takes the directory of a node's audit log away. The load has something to record.
+func missingAuditLog(s *scene) (end func()) {
+	s.t.Helper()
+	dir := filepath.Join(s.dir, "audit-n2")
+	if err := os.Rename(dir, dir+".away"); err != nil {
+		s.t.Fatal(err)
+	}
+	return func() {
+		if err := os.Rename(dir+".away", dir); err != nil {
+			s.t.Fatal(err)
+		}
+	}
 }
 
 // deadMember kills a follower.

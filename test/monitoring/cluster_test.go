@@ -34,7 +34,7 @@ const (
 type scene struct {
 	*process.Cluster
 	t       *testing.T
-	backups string // the nodes' directories are below it
+	dir     string // of the backups and audit logs of the nodes
 	monitor *monitor
 	tls     *tls.Config
 	http    *http.Client
@@ -52,13 +52,14 @@ func stage(t *testing.T) *scene {
 	}
 	for n := range opts.Nodes {
 		id := fmt.Sprint("n", n+1)
-		if err := os.Mkdir(filepath.Join(dir, id), 0o700); err != nil {
+		backups, audit := filepath.Join(dir, id), filepath.Join(dir, "audit-"+id)
+		if err := errors.Join(os.Mkdir(backups, 0o700), os.Mkdir(audit, 0o700)); err != nil {
 			t.Fatal(err)
 		}
-		opts.NodeFlags[id] = []string{"--backup-dir", filepath.Join(dir, id), "--audit-log", filepath.Join(dir, id+".audit")}
+		opts.NodeFlags[id] = []string{"--backup-dir", backups, "--audit-log", filepath.Join(audit, "audit.log")}
 	}
 	c := process.StartWith(t, programs, opts)
-	s := &scene{Cluster: c, t: t, backups: dir, tls: c.TLS(operator)}
+	s := &scene{Cluster: c, t: t, dir: dir, tls: c.TLS(operator)}
 	s.http = &http.Client{Transport: &http.Transport{TLSClientConfig: s.tls}}
 	t.Cleanup(s.http.CloseIdleConnections)
 	s.load()
