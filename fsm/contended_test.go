@@ -144,6 +144,6 @@ func TestContention(t *testing.T) {
 	waits(300, "cid", "long")
 	waits(400, "dan", "long")
 	want("four wait", 3, 100)
-	at(50, "ann", &wire.Command{Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: read.HoldId, Token: read.Token, WaitForever: true}}})
+	at(50, "ann", &wire.Command{Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{HoldId: read.HoldId, Token: read.Token, WaitForever: true, AllowDeadlock: true}}})
 	want("a hold waits to become exclusive", 3, 50)
 }

@@ -163,12 +163,12 @@ func TestLeaderIsKnown(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := measured(t, 3).startAll()
 		leader := c.waitForReports()
-		left := c.followers()[0]
+		left, other := c.followers()[0], c.followers()[1]
 		for _, n := range c.nodes {
 			c.eventually(n.id+" knows the leader", func() bool { return n.values()["leader_known"] == 1 })
 		}
 		leader.crash()
-		c.followers()[1].crash()
+		other.crash()
 		c.eventually("the last one knows none", func() bool { return left.values()["leader_known"] == 0 })
 	})
 }

@@ -23,6 +23,9 @@ func newMetrics(registry prometheus.Registerer) (*metrics, error) {
 	for _, status := range []wire.Status_Code{wire.Status_PERMISSION_DENIED, wire.Status_UNAUTHENTICATED} {
 		m.denials.WithLabelValues(status.String()) // so that the first one is seen as an increase
 	}
+	for _, kind := range []string{kindOpened, kindAct, kindLocal, kindDenied, kindMissing, kindDropped} {
+		m.lines.WithLabelValues(kind)
+	}
 	if registry == nil {
 		return m, nil
 	}
