@@ -74,23 +74,36 @@ func TestAlertsFire(t *testing.T) {
 	if err := disk.NoInjection(); err != nil {
 		t.Skip(err)
 	}
-	s, pages := stage(t), readRunbooks(t)
-	for _, step := range incidents {
+	stage(t).suffer(incidents)
+}
+
+// TestAlarmFires is like TestAlertsFire, for a disk that is rolled back, after which the cluster has lost a node.
+func TestAlarmFires(t *testing.T) {
+	inFull(t)
+	needsPrometheus(t)
+	stage(t).suffer([][]incident{{{"a log has forked", []string{"QuorumlockAlarm"}, forkedLog}}})
+}
+
+// suffer causes incidents and checks their alerts.
+func (s *scene) suffer(steps [][]incident) {
+	s.t.Helper()
+	pages := readRunbooks(s.t)
+	for _, step := range steps {
 		var ends []func()
 		var alerts []string
 		for _, i := range step {
 			alerts = append(alerts, i.alerts...)
 			s.rests(i.alerts)
-			t.Log(i.name)
+			s.t.Log(i.name)
 			if end := i.cause(s); end != nil {
 				ends = append(ends, end)
 			}
 		}
 		for _, name := range alerts {
 			took, fired := s.awaitFiring(name)
-			t.Logf("%s fired after %v: %s", name, took.Round(100*time.Millisecond), fired.Annotations["summary"])
+			s.t.Logf("%s fired after %v: %s", name, took.Round(100*time.Millisecond), fired.Annotations["summary"])
 			if page := strings.TrimSuffix(filepath.Base(fired.Annotations["runbook_url"]), ".md"); pages[page] == "" {
-				t.Errorf("%s names the runbook %q, which does not exist", name, page)
+				s.t.Errorf("%s names the runbook %q, which does not exist", name, page)
 			}
 		}
 		for _, end := range ends {
@@ -362,4 +375,29 @@ func divergedStates(s *scene) (end func()) {
 			s.t.Errorf("%s, whose state was changed, ended with code %d", changed, code)
 		}
 	}
+}
+
+// writtenDown is the time within which nodes write down what they know about others.
+const writtenDown = time.Second
+
+// forkedLog restores an old copy of a node's disk while a node is down that knows nothing of it: these two continue from an
+// earlier entry than the third, whose log they find to have forked.
+func forkedLog(s *scene) (end func()) {
+	s.t.Helper()
+	knows, back, ignorant := s.Leader(), s.followers()[0], s.followers()[1]
+	s.AwaitCaughtUp()
+	s.Pass(writtenDown)
+	old := s.Copy(back, process.Frozen)
+	s.Kill9(ignorant)
+	s.lock("lost", "")
+	s.Pass(writtenDown)
+	s.Kill9(back, knows)
+	s.PutBack(back, old)
+	s.Restart(ignorant, back)
+	s.lock("kept", "")
+	s.Restart(knows)
+	if code := s.Ended(knows); code != 70 {
+		s.t.Errorf("%s, whose log has forked, ended with code %d", knows, code)
+	}
+	return func() { s.qlock("cluster", "acknowledge", "--reason", "test") }
 }
