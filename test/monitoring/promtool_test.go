@@ -1,6 +1,7 @@
 package monitoring_test
 
 import (
+	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
@@ -57,5 +58,26 @@ func TestShortenedRulesAreValid(t *testing.T) {
 	readRules(t).shorten(t, path)
 	if out, err := promtool(t, "check", "rules", path); err != nil {
 		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// scrapeConfig matches the example of a configuration in README.md.
+var scrapeConfig = regexp.MustCompile("(?s)```yaml\n(scrape_configs:.*?)```")
+
+// TestScrapeConfig lets promtool check the configuration that README.md shows.
+func TestScrapeConfig(t *testing.T) {
+	needsPrometheus(t)
+	found := scrapeConfig.FindStringSubmatch(readOps(t, "README.md"))
+	if found == nil {
+		t.Fatal("README.md has no scrape_configs")
+	}
+	for text, valid := range map[string]bool{found[1]: true, strings.Replace(found[1], "tls_config", "tls", 1): false} {
+		path := filepath.Join(t.TempDir(), "prometheus.yml")
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := promtool(t, "check", "config", "--syntax-only", path); (err == nil) != valid {
+			t.Errorf("valid: %v, %v\n%s\n%s", valid, err, out, text)
+		}
 	}
 }
