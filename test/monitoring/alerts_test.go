@@ -84,6 +84,25 @@ func TestAlarmFires(t *testing.T) {
 	stage(t).suffer([][]incident{{{"a log has forked", []string{"QuorumlockAlarm"}, forkedLog}}})
 }
 
+// TestDataDiskFires is like TestAlertsFire, for a node whose disk is a small volume.
+func TestDataDiskFires(t *testing.T) {
+	inFull(t)
+	needsPrometheus(t)
+	dir := t.TempDir()
+	volume := disk.MountSized(t, filepath.Join(dir, "n2"), 4<<30)
+	stageIn(t, dir).suffer([][]incident{{{"a disk fills up", []string{"QuorumlockDataDisk"}, func(s *scene) (end func()) {
+		s.t.Helper()
+		if err := volume.Take(3 << 30); err != nil {
+			s.t.Fatal(err)
+		}
+		return func() {
+			if err := volume.MakeRoom(); err != nil {
+				s.t.Error(err)
+			}
+		}
+	}}}})
+}
+
 // suffer causes incidents and checks their alerts.
 func (s *scene) suffer(steps [][]incident) {
 	s.t.Helper()
@@ -133,7 +152,7 @@ func (s *scene) awaitFiring(name string) (took time.Duration, fired alert) {
 		firing, err := s.monitor.firing(ctx)
 		i := slices.IndexFunc(firing, func(a alert) bool { return a.Labels["alertname"] == name })
 		if i < 0 {
-			return fmt.Errorf("%d others fire: %w", len(firing), err)
+			return fmt.Errorf("%d others fire: %v", len(firing), err)
 		}
 		fired = firing[i]
 		return nil

@@ -40,11 +40,14 @@ type scene struct {
 	http    *http.Client
 }
 
-func stage(t *testing.T) *scene {
+func stage(t *testing.T) *scene { t.Helper(); return stageIn(t, "") }
+
+// stageIn is stage with a directory for the nodes' files.
+func stageIn(t *testing.T, files string) *scene {
 	t.Helper()
 	dir := t.TempDir()
 	opts := process.Options{
-		Nodes: 3, Redis: true, Secure: []string{operator}, NodeFlags: map[string][]string{},
+		Nodes: 3, Dir: files, Redis: true, Secure: []string{operator}, NodeFlags: map[string][]string{},
 		Flags: []string{
 			"--backup-schedule", "@every 2s", "--backup-keep", "2", "--hash-interval", "300ms", "--min-ttl", shortestTTL.String(),
 			"--max-sessions", fmt.Sprint(maxSessions), "--snapshot-threshold", "1000000000",
@@ -105,7 +108,7 @@ func (s *scene) awaitScraped() {
 	s.Await("all nodes are scraped", 2*process.WaitTimeout, func(ctx context.Context) error {
 		samples, err := s.monitor.query(ctx, fmt.Sprintf("up == 1 and timestamp(up) > %.3f", since))
 		if err != nil || len(samples) != len(s.IDs()) {
-			return fmt.Errorf("%d since %.3f: %w", len(samples), since, err)
+			return fmt.Errorf("%d since %.3f: %v", len(samples), since, err)
 		}
 		return nil
 	})
