@@ -25,9 +25,9 @@ const (
 	slowSync = 200 * time.Millisecond
 	// slowerSync is above the threshold of QuorumlockSlowCommits.
 	slowerSync = 300 * time.Millisecond
-	// still is how long a member stands still: longer than the leader waits for its answer, and not so long that it counts
-	// as down. After that, it runs for as long.
-	still = time.Second
+	// still is how long a member stands still. The leader asks it once a second and waits for 0.6 s, so at least one answer
+	// is late. After that, the member runs for as long, so that it does not count as down.
+	still = 1700 * time.Millisecond
 	// renewedFor is how long the certificates are valid that expire soon.
 	renewedFor = 2 * 24 * time.Hour
 	// waiters are more than the threshold of QuorumlockLongestQueue.
@@ -146,16 +146,21 @@ func (s *scene) rests(alerts []string) {
 	}
 }
 
+// fires returns an alert, or an error unless it fires.
+func (s *scene) fires(ctx context.Context, name string) (fired alert, err error) {
+	firing, err := s.monitor.firing(ctx)
+	i := slices.IndexFunc(firing, func(a alert) bool { return a.Labels["alertname"] == name })
+	if i < 0 {
+		return fired, fmt.Errorf("%d others fire: %v", len(firing), err)
+	}
+	return firing[i], nil
+}
+
 func (s *scene) awaitFiring(name string) (took time.Duration, fired alert) {
 	s.t.Helper()
-	took = s.Await(name+" fires", alertTimeout, func(ctx context.Context) error {
-		firing, err := s.monitor.firing(ctx)
-		i := slices.IndexFunc(firing, func(a alert) bool { return a.Labels["alertname"] == name })
-		if i < 0 {
-			return fmt.Errorf("%d others fire: %v", len(firing), err)
-		}
-		fired = firing[i]
-		return nil
+	took = s.Await(name+" fires", alertTimeout, func(ctx context.Context) (err error) {
+		fired, err = s.fires(ctx, name)
+		return err
 	})
 	return took, fired
 }
@@ -327,16 +332,18 @@ func slowFollowers(s *scene) (end func()) {
 	}
 }
 
-// stutteringMember stops a follower for a while, several times, until the alert is pending or fires.
+// stutteringMember stops a follower for a while, again and again, until the alert fires.
 func stutteringMember(s *scene) (end func()) {
 	s.t.Helper()
 	id := s.followers()[0]
-	for range 6 {
+	s.Await("a late member is noticed", alertTimeout, func(context.Context) error {
 		s.Stop(id)
 		s.Pass(still)
 		s.Continue(id)
 		s.Pass(still)
-	}
+		_, err := s.fires(s.t.Context(), "QuorumlockMemberSlow")
+		return err
+	})
 	return nil
 }
 
