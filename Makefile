@@ -39,8 +39,9 @@ BASE        ?=
 CLOCKED     := ./server/httpapi ./cmd/qlock ./cmd/qlockd ./server
 # FAULTS inject faults into processes that are built without the race detector. It would only check the load,
 # which test/virtual runs too, so these packages run without it, except for one line of "make check". The same
-# holds for EXAMPLES, whose database takes longer to compile than everything else.
-FAULTS      := ./test/process ./test/hostile ./test/disk ./test/upgrade
+# holds for EXAMPLES, whose database takes longer to compile than everything else. Most of test/monitoring needs
+# Prometheus, which "make check" installs.
+FAULTS      := ./test/process ./test/hostile ./test/disk ./test/upgrade ./test/monitoring
 EXAMPLES    := ./test/migrate ./test/examples/...
 # Tests of CLOCKED, FAULTS and EXAMPLES build and run programs. The test cache does not see changes of those, so it
 # would report passes of earlier programs: UNCACHED is part of every run of these packages.

@@ -36,7 +36,7 @@ var NoVolume = sync.OnceValue(func() error {
 		return err
 	}
 	defer os.RemoveAll(dir)
-	v := &Volume{Dir: filepath.Join(dir, "mnt"), image: filepath.Join(dir, "image")}
+	v := &Volume{Dir: filepath.Join(dir, "mnt"), image: filepath.Join(dir, "image"), size: imageSize}
 	return errors.Join(v.format(), v.mount(), v.unmount())
 })
 
@@ -45,6 +45,7 @@ type Volume struct {
 	// Dir is where it is mounted.
 	Dir    string
 	image  string
+	size   int64
 	frozen bool
 }
 
@@ -52,10 +53,16 @@ type Volume struct {
 // not possible here.
 func Mount(t testing.TB, dir string) *Volume {
 	t.Helper()
+	return MountSized(t, dir, imageSize)
+}
+
+// MountSized is Mount with a size in bytes. The file is sparse.
+func MountSized(t testing.TB, dir string, size int64) *Volume {
+	t.Helper()
 	if err := NoVolume(); err != nil {
 		t.Skip("no volumes here: ", err)
 	}
-	v := &Volume{Dir: dir, image: filepath.Join(t.TempDir(), "image")}
+	v := &Volume{Dir: dir, image: filepath.Join(t.TempDir(), "image"), size: size}
 	if err := errors.Join(v.format(), v.mount()); err != nil {
 		t.Fatal(err)
 	}
@@ -75,7 +82,7 @@ func (v *Volume) format() error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(f.Truncate(imageSize), f.Close(), run("mkfs.xfs", "-q", v.image), os.MkdirAll(v.Dir, 0o700))
+	return errors.Join(f.Truncate(v.size), f.Close(), run("mkfs.xfs", "-q", v.image), os.MkdirAll(v.Dir, 0o700))
 }
 
 func (v *Volume) mount() error { return run("mount", "-t", "xfs", "-o", "loop", v.image, v.Dir) }
@@ -140,6 +147,15 @@ func (v *Volume) Fill() error {
 		}
 	}
 	return nil
+}
+
+// Take uses up space without writing it.
+func (v *Volume) Take(size int64) error {
+	f, err := os.Create(filepath.Join(v.Dir, filler))
+	if err != nil {
+		return err
+	}
+	return errors.Join(unix.Fallocate(int(f.Fd()), 0, 0, size), f.Close())
 }
 
 // MakeRoom removes the filler.

@@ -30,8 +30,8 @@ const (
 func TestDivergedNodeIsReplaced(t *testing.T) {
 	beside(t)
 	for _, d := range []divergence{
-		{name: "an entry of the log", every: hashEvery, forge: forgeLog},
-		{name: "an entry of the leader's log", long: true, leads: true, every: 5 * time.Second, forge: forgeLog},
+		{name: "an entry of the log", every: hashEvery, forge: process.ForgeLog},
+		{name: "an entry of the leader's log", long: true, leads: true, every: 5 * time.Second, forge: process.ForgeLog},
 		{name: "a snapshot", long: true, snapshot: true, every: hashEvery, forge: forgeSnapshot},
 	} {
 		t.Run(d.name, func(t *testing.T) {
@@ -50,7 +50,7 @@ type divergence struct {
 	leads    bool          // when the divergence is detected
 	snapshot bool          // whether to wait for one first
 	every    time.Duration // interval of state comparisons
-	forge    func(t *testing.T, dir, lock, value string)
+	forge    func(t testing.TB, dir, lock, value string)
 }
 
 func (d divergence) test(t *testing.T) {

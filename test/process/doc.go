@@ -4,9 +4,9 @@
 //   - Programs are the binaries, built once (programs.go), optionally with a wall clock that can be moved for
 //     one process (clocks.go);
 //   - Cluster is the set of nodes of one test: start, kill, freeze, wipe, restart (cluster.go, node.go),
-//     copies of their data directories (copies.go), and what is observable from outside (observe.go). The
-//     nodes are on loopback, or each on its own host, optionally behind proxies (site.go), and optionally use TLS
-//     with certificates and revocation lists (secure.go);
+//     copies of their data directories (copies.go), forged logs (forge.go), and what is observable from outside
+//     (observe.go). The nodes are on loopback, or each on its own host, optionally behind proxies (site.go), and
+//     optionally use TLS with certificates and revocation lists (secure.go);
 //   - Trial is a cluster under the load of package workload, with the history of what clients saw (trial.go).
 //     Some of these can be partitioned and stalled (frail.go);
 //   - Nemesis injects a kind of fault, heals it, and returns how often it took effect (nemesis.go): processes
