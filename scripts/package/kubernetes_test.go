@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,13 +16,14 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/json"
 	"sigs.k8s.io/yaml"
 )
 
 // The types of cert-manager and kustomize, as far as the manifests use them.
 type (
 	certificate struct {
-		metav1.TypeMeta
+		metav1.TypeMeta   `json:",inline"`
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              struct {
 			SecretName  string   `json:"secretName"`
@@ -44,7 +46,7 @@ type (
 		} `json:"spec"`
 	}
 	issuer struct {
-		metav1.TypeMeta
+		metav1.TypeMeta   `json:",inline"`
 		metav1.ObjectMeta `json:"metadata"`
 		Spec              struct {
 			SelfSigned *struct{} `json:"selfSigned"`
@@ -54,10 +56,10 @@ type (
 		} `json:"spec"`
 	}
 	kustomization struct {
-		metav1.TypeMeta
-		Namespace string   `json:"namespace"`
-		Resources []string `json:"resources"`
-		Images    []struct {
+		metav1.TypeMeta `json:",inline"`
+		Namespace       string   `json:"namespace"`
+		Resources       []string `json:"resources"`
+		Images          []struct {
 			Name   string `json:"name"`
 			NewTag string `json:"newTag"`
 		} `json:"images"`
@@ -103,7 +105,15 @@ func (m *manifests) add(document []byte) (err error) {
 	if err := yaml.Unmarshal(document, &kind); err != nil {
 		return err
 	}
-	strict := func(into any) { err = yaml.UnmarshalStrict(document, into) }
+	// Field names are compared as the API server does, which encoding/json does not: upper and lower case count.
+	text, err := yaml.YAMLToJSONStrict(document)
+	if err != nil {
+		return err
+	}
+	strict := func(into any) {
+		faults, broken := json.UnmarshalStrict(text, into)
+		err = errors.Join(append(faults, broken)...)
+	}
 	switch kind.APIVersion + " " + kind.Kind {
 	case "kustomize.config.k8s.io/v1beta1 Kustomization":
 		strict(&m.kustomization)
@@ -137,6 +147,7 @@ func (m *manifests) add(document []byte) (err error) {
 func TestUnknownFieldsAreRefused(t *testing.T) {
 	for _, text := range []string{
 		"apiVersion: v1\nkind: Service\nspec:\n  publishNotReady: true\n",
+		"apiVersion: v1\nkind: Service\nspec:\n  clusterIp: None\n",
 		"apiVersion: v1\nkind: Service\nspec:\n  clusterIP: a\n  clusterIP: b\n",
 		"apiVersion: cert-manager.io/v1\nkind: Certificate\nspec:\n  secret: a\n",
 		"apiVersion: v1\nkind: Pod\n",

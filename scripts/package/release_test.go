@@ -216,15 +216,17 @@ func TestReproducible(t *testing.T) {
 		t.Skip("it builds for Linux")
 	}
 	dir := t.TempDir()
+	packager := filepath.Join(dir, "packager")
+	command(t, nil, "go", "build", "-o", packager, ".")
 	var sums [2]string
 	for i, clone := range []string{filepath.Join(dir, "a"), filepath.Join(dir, "another", "directory")} {
-		cache := "GOCACHE=" + filepath.Join(dir, fmt.Sprint("cache", i))
-		if i == 0 {
-			cache = "" // that of this machine
+		cache := ""
+		if i > 0 { // the first build uses that of this machine
+			cache = "GOCACHE=" + filepath.Join(dir, "cache")
 		}
 		command(t, nil, "git", "clone", "--quiet", "--no-hardlinks", "../..", clone)
-		cmd := exec.Command("go", "run", ".", "-platforms", "linux/"+host.arch)
-		cmd.Dir, cmd.Env = filepath.Join(clone, "scripts/package"), append(os.Environ(), cache)
+		cmd := exec.Command(packager, "-root", clone, "-out", filepath.Join(clone, "bin/package"), "-platforms", "linux/"+host.arch)
+		cmd.Env = append(os.Environ(), cache)
 		if out, err := cmd.CombinedOutput(); err != nil {
 			t.Fatalf("%v: %s", err, out)
 		}
