@@ -12,15 +12,16 @@ LDFLAGS     := -X main.version=$(VERSION)
 
 # PORTABLE packages also compile on SYSTEMS, which only "make check" tries. NESTED directories are modules of
 # their own, whose libraries the product does not depend on. Only "make check" tests OPENAPI, which needs Node
-# and takes minutes to compile. REDIS runs real clusters in real time, so it has the usual priority; its clients
+# and takes minutes to compile, and PACKAGE, which takes as long. REDIS runs real clusters in real time, so it has the usual priority; its clients
 # mostly wait, so many of them run concurrently. Only "make check" runs those in other languages than Go.
 # CONSOLE needs Chromium, which "make check" installs; "make test" uses it where it is.
 PORTABLE    := ./client/... ./cmd/qlock/...
 SYSTEMS     := darwin windows
 OPENAPI     := scripts/openapi
+PACKAGE     := scripts/package
 REDIS       := test/redis
 CONSOLE     := test/console
-NESTED      := client/otelquorumlock $(OPENAPI) $(REDIS) $(CONSOLE)
+NESTED      := client/otelquorumlock $(OPENAPI) $(PACKAGE) $(REDIS) $(CONSOLE)
 
 # UNOPTIMIZED makes builds that nobody runs cheaper.
 UNOPTIMIZED := -gcflags='all=-N -l -dwarf=false'
@@ -107,6 +108,10 @@ build: ## build qlockd and qlock into bin/
 	@mkdir -p bin
 	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/...
 
+.PHONY: package
+package: ## write archives, .deb, .rpm, image, SBOM and checksums of a release to bin/package
+	cd $(PACKAGE) && $(GO) run . -version '$(VERSION)'
+
 .PHONY: demo
 demo: build demo-programs ## refund thousands of orders exactly once while things fail
 	@bin/demo/driver run $(DEMO_FLAGS)
@@ -152,7 +157,7 @@ portable: ## build the SDK and qlock for other systems
 
 .PHONY: nested
 nested: ## the tests of the nested modules
-	@for module in $(filter-out $(REDIS) $(if $(GATE),$(OPENAPI) $(if $(shell command -v chromium),,$(CONSOLE))),$(NESTED)); do \
+	@for module in $(filter-out $(REDIS) $(if $(GATE),$(OPENAPI) $(PACKAGE) $(if $(shell command -v chromium),,$(CONSOLE))),$(NESTED)); do \
 		(cd $$module && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(NICE) $(GO) test -vet=off $(UNCACHED) -timeout $(if $(GATE),5m,40m) ./...) || exit 1; \
 	done
 	cd $(REDIS) && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(GO) test -vet=off $(UNCACHED) -timeout 20m -p 1 -parallel 8 ./...

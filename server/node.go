@@ -1,6 +1,7 @@
 package server
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -354,6 +355,15 @@ func (n *Node) HealthAddr() string { return n.healthAt }
 
 // RedisAddr returns the address that the Redis port is bound to, or "" if it is off.
 func (n *Node) RedisAddr() string { return n.redisAt }
+
+// Condition describes in a line whether clients should be sent to this node: "ready", or the reason that /readyz gives. It
+// reads the state, as requests do, and does not return if that is impossible, so a watchdog that waits for it notices a
+// deadlock.
+func (n *Node) Condition(ctx context.Context) string {
+	n.replica.View(func(*fsm.Machine) {})
+	probe := health.Probe{NodeID: n.cfg.ID, Replica: n.replica, Closing: n.stopping.Load}
+	return cmp.Or(probe.Ready(ctx).Reason, "ready")
+}
 
 // BufferBytes returns how much memory the buffers for clients take, in bytes.
 func (n *Node) BufferBytes() int64 { return n.buffers.Used() }

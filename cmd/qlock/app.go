@@ -30,7 +30,7 @@ func verbs(std console, dial dialer) []*cli.Command {
 		under("Intervene", revokeVerb(dial), forceVerb(dial), sessionVerb(dial), skipDelayVerb(dial), resizeVerb(dial)),
 		under("Control access", whoamiVerb(dial), quotaVerb(dial), policyVerb(dial), tokenVerb(dial)),
 		under("Run a cluster", clusterVerb(dial), snapshotVerb(dial), tlsVerb(dial), contextVerb(), benchVerb(std, dial)),
-		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial)},
+		[]*cli.Command{versionVerb(), completionVerb(), completeVerb(dial), manVerb()},
 	)
 }
 

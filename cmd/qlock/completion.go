@@ -22,7 +22,14 @@ var (
 	zshScript string
 	//go:embed completion/qlock.fish
 	fishScript string
+	//go:embed completion/qlock.ps1
+	powershellScript string
 )
+
+// shells are the shells that have a script, in the order in which they are offered.
+var shells = []struct{ name, script string }{
+	{"bash", bashScript}, {"zsh", zshScript}, {"fish", fishScript}, {"powershell", powershellScript},
+}
 
 // completionTimeout is how long a user who pressed Tab waits for lock names.
 const completionTimeout = 500 * time.Millisecond
@@ -32,16 +39,19 @@ func completionVerb() *cli.Command {
 	return &cli.Command{
 		Name:      "completion",
 		Usage:     "print a shell completion script: source <(qlock completion bash)",
-		ArgsUsage: "bash|zsh|fish",
+		ArgsUsage: "bash|zsh|fish|powershell",
 		Action: func(c *cli.Context) error {
-			script, ok := map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript}[strings.Join(arguments(c), " ")]
-			if !ok {
-				return usagef("completion takes one of bash, zsh and fish")
+			chosen := strings.Join(arguments(c), " ")
+			for _, shell := range shells {
+				if shell.name != chosen {
+					continue
+				}
+				if _, err := io.WriteString(c.App.Writer, shell.script); err != nil {
+					return failf(exitInternal, "write the script: %w", err)
+				}
+				return nil
 			}
-			if _, err := io.WriteString(c.App.Writer, script); err != nil {
-				return failf(exitInternal, "write the script: %w", err)
-			}
-			return nil
+			return usagef("completion takes one of bash, zsh, fish and powershell")
 		},
 	}
 }

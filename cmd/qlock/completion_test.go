@@ -24,7 +24,7 @@ func TestCandidates(t *testing.T) {
 		"resize orders/2":        "orders/2",
 		"cluster ":               "members add remove replace drain undrain recover transfer acknowledge",
 		"cluster r":              "remove replace recover",
-		"completion ":            "bash zsh fish",
+		"completion ":            "bash zsh fish powershell",
 		"-o ":                    "table wide json yaml",
 		"bench ":                 "pairs hot readers idle held failover",
 		"bench hot --arrivals ":  "even random",
@@ -74,18 +74,28 @@ func TestCandidates(t *testing.T) {
 	}
 }
 
-// TestScriptsAreGoodShell has the scripts parsed by their shells, if those are installed.
+// parsers are commands that parse a script on their standard input without running it.
+var parsers = map[string][]string{
+	"bash": {"bash", "-n"}, "zsh": {"zsh", "-n"}, "fish": {"fish", "-n"},
+	"powershell": {"pwsh", "-NoProfile", "-Command", "[void][ScriptBlock]::Create([Console]::In.ReadToEnd())"},
+}
+
+// TestScriptsAreGoodShell has the scripts that qlock completion prints parsed by their shells, if those are installed.
 func TestScriptsAreGoodShell(t *testing.T) {
-	for shell, script := range map[string]string{"bash": bashScript, "zsh": zshScript, "fish": fishScript} {
-		path, err := exec.LookPath(shell)
-		if err != nil {
-			t.Logf("%s is not installed", shell)
+	for _, shell := range shells {
+		got := execTest(t, failing(t, nil).dialer, "completion", shell.name)
+		if got.code != 0 || !strings.Contains(got.out, "complete -- ") {
+			t.Fatalf("qlock completion %s: %+v", shell.name, got)
+		}
+		parser := parsers[shell.name]
+		if _, err := exec.LookPath(parser[0]); err != nil {
+			t.Logf("%s is not installed", parser[0])
 			continue
 		}
-		cmd := exec.Command(path, "-n")
-		cmd.Stdin = strings.NewReader(script)
+		cmd := exec.Command(parser[0], parser[1:]...)
+		cmd.Stdin = strings.NewReader(got.out)
 		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
-			t.Errorf("%s: %v: %s", shell, err, out)
+			t.Errorf("%s: %v: %s", shell.name, err, out)
 		}
 	}
 }

@@ -53,7 +53,7 @@ var noTexts = []string{"top", "extend", "release", "sessions", "deadlocks", "sta
 	"bench hot", "bench readers", "bench idle", "bench held", "bench failover", // like bench pairs
 	"snapshot save", "snapshot inspect", "snapshot verify", "snapshot restore",
 	"context save", "context use", "context list", "context delete",
-	"tls init", "tls add", "tls renew", "tls revoke", "tls show", "version", "completion", "complete"}
+	"tls init", "tls add", "tls renew", "tls revoke", "tls show", "version", "completion", "complete", "man"}
 
 // TestBadTextIsRefusedBeforeConnecting tries all of badTexts with several bad texts: the program exits with
 // 64 without connecting, and names the text that is wrong.

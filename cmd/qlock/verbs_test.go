@@ -366,7 +366,7 @@ func TestKillHasNoGrace(t *testing.T) {
 
 // TestShellsAreOfferedOnce checks that completion offers each shell once.
 func TestShellsAreOfferedOnce(t *testing.T) {
-	for line, want := range map[string]string{"completion ": "bash\nzsh\nfish\n", "completion z": "zsh\n", "completion bash ": ""} {
+	for line, want := range map[string]string{"completion ": "bash\nzsh\nfish\npowershell\n", "completion z": "zsh\n", "completion bash ": ""} {
 		if got := execTest(t, failing(t, nil).dialer, append([]string{"complete", "--"}, strings.Split(line, " ")...)...); got.out != want {
 			t.Errorf("%q: %q, want %q", line, got.out, want)
 		}

@@ -25,7 +25,7 @@ func newApp() *cli.App {
 		Description: "Each flag can also be set by the environment variable QLOCKD_<FLAG> or by a key in the YAML\n" +
 			"file given with --config. Flags take precedence over variables, variables over the file.",
 		Version:         buildinfo.Read(version).String(),
-		Commands:        []*cli.Command{versionVerb()},
+		Commands:        []*cli.Command{versionVerb(), manVerb()},
 		Flags:           flags(),
 		HideHelpCommand: true,
 		Action:          serve,

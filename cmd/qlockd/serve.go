@@ -60,9 +60,11 @@ func serve(c *cli.Context) error {
 func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDev func()) error {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
+	manager := newServiceManager(log)
 	stop := make(chan struct{})
 	go func() {
 		log.Info("stopping", "signal", (<-signals).String())
+		manager.stopping()
 		close(stop)
 		cancel()
 		second := <-signals // the process may exit before that
@@ -92,6 +94,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 	at := node.Addrs()
 	log.Info("serving", "node", cfg.ID, "client", at.Client, "peer", at.Peer, "http", at.HTTP, "health", node.HealthAddr(), "redis", node.RedisAddr(),
 		"data_dir", cfg.DataDir, "tls", cfg.TLS.Cert != "", "peer_tls", cfg.PeerTLS.Cert != "", "version", cfg.Version)
+	defer manager.serving(node.Condition)()
 
 	select {
 	case reason := <-node.Halted():

@@ -101,7 +101,7 @@ var layers = []struct {
 	{"client/fence", nil},
 
 	{"cmd/...", []string{"client", "server", "server/recovery", "fsm", "fsm/rights", "transport/...", "internal/contexts", "internal/wirecall", "cmd/..."}},
-	{"scripts/...", []string{"client", "transport/wire", "internal/wirecall", "scripts/..."}},
+	{"scripts/...", []string{"client", "transport/wire", "internal/wirecall", "cmd/buildinfo", "scripts/..."}},
 	{"internal/lint", nil},
 	{"test/model", []string{"transport/wire"}},
 	{"test/bubble", nil},

@@ -9,7 +9,6 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
-	"github.com/quorumlock/quorumlock/server/internal/raftlog"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -71,17 +70,4 @@ func (r *Replica) VotersInContact(ctx context.Context) int {
 		others = append(others, r.cluster.Peer(s))
 	}
 	return len(others) - len(probe.Unreachable(r.prober.All(ctx, others)))
-}
-
-// newRaftLog returns the logger of raft.
-func (r *Replica) newRaftLog() *raftlog.Logger {
-	return raftlog.New(raftlog.Config{NodeID: r.cfg.ID, Logger: r.log, Node: r.cluster.At})
-}
-
-// observeLeader makes log observe what raft learns of its leader and of the other nodes.
-func observeLeader(node *raft.Raft, log *raftlog.Logger) {
-	node.RegisterObserver(raft.NewObserver(nil, false, log.Observe))
-	if _, id := node.LeaderWithID(); id != "" { // found before that
-		log.Follow(id, node.CurrentTerm())
-	}
 }

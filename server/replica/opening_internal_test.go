@@ -244,7 +244,7 @@ func TestSettingsOfRaft(t *testing.T) {
 	r := &Replica{log: (&logged{}).logger(), cfg: Config{
 		ID: "n1", HeartbeatTimeout: 11, ElectionTimeout: 12, LeaderLeaseTimeout: 13, CommitTimeout: 14, TrailingLogs: 15, SnapshotThreshold: 16, SnapshotInterval: 17,
 	}}
-	log := r.newRaftLog()
+	log := r.log
 	c := r.raftConfig(log)
 	if c.LocalID != "n1" || c.HeartbeatTimeout != 11 || c.ElectionTimeout != 12 || c.LeaderLeaseTimeout != 13 || c.CommitTimeout != 14 || c.TrailingLogs != 15 ||
 		c.SnapshotThreshold != 16 || c.SnapshotInterval != 17 || c.ShutdownOnRemove || !c.NoLegacyTelemetry || c.Logger != log || c.MaxAppendEntries != 64 {

@@ -28,6 +28,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/server/internal/peers"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
+	"github.com/quorumlock/quorumlock/server/internal/raftlog"
 	"github.com/quorumlock/quorumlock/server/internal/samples"
 	"github.com/quorumlock/quorumlock/server/internal/seeds"
 	"github.com/quorumlock/quorumlock/server/internal/watch"
@@ -304,7 +305,7 @@ func (r *Replica) raftConfig(log hclog.Logger) *raft.Config {
 
 // startRaft runs raft. If seen is not nil, it first begins a new cluster with these members.
 func (r *Replica) startRaft(seen []*wire.Member) (err error) {
-	log := r.newRaftLog()
+	log := raftlog.New(raftlog.Config{NodeID: r.cfg.ID, Logger: r.log, Node: r.cluster.At})
 	conf := r.raftConfig(log)
 	if err := raft.ValidateConfig(conf); err != nil {
 		return fmt.Errorf("raft's settings: %w", err)
@@ -335,7 +336,7 @@ func (r *Replica) startRaft(seen []*wire.Member) (err error) {
 	r.stores.RaftRuns()
 	r.trans = trans
 	r.cluster.Run(node)
-	observeLeader(node, log)
+	log.Attach(node)
 	r.running.Go(r.lead)
 	r.running.Go(func() { r.catchUp.Follow(r.ctx, node, r.stores.Log) })
 	r.running.Go(r.keep)

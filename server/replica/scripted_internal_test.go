@@ -126,7 +126,7 @@ func beginnings(members ...*wire.Member) []*wire.Command {
 // others, it never leads.
 func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 	t.Helper()
-	conf := n.raftConfig(n.newRaftLog())
+	conf := n.raftConfig(n.log.logger())
 	conf.LeaderLeaseTimeout = conf.HeartbeatTimeout
 	_, trans := raft.NewInmemTransport(raft.ServerAddress(n.cfg.Advertise.Peer))
 	var members raft.Configuration

@@ -39,8 +39,8 @@ func startRaftNode(t *testing.T, cfg Config, others ...*raftNode) *raftNode {
 		n.trans.Connect(o.trans.LocalAddr(), o.trans)
 		o.trans.Connect(n.trans.LocalAddr(), n.trans)
 	}
-	r := &Replica{cfg: cfg, log: cfg.Logger}
-	conf := r.raftConfig(r.newRaftLog())
+	r := &Replica{cfg: cfg}
+	conf := r.raftConfig(cfg.Logger)
 	if started, err := n.stores.HasState(); err != nil || !started && cfg.ID == "n1" {
 		members := raft.Configuration{Servers: []raft.Server{{ID: "n1", Address: "n1"}, {ID: "n2", Address: "n2", Suffrage: raft.Nonvoter}}}
 		err = errors.Join(err, raft.BootstrapCluster(conf, n.stores.Log, n.stores.Votes, n.stores.Snapshots, n.trans, members))

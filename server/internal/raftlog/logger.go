@@ -95,6 +95,14 @@ func (l *Logger) Named(string) hclog.Logger { return l }
 // ResetNamed implements hclog.Logger.
 func (l *Logger) ResetNamed(string) hclog.Logger { return l }
 
+// Attach lets the logger learn from raft who leads, and which nodes answer.
+func (l *Logger) Attach(node *raft.Raft) {
+	node.RegisterObserver(raft.NewObserver(nil, false, l.Observe))
+	if _, id := node.LeaderWithID(); id != "" { // found before that
+		l.Follow(id, node.CurrentTerm())
+	}
+}
+
 // Observe is a raft.FilterFn. It learns who leads, and which nodes answer again. Raft calls it when that happens.
 func (l *Logger) Observe(o *raft.Observation) bool {
 	switch data := o.Data.(type) {
