@@ -97,9 +97,9 @@ type arrival struct {
 }
 
 // answered observes the answer to the request.
-func (a arrival) answered(at time.Time) {
+func (a arrival) answered() {
 	if !a.at.IsZero() {
-		a.kind.seconds.Observe(at.Sub(a.at).Seconds())
+		a.kind.seconds.Observe(time.Since(a.at).Seconds())
 	}
 }
 
@@ -124,10 +124,8 @@ func (a *arrivals) add(id uint64, at arrival) {
 // answered observes the answer to a request. Of two requests with one id, only one is observed.
 func (a *arrivals) answered(id uint64) {
 	a.mu.Lock()
-	request, ok := a.byID[id]
+	request := a.byID[id]
 	delete(a.byID, id)
 	a.mu.Unlock()
-	if ok {
-		request.answered(time.Now())
-	}
+	request.answered()
 }
