@@ -5,6 +5,7 @@ package main
 import (
 	"bufio"
 	"errors"
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -140,21 +141,25 @@ func TestImageRuns(t *testing.T) {
 	}
 }
 
-// awaitServing waits until the log says that the node serves, and reads on, so that the node can write.
-func awaitServing(t *testing.T, log interface{ Read([]byte) (int, error) }) {
+// awaitServing waits until the log says that the node serves, and reads on, so that the node can write. The channel is
+// closed at the end of the log.
+func awaitServing(t *testing.T, log io.Reader) (ended <-chan struct{}) {
 	t.Helper()
-	serving := make(chan bool, 1)
+	serving, end := make(chan struct{}, 1), make(chan struct{})
 	go func() {
+		defer close(end)
 		for lines := bufio.NewScanner(log); lines.Scan(); {
 			if strings.Contains(lines.Text(), "serving: id=n1") {
-				serving <- true
+				serving <- struct{}{}
 			}
 		}
-		serving <- false
 	}()
-	if !<-serving {
+	select {
+	case <-serving:
+	case <-end:
 		t.Fatal("the node ended before it served")
 	}
+	return end
 }
 
 // TestDockerfileFaults verifies that an instruction is either interpreted or refused.
