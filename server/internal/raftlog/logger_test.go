@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -182,4 +183,30 @@ func TestJSON(t *testing.T) {
 			t.Errorf("%s is %v, want %v", key, line[key], want)
 		}
 	}
+}
+
+// TestConcurrentUse logs from several goroutines, as raft does, and counts every attempt.
+func TestConcurrentUse(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		var out bytes.Buffer
+		l := logTo(&out, hclog.Info)
+		var running sync.WaitGroup
+		for _, s := range []raft.Server{n2, n3} {
+			running.Go(func() { outage(l, s, 2*time.Minute, attempts) })
+		}
+		running.Go(func() {
+			for range 100 {
+				l.Follow("", 0)
+				l.Info("entering candidate state")
+				l.Error("failed to make requestVote RPC", "target", n2, "error", errRefused)
+				l.Follow("n1", 1)
+			}
+		})
+		running.Wait()
+		answers(l, n2.ID)
+		answers(l, n3.ID)
+		if n := strings.Count(out.String(), "silence=2m0s attempts=480"); n != 2 {
+			t.Errorf("%d lines with all attempts:\n%s", n, out.String())
+		}
+	})
 }
