@@ -47,6 +47,7 @@ type conn struct {
 
 	arrived  *exchange          // the request that was read last; used by the reader only
 	readAt   time.Time          // when the requests of the last read came, zero before the first; used by the reader only
+	timed    bool               // a frequent request of the last read is timed; used by the reader only
 	arrivals arrivals           // those of the requests without an exchange
 	enlisted []command.Proposal // commands read but not yet proposed; used by the reader only
 
@@ -148,7 +149,7 @@ func (c *conn) Received() error {
 	arrived := arrival{c.srv.metrics.count(req), c.arrivedAt()}
 	refused := c.quota.RequestOf(req, c.caller.CheckRequest(req))
 	if x.Frequent && refused == nil {
-		x.arrival = arrived
+		x.arrival = c.sampled(arrived)
 		x.begin(c)
 		return nil
 	}
@@ -174,6 +175,16 @@ func (c *conn) arrivedAt() time.Time {
 	return c.readAt
 }
 
+// sampled returns the arrival of a frequent request if it is to be timed: the first of each read. The others are usually
+// answered together with it, and an observation costs as much as decoding a request.
+func (c *conn) sampled(a arrival) arrival {
+	if c.timed {
+		return arrival{}
+	}
+	c.timed = true
+	return a
+}
+
 // maxEnlisted bounds the commands that are proposed together.
 const maxEnlisted = 256
 
@@ -196,7 +207,7 @@ func (c *conn) propose() {
 // BeforeRead is called before the reader blocks.
 func (c *conn) BeforeRead(started bool) error {
 	c.propose()
-	c.readAt = time.Time{}
+	c.readAt, c.timed = time.Time{}, false
 	return c.link.rest(started)
 }
 

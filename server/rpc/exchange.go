@@ -70,13 +70,12 @@ func (x *exchange) end(res *wire.Result) {
 		c.unbind(req.SessionId)
 	}
 	x.response = wire.Response{Id: req.Id, Result: c.shown(req, res)}
-	now := time.Now()
 	if x.until.IsZero() {
 		c.addRemaining(&x.response, req.SessionId)
 	} else if succeeded(res) {
-		x.response.RemainingTtlMs = milliseconds(x.until.Sub(now))
+		x.response.RemainingTtlMs = milliseconds(time.Until(x.until))
 	}
-	x.arrival.answered(now)
+	x.arrival.answered()
 	x.body.Response, x.frame.Frame = &x.response, &x.body
 	var err error
 	if executed(res) {

@@ -36,7 +36,7 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 			Help: "Requests taken on the client port, by kind.",
 		}, []string{"kind"}),
 		seconds: prometheus.NewHistogramVec(histogram.Options("quorumlock_client_request_seconds",
-			"Time from reading a request on the client port to its answer, by kind. That of a lease includes the wait for its lock, that of an acquire in a session does not.",
+			"Time from reading a request on the client port to its answer, by kind. That of a lease includes the wait for its lock, that of an acquire in a session does not. Of the acquires, releases and heartbeats that one read returns, only the first is timed.",
 			[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5}), []string{"op"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quorumlock_client_connections_ended_total",
@@ -97,9 +97,9 @@ type arrival struct {
 }
 
 // answered observes the answer to the request.
-func (a arrival) answered(at time.Time) {
+func (a arrival) answered() {
 	if !a.at.IsZero() {
-		a.kind.seconds.Observe(at.Sub(a.at).Seconds())
+		a.kind.seconds.Observe(time.Since(a.at).Seconds())
 	}
 }
 
@@ -124,10 +124,8 @@ func (a *arrivals) add(id uint64, at arrival) {
 // answered observes the answer to a request. Of two requests with one id, only one is observed.
 func (a *arrivals) answered(id uint64) {
 	a.mu.Lock()
-	request, ok := a.byID[id]
+	request := a.byID[id]
 	delete(a.byID, id)
 	a.mu.Unlock()
-	if ok {
-		request.answered(time.Now())
-	}
+	request.answered()
 }

@@ -60,6 +60,29 @@ func TestRequestsAreTimed(t *testing.T) {
 	})
 }
 
+// TestOneRequestOfEachReadIsTimed verifies that of the frequent requests that come together all are counted, and one is
+// timed.
+func TestOneRequestOfEachReadIsTimed(t *testing.T) {
+	bubble.Test(t, func(t *testing.T) {
+		registry := prometheus.NewRegistry()
+		p := serveInMemory(t, func(c *Config) { c.Registry = registry })
+		c := connect(t, p)
+		session := c.open(secret)
+		for read := range uint64(2) {
+			first := c.together("", acquire(session, 3*read+1, "a", true), acquire(session, 3*read+2, "b", true), heartbeat(session))
+			for i := range uint64(3) {
+				c.await(first + i)
+			}
+		}
+		synctest.Wait()
+		timed, counted := scrape.Histograms(t, registry), scrape.Values(t, registry)
+		acquires, heartbeats := timed["client_request_seconds acquire"].GetSampleCount(), timed["client_request_seconds heartbeat"].GetSampleCount()
+		if acquires != 2 || heartbeats != 0 || counted["client_requests_total acquire"] != 4 || counted["client_requests_total heartbeat"] != 2 {
+			t.Errorf("%d acquires and %d heartbeats are timed, %v counted", acquires, heartbeats, counted)
+		}
+	})
+}
+
 // TestAnswersOfOneIDAreTimedOnce verifies that requests that share an id leave nothing behind.
 func TestAnswersOfOneIDAreTimedOnce(t *testing.T) {
 	var a arrivals

@@ -60,3 +60,22 @@ func TestClaimsAreMeasured(t *testing.T) {
 		}
 	}
 }
+
+// TestHoldsOfLargeEntriesAreSampled verifies that of many holds that end at once, one in eight is measured.
+func TestHoldsOfLargeEntriesAreSampled(t *testing.T) {
+	claims, registry := newClaims(), prometheus.NewRegistry()
+	registry.MustRegister(claims.waits, claims.holds)
+	claims.begin(0, 0)
+	for _, n := range []uint64{16, 80} {
+		var grants, ends []*wire.Event
+		for token := range n {
+			grants = append(grants, &wire.Event{Type: wire.Event_GRANTED, Token: 1_000*n + token})
+			ends = append(ends, &wire.Event{Type: wire.Event_RELEASED, Token: 1_000*n + token})
+		}
+		claims.follow(grants, claims.began.Add(time.Duration(n)*time.Second))
+		claims.follow(ends, claims.began.Add(time.Duration(n+2)*time.Second))
+	}
+	if h := scrape.Histograms(t, registry)["hold_seconds"]; h.GetSampleCount() != 16+10 || h.GetSampleSum() != 2*(16+10) {
+		t.Errorf("%d holds of %v s were measured", h.GetSampleCount(), h.GetSampleSum())
+	}
+}
