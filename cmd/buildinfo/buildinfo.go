@@ -13,6 +13,10 @@ import (
 // Release is the release that these sources are or become, as the first section of CHANGELOG.md names it.
 const Release = "v1.0.0"
 
+// stamped is the commit, set by the linker in releases. What Go records depends on how the repository was checked out:
+// nothing in a linked worktree.
+var stamped string
+
 // Info identifies a build.
 type Info struct {
 	Version string `json:"version"`
@@ -30,7 +34,7 @@ func Read(version string) Info {
 	if built, ok := debug.ReadBuildInfo(); ok {
 		tag, i.Commit = tagged(built.Main.Version), commit(built.Settings)
 	}
-	i.Version = cmp.Or(version, tag, Release+"-devel")
+	i.Version, i.Commit = cmp.Or(version, tag, Release+"-devel"), cmp.Or(stamped, i.Commit)
 	return i
 }
 

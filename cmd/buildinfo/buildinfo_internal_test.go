@@ -24,6 +24,15 @@ func TestRead(t *testing.T) {
 	}
 }
 
+// TestReleaseNamesItsCommit verifies that the commit that the linker sets counts.
+func TestReleaseNamesItsCommit(t *testing.T) {
+	defer func(before string) { stamped = before }(stamped)
+	stamped = "0a1b2c3"
+	if got := Read("v9").Commit; got != stamped {
+		t.Errorf("%q, want %q", got, stamped)
+	}
+}
+
 // TestChangelog verifies that the first section of the changelog is that of the release and its feature level.
 func TestChangelog(t *testing.T) {
 	text, err := os.ReadFile("../../CHANGELOG.md")

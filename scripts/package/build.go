@@ -66,7 +66,8 @@ func (r *release) build(p platform) error {
 	if _, err := os.Stat(r.stage(p.dir())); err == nil {
 		return nil
 	}
-	args := []string{"build", "-trimpath", "-buildvcs=auto", "-ldflags", "-s -w -X main.version=" + r.version, "-o", r.stage(p.dir()) + string(filepath.Separator)}
+	stamps := "-s -w -X main.version=" + r.version + " -X github.com/quorumlock/quorumlock/cmd/buildinfo.stamped=" + r.commit
+	args := []string{"build", "-trimpath", "-buildvcs=false", "-ldflags", stamps, "-o", r.stage(p.dir()) + string(filepath.Separator)}
 	for _, program := range p.programs() {
 		args = append(args, "./cmd/"+program)
 	}

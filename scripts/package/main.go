@@ -41,7 +41,22 @@ func run(root, out, version, platforms string) error {
 	if r.time, err = sourceTime(r.root); err != nil {
 		return err
 	}
+	r.commit = sourceCommit(r.root)
 	return r.write()
+}
+
+// sourceCommit returns the commit of the sources, marked if they have changes, as Go marks it. It returns "" if they are in
+// no repository.
+func sourceCommit(root string) string {
+	commit, err := exec.Command("git", "-C", root, "rev-parse", "HEAD").Output()
+	if err != nil {
+		return ""
+	}
+	changes, err := exec.Command("git", "-C", root, "status", "--porcelain").Output()
+	if err != nil || len(changes) > 0 {
+		return strings.TrimSpace(string(commit)) + "+changes"
+	}
+	return strings.TrimSpace(string(commit))
 }
 
 // sourceTime returns the time of all files: SOURCE_DATE_EPOCH, or else the time of the commit.

@@ -15,7 +15,9 @@ import (
 type release struct {
 	root, out string
 	// version is the one that the programs print, such as v1.0.0.
-	version   string
+	version string
+	// commit is empty if the sources are in no repository.
+	commit    string
 	platforms []platform
 	// time is the modification time of all files.
 	time time.Time

@@ -83,9 +83,10 @@ func TestArchive(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+	commit := strings.TrimSpace(command(t, nil, "git", "rev-parse", "HEAD"))
 	for _, program := range []string{"qlock", "qlockd"} {
 		out, err := exec.Command(filepath.Join(base, program), "--version").CombinedOutput()
-		if err != nil || !strings.Contains(string(out), "v1.0.0 ") {
+		if err != nil || !strings.Contains(string(out), "v1.0.0 ("+commit) {
 			t.Errorf("%s --version: %v: %s", program, err, out)
 		}
 	}
@@ -209,8 +210,8 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 }
 
-// TestReproducible verifies that two builds of a commit, in different directories and without a common cache, write the
-// same bytes.
+// TestReproducible verifies that two builds of a commit, in a clone and in a linked worktree elsewhere, and without a common
+// cache, write the same bytes.
 func TestReproducible(t *testing.T) {
 	if host.os != "linux" {
 		t.Skip("it builds for Linux")
@@ -219,12 +220,14 @@ func TestReproducible(t *testing.T) {
 	packager := filepath.Join(dir, "packager")
 	command(t, nil, "go", "build", "-o", packager, ".")
 	var sums [2]string
-	for i, clone := range []string{filepath.Join(dir, "a"), filepath.Join(dir, "another", "directory")} {
+	clones := []string{filepath.Join(dir, "a"), filepath.Join(dir, "another", "directory")}
+	command(t, nil, "git", "clone", "--quiet", "--no-hardlinks", "../..", clones[0])
+	command(t, nil, "git", "-C", clones[0], "worktree", "add", "--quiet", "--detach", clones[1])
+	for i, clone := range clones {
 		cache := ""
 		if i > 0 { // the first build uses that of this machine
 			cache = "GOCACHE=" + filepath.Join(dir, "cache")
 		}
-		command(t, nil, "git", "clone", "--quiet", "--no-hardlinks", "../..", clone)
 		cmd := exec.Command(packager, "-root", clone, "-out", filepath.Join(clone, "bin/package"), "-platforms", "linux/"+host.arch)
 		cmd.Env = append(os.Environ(), cache)
 		if out, err := cmd.CombinedOutput(); err != nil {
