@@ -33,10 +33,10 @@ func newMetrics(s *Server, registry prometheus.Registerer) (*metrics, error) {
 		measures: registry != nil,
 		requests: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quorumlock_client_requests_total",
-			Help: "Requests taken on the client port, by kind.",
-		}, []string{"kind"}),
+			Help: "Requests taken on the client port, by operation.",
+		}, []string{"op"}),
 		seconds: prometheus.NewHistogramVec(histogram.Options("quorumlock_client_request_seconds",
-			"Time from reading a request on the client port to its answer, by kind. That of a lease includes the wait for its lock, that of an acquire in a session does not. Of the acquires, releases and heartbeats that one read returns, only the first is timed.",
+			"Time from reading a request on the client port to its answer, by operation. That of a lease includes the wait for its lock, that of an acquire in a session does not. Of the acquires, releases and heartbeats that one read returns, only the first is timed.",
 			[]float64{.0005, .001, .0025, .005, .01, .025, .05, .1, .25, 1, 5}), []string{"op"}),
 		ended: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Name: "quorumlock_client_connections_ended_total",
