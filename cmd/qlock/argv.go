@@ -191,7 +191,7 @@ func (l *commandLine) argv(program string) []string {
 	out = append(out, l.verbs...)
 	out = append(out, l.flags...)
 	if l.help {
-		out = append(out, "--help")
+		return append(out, "--help") // the library would look for a topic of help in the arguments
 	}
 	if len(l.verbs) == 0 {
 		return out

@@ -23,11 +23,12 @@ func TestFlagsStandAnywhere(t *testing.T) {
 		"run -- cmd":                                  "run -- -- cmd",
 		"cluster add n4 h:7401 --timeout 9s":          "--timeout 9s cluster add -- n4 h:7401",
 		"--endpoints a:1,b:2 cluster -o json members": "--endpoints a:1,b:2 -o json cluster members --",
-		"cluster --help":                              "cluster --help --",
-		"cluster add --help":                          "cluster add --help --",
-		"help run":                                    "run --help --",
-		"run -h":                                      "run --help --",
+		"cluster --help":                              "cluster --help",
+		"cluster add --help":                          "cluster add --help",
+		"help run":                                    "run --help",
+		"run -h":                                      "run --help",
 		"--help":                                      "--help",
+		"show orders/42 --help":                       "show --help",
 		"":                                            "",
 		"--version":                                   "--version",
 		"locks - -o json":                             "-o json locks -- -",
@@ -103,7 +104,7 @@ func TestMistakesInTheCommandLine(t *testing.T) {
 		"cluster transfer":                       "needs --reason",
 		"cluster acknowledge":                    "needs --reason",
 		"cluster acknowledge n3":                 "no arguments",
-		"completion tcsh":                        "bash, zsh and fish",
+		"completion tcsh":                        "bash, zsh, fish and powershell",
 		"locks -o xml":                           "none of table, wide, json, yaml and template=TEXT",
 		"locks --timeout 0s":                     "must be positive",
 		"locks --timeout fast":                   "is no duration, such as 30s",
@@ -195,7 +196,7 @@ func mistakes(t *testing.T, lines map[string]string) {
 }
 
 func TestHelpIsNoMistake(t *testing.T) {
-	for _, line := range []string{"--help", "help", "run --help", "help run", "cluster --help", "cluster add -h", "tls init --help", "acquire --export --help"} {
+	for _, line := range []string{"--help", "help", "run --help", "help run", "cluster --help", "cluster add -h", "tls init --help", "acquire --export --help", "show orders/42 --help", "run orders/42 -h -- true"} {
 		got := execTest(t, dial, strings.Fields(line)...)
 		if got.code != exitOK || got.err != "" || !strings.Contains(got.out, "USAGE") {
 			t.Errorf("%q: exit code %d, stdout %q, stderr %q", line, got.code, got.out, got.err)
