@@ -210,7 +210,7 @@ func TestBillOfMaterials(t *testing.T) {
 	}
 }
 
-// TestReproducible verifies that two builds of a commit, in a clone and in a linked worktree elsewhere, and without a common
+// TestReproducible verifies that two builds of a commit, in a clone and in a linked worktree elsewhere, without a common
 // cache, write the same bytes.
 func TestReproducible(t *testing.T) {
 	if host.os != "linux" {
