@@ -94,7 +94,7 @@ func TestNoVerbHidesAFailure(t *testing.T) {
 		}
 	}
 	// The verbs that do not contact a cluster, and check, which reports a failure in its own way. All others must be in lines.
-	known := " check context save context use context list context delete version completion complete tls init tls add snapshot inspect snapshot verify cluster recover "
+	known := " check context save context use context list context delete version completion complete man tls init tls add snapshot inspect snapshot verify cluster recover "
 	for line := range lines {
 		known += line + " "
 	}
