@@ -19,6 +19,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/catchup"
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/internal/metrics"
+	"github.com/quorumlock/quorumlock/server/internal/raftlog"
 	"github.com/quorumlock/quorumlock/server/internal/samples"
 	"github.com/quorumlock/quorumlock/server/membership/autopilot"
 	"github.com/quorumlock/quorumlock/test/simnet"
@@ -126,7 +127,7 @@ func beginnings(members ...*wire.Member) []*wire.Command {
 // others, it never leads.
 func (n *idle) runRaft(t *testing.T, voters ...string) *raft.Raft {
 	t.Helper()
-	conf := n.raftConfig(n.log.logger())
+	conf := n.raftConfig(raftlog.New(raftlog.Config{Logger: n.log.logger()}))
 	conf.LeaderLeaseTimeout = conf.HeartbeatTimeout
 	_, trans := raft.NewInmemTransport(raft.ServerAddress(n.cfg.Advertise.Peer))
 	var members raft.Configuration
