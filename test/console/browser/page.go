@@ -93,7 +93,7 @@ func (p *Page) note(m chromedp.ConsoleMessage) {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.problems = append(p.problems, m.String())
+	p.problems = append(p.problems, m.String()+" "+m.URL)
 }
 
 // Expect declares problems that the test causes on purpose, such as requests that fail while a node is down.
