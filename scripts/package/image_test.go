@@ -14,6 +14,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 	"github.com/google/go-containerregistry/pkg/v1/layout"
@@ -149,7 +150,7 @@ func awaitServing(t *testing.T, log io.Reader) (ended <-chan struct{}) {
 	go func() {
 		defer close(end)
 		for lines := bufio.NewScanner(log); lines.Scan(); {
-			if strings.Contains(lines.Text(), "serving: id=n1") {
+			if strings.Contains(lines.Text(), "serving: node=n1") {
 				serving <- struct{}{}
 			}
 		}
@@ -158,6 +159,8 @@ func awaitServing(t *testing.T, log io.Reader) (ended <-chan struct{}) {
 	case <-serving:
 	case <-end:
 		t.Fatal("the node ended before it served")
+	case <-time.After(time.Minute):
+		t.Fatal("the node does not say that it serves")
 	}
 	return end
 }
