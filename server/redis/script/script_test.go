@@ -176,6 +176,8 @@ func TestUnknownScripts(t *testing.T) {
 		`return redis.call("get", KEYS[1]) == ARGV[1] or redis.call("get", KEYS[1]) == ARGV[2]`: "two values",
 		`if redis.call("get", KEYS[1]) == "\x41" then return 1 end`:                             "a backslash",
 		`goto done ::done:: return redis.call("get", KEYS[1])`:                                  "a jump",
+		`return {redis.call("get", KEYS[1]), , 1}`:                                              "a comma or semicolon follows another",
+		`return {redis.call("get", KEYS[1]),; 1}`:                                               "a comma or semicolon follows another",
 		"return (":                         "ends too early",
 		"return 1\nlocal local":            "error in line 2",
 		`return redis.call("get", KEYS[1]`: "cannot be parsed",

@@ -39,6 +39,9 @@ func parseChunk(source []byte) (chunk []ast.Stmt, err error) {
 	if err != nil {
 		return nil, unparsable(err)
 	}
+	if repeatedSeparators(source) {
+		return nil, unknown("it cannot be parsed: a comma or semicolon follows another")
+	}
 	locals := 0
 	if err := checkSyntax(reflect.ValueOf(chunk), 0, &locals); err != nil {
 		return nil, err
@@ -67,6 +70,24 @@ func nestedBrackets(source []byte) bool {
 			return true
 		}
 		source = rest
+	}
+}
+
+// repeatedSeparators reports whether a comma or semicolon follows another, which the parser accepts in tables. The source
+// can be parsed.
+func repeatedSeparators(source []byte) bool {
+	scanner, lexer := parse.NewScanner(bytes.NewReader(source), "script"), &parse.Lexer{}
+	last := false
+	for {
+		token, err := scanner.Scan(lexer)
+		if err != nil || token.Type == parse.EOF {
+			return false
+		}
+		separates := token.Type == ',' || token.Type == ';'
+		if separates && last {
+			return true
+		}
+		last = separates
 	}
 }
 
