@@ -11,10 +11,10 @@ VERSION     ?= $(shell git describe --tags --dirty 2>/dev/null)
 LDFLAGS     := -X main.version=$(VERSION)
 
 # PORTABLE packages also compile on SYSTEMS, which only "make check" tries. NESTED directories are modules of
-# their own, whose libraries the product does not depend on. Only "make check" tests OPENAPI, which needs Node
-# and takes minutes to compile, and PACKAGE, which takes as long. REDIS runs real clusters in real time, so it has the usual priority; its clients
-# mostly wait, so many of them run concurrently. Only "make check" runs those in other languages than Go.
-# CONSOLE needs Chromium, which "make check" installs; "make test" uses it where it is.
+# their own, whose libraries the product does not depend on. Only "make check" tests OPENAPI, which needs Node,
+# and PACKAGE: both take minutes to compile. REDIS runs real clusters in real time, so it has the usual
+# priority; its clients mostly wait, so many of them run concurrently. Only "make check" runs those in other
+# languages than Go. CONSOLE needs Chromium, which "make check" installs; "make test" uses it where it is.
 PORTABLE    := ./client/... ./cmd/qlock/...
 SYSTEMS     := darwin windows
 OPENAPI     := scripts/openapi
