@@ -268,6 +268,8 @@ func (m *Machine) forbidden(s *session, cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
 		return mayLock(m.grantsOf(s), s.identity, op.Acquire)
+	case *wire.Command_AcquireCached:
+		return mayLock(m.grantsOf(s), s.identity, op.AcquireCached.GetAcquire())
 	case *wire.Command_Upgrade:
 		hold = op.Upgrade.GetHoldId()
 	case *wire.Command_Extend:

@@ -9,8 +9,8 @@ import (
 // maxReportedHolders bounds the number of holders in the answer to an acquire.
 const maxReportedHolders = 8
 
-// acquire grants immediately, queues, or refuses.
-func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result {
+// acquire grants immediately, queues, or refuses. cached is nil unless the hold is to be cached.
+func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire, cached *wire.AcquireCached) *wire.Result {
 	var blocked *lock
 	fresh := uint64(0)
 	m.asked = m.asked[:0]
@@ -31,11 +31,11 @@ func (m *Machine) acquire(s *session, seq uint64, op *wire.Acquire) *wire.Result
 	if blocked != nil && op.WaitMs == 0 && !op.WaitForever {
 		return &wire.Result{Status: wire.Status_NOT_ACQUIRED, Holders: m.holdersOf(blocked, maxReportedHolders)}
 	}
-	if refusal := m.noRoom(s, op, fresh, blocked != nil); refusal != nil {
+	if refusal := m.noRoom(s, op, cached, fresh, blocked != nil); refusal != nil {
 		return refusal
 	}
 	lastLock := m.state.lastLock
-	c := m.newClaim(s, seq, op)
+	c := m.newClaim(s, seq, op, cached)
 	if blocked == nil {
 		m.grant(s, c, false)
 		return m.granted(c)
@@ -75,7 +75,7 @@ func (m *Machine) granted(c *claim) *wire.Result {
 }
 
 // noRoom refuses a claim that would exceed a limit. A try that fails anyway never reaches it.
-func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool) *wire.Result {
+func (m *Machine) noRoom(s *session, op *wire.Acquire, cached *wire.AcquireCached, fresh uint64, waits bool) *wire.Result {
 	limits := m.state.settings
 	if refusal := m.fullSession(s, len(op.Locks)); refusal != nil {
 		return refusal
@@ -91,7 +91,7 @@ func (m *Machine) noRoom(s *session, op *wire.Acquire, fresh uint64, waits bool)
 	if refusal := m.claimsOverQuota(s, op.Locks, fresh); refusal != nil {
 		return refusal
 	}
-	return m.short(s, acquireUnits(op)+outcomeUnits)
+	return m.short(s, acquireUnits(op, cached != nil)+outcomeUnits)
 }
 
 // claims counts a session's holds and waits, each once for every lock that it names.

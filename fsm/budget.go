@@ -103,7 +103,7 @@ func (c *claim) units() uint64 {
 // special reports whether the claim has options, apart from a revocation.
 func (e *extra) special() bool {
 	return len(e.wants) > 0 || len(e.value) > 0 || e.again > 0 || e.maxHoldMs|e.lockDelayMs != 0 ||
-		e.notify || e.allowDeadlock || e.upgrade != nil || e.upgrades > 0
+		e.notify || e.allowDeadlock || e.tokens > 0 || e.upgrade != nil || e.upgrades > 0
 }
 
 // revocationUnits returns the units of a claim that are not charged to a session.
@@ -115,7 +115,7 @@ func (c *claim) revocationUnits() uint64 {
 }
 
 // acquireUnits returns the units of the claim that an acquire may create.
-func acquireUnits(op *wire.Acquire) uint64 {
+func acquireUnits(op *wire.Acquire, cached bool) uint64 {
 	n := uint64(claimUnits)
 	for _, request := range op.GetLocks() {
 		n += nameUnits + textUnits(len(request.GetName()))
@@ -123,7 +123,7 @@ func acquireUnits(op *wire.Acquire) uint64 {
 	if len(op.GetLocks()) == 1 && wanted(op.Locks[0]).mode == wire.Mode_EXCLUSIVE {
 		n += outcomeUnits
 	}
-	if special(op) {
+	if special(op) || cached {
 		n += extraUnits + textUnits(len(op.GetValue()))
 	}
 	return n
@@ -260,11 +260,13 @@ func GrowthUnits(cmd *wire.Command) uint64 {
 	case *wire.Command_OpenSession:
 		return sessionUnits + clientUnits(op.OpenSession.GetClient()) + textUnits(len(cmd.Caller.GetIdentity()))
 	case *wire.Command_OpenLease:
-		return sessionUnits + clientUnits(op.OpenLease.GetClient()) + textUnits(len(cmd.Caller.GetIdentity())) + acquireUnits(op.OpenLease.GetAcquire()) + outcomeUnits + textUnits(len(op.OpenLease.GetOwnerValue()))
+		return sessionUnits + clientUnits(op.OpenLease.GetClient()) + textUnits(len(cmd.Caller.GetIdentity())) + acquireUnits(op.OpenLease.GetAcquire(), false) + outcomeUnits + textUnits(len(op.OpenLease.GetOwnerValue()))
 	case *wire.Command_ChangeKeys:
 		return keyUnits(cmd.Caller.GetIdentity(), op.ChangeKeys)
 	case *wire.Command_Acquire:
-		return acquireUnits(op.Acquire) + outcomeUnits
+		return acquireUnits(op.Acquire, false) + outcomeUnits
+	case *wire.Command_AcquireCached:
+		return acquireUnits(op.AcquireCached.GetAcquire(), true) + outcomeUnits
 	case *wire.Command_Upgrade:
 		return extraUnits + upgradeUnits + 2*outcomeUnits
 	case *wire.Command_Extend:

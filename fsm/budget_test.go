@@ -389,10 +389,10 @@ func TestTheStateHasABudget(t *testing.T) {
 // and outcomes that are not acknowledged.
 func TestAMillionHeldLocksFitTheDefaultBudget(t *testing.T) {
 	op := &wire.Acquire{Locks: []*wire.LockRequest{{Name: strings.Repeat("x", 64)}}}
-	if used := fixedUnits + operatorUnits + 1_000*sessionUnits + 1_000_000*(acquireUnits(op)+outcomeUnits); used > DefaultStateBytes {
+	if used := fixedUnits + operatorUnits + 1_000*sessionUnits + 1_000_000*(acquireUnits(op, false)+outcomeUnits); used > DefaultStateBytes {
 		t.Errorf("%d units, %d are allowed", used, DefaultStateBytes)
 	}
-	if used := fixedUnits + operatorUnits + 100_000*(sessionUnits+acquireUnits(op)); used > DefaultStateBytes {
+	if used := fixedUnits + operatorUnits + 100_000*(sessionUnits+acquireUnits(op, false)); used > DefaultStateBytes {
 		t.Errorf("100,000 sessions with a lock each: %d units", used)
 	}
 }

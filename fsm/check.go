@@ -221,7 +221,7 @@ func (m *checking) checkSession(s *session) error {
 
 // recount compares the stored counts of a session with the tables.
 func (m *checking) recount(s *session) error {
-	var final, waiting, holds, waits, further uint64
+	var final, waiting, holds, waits, further, recalls uint64
 	units := s.unitsAlone()
 	for _, o := range s.remembered() {
 		units += o.units()
@@ -237,6 +237,9 @@ func (m *checking) recount(s *session) error {
 			return at.session == s.id
 		}
 		further += uint64(len(c.wants())) - 1
+		if c.held() && c.recalled() {
+			recalls++
+		}
 		units += c.units()
 		if c.held() {
 			holds++
@@ -246,6 +249,9 @@ func (m *checking) recount(s *session) error {
 		}
 		return true
 	})
+	if recalls != s.recalls {
+		return fmt.Errorf("counts %d recalled holds: there are %d", s.recalls, recalls)
+	}
 	if units != s.units() || further != s.further {
 		return fmt.Errorf("counts %d units and %d further names: there are %d and %d", s.units(), s.further, units, further)
 	}

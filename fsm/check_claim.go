@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -12,7 +13,7 @@ import (
 
 func (m *checking) checkClaims() error {
 	var holds, waits uint64
-	tokens := make([]uint64, 0, m.claims.len())
+	tokens := make([]issued, 0, m.claims.len())
 	err := each(&m.claims, func(c *claim) error {
 		if c.held() {
 			holds++
@@ -21,7 +22,7 @@ func (m *checking) checkClaims() error {
 			waits++
 		}
 		if c.token != 0 {
-			tokens = append(tokens, c.token)
+			tokens = append(tokens, issued{c.token, c.tokens()})
 		}
 		if err := m.checkClaim(c); err != nil {
 			return fmt.Errorf("claim %d: %w", c.id, err)
@@ -37,12 +38,15 @@ func (m *checking) checkClaims() error {
 	return oneEach(tokens)
 }
 
+// issued are the tokens of a claim.
+type issued struct{ first, count uint64 }
+
 // oneEach returns an error if two claims have the same token. Tokens are nearly sorted already.
-func oneEach(tokens []uint64) error {
-	slices.Sort(tokens)
+func oneEach(tokens []issued) error {
+	slices.SortFunc(tokens, func(a, b issued) int { return cmp.Compare(a.first, b.first) })
 	for i := 1; i < len(tokens); i++ {
-		if tokens[i] == tokens[i-1] {
-			return fmt.Errorf("two claims have token %d", tokens[i])
+		if before := tokens[i-1]; tokens[i].first < before.first+before.count {
+			return fmt.Errorf("two claims have token %d", tokens[i].first)
 		}
 	}
 	return nil
@@ -70,7 +74,7 @@ func (m *checking) checkClaim(c *claim) error {
 			}
 		}
 	}
-	if err := m.checkExtra(c, c.options()); err != nil {
+	if err := errors.Join(m.checkExtra(c, c.options()), m.checkCached(c, c.options())); err != nil {
 		return err
 	}
 	switch {
@@ -117,7 +121,7 @@ func (m *checking) checkExtra(c *claim, e extra) error {
 		return fmt.Errorf("a value of %d bytes", len(e.value))
 	case validMaxHold(e.maxHoldMs) != nil || e.lockDelayMs > maxLockDelayMs:
 		return fmt.Errorf("max_hold %d ms, lock-delay %d ms", e.maxHoldMs, e.lockDelayMs)
-	case (e.holdGeneration != 0) != (c.token != 0 && e.maxHoldMs > 0) || (e.graceGeneration != 0) != (e.revocation.GetGraceMs() > 0):
+	case (e.holdGeneration != 0) != (c.token != 0 && e.maxHoldMs > 0) && !c.isCached() || (e.graceGeneration != 0) != (e.revocation.GetGraceMs() > 0):
 		return fmt.Errorf("generations %d and %d of its deadlines", e.holdGeneration, e.graceGeneration)
 	case e.upgrade != nil && !c.held():
 		return errors.New("only a hold is upgraded")
@@ -127,10 +131,36 @@ func (m *checking) checkExtra(c *claim, e extra) error {
 		return errors.New("a lock-delay that never began")
 	case e.again > 0 && (!c.held() || onlyPermits(c.wants())):
 		return fmt.Errorf("counts %d acquires", c.count())
-	case e.wanted && (!e.notify || c.token == 0):
+	case e.wanted && (!e.asksNotice() || c.token == 0):
 		return errors.New("told without asking")
 	case e.revocation != nil && (c.token == 0 || validReason(&wire.Revoke{Reason: e.revocation.Reason}) != nil):
 		return errors.New("revoked before it was granted")
+	}
+	return nil
+}
+
+// checkCached checks what only cached holds have.
+func (m *checking) checkCached(c *claim, e extra) error {
+	if e.tokens == 0 {
+		if e.idleMs != 0 {
+			return fmt.Errorf("kept %d ms unused without being cached", e.idleMs)
+		}
+		return nil
+	}
+	begun := c.token != 0 && e.maxHoldMs > 0 && e.wanted
+	switch {
+	case m.state.level < cachedLevel:
+		return fmt.Errorf("cached at level %d", m.state.level)
+	case e.tokens > maxCachedTokens || e.idleMs == 0:
+		return fmt.Errorf("has %d tokens and is kept %d ms unused", e.tokens, e.idleMs)
+	case len(c.wants()) != 1 || c.one[0].mode != wire.Mode_EXCLUSIVE || m.lock[c.one[0].lock.id].unfair || len(e.value) > 0:
+		return errors.New("cached, and not an exclusive hold of one lock in FIFO order without a value")
+	case c.token != 0 && c.token+c.tokens()-1 > m.state.token:
+		return fmt.Errorf("%d tokens from %d on: the last one issued is %d", e.tokens, c.token, m.state.token)
+	case begun && e.holdGeneration == 0 || e.holdGeneration != 0 && (e.maxHoldMs == 0 || c.token == 0):
+		return fmt.Errorf("generation %d of its max_hold", e.holdGeneration)
+	case c.held() && !e.wanted && m.lock[c.one[0].lock.id].awaited():
+		return errors.New("others wait, and its session was not notified")
 	}
 	return nil
 }
@@ -170,6 +200,9 @@ func (m *checking) acquiresOf(c *claim) []*wire.Command {
 			return nil
 		}
 		op.Locks = append(op.Locks, &wire.LockRequest{Name: w.lock.name, Mode: w.mode})
+	}
+	if e.tokens > 0 {
+		return []*wire.Command{{Op: &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{Acquire: op, Tokens: e.tokens, IdleMs: e.idleMs}}}}
 	}
 	again := proto.CloneOf(op)
 	again.Reentrant = true // not stored

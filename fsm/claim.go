@@ -59,6 +59,8 @@ type extra struct {
 	allowDeadlock  bool
 	revocation     *wire.Revocation
 	upgrade        *upgrade
+	// tokens is the number of tokens of a cached hold, 0 for others, and idleMs how long its session keeps it unused.
+	tokens, idleMs uint32
 	// upgrades counts the waits to become exclusive: see generation.
 	upgrades uint64
 	// delayGeneration is the generation of the lock-delay's deadline; 0 before the delay.

@@ -32,7 +32,7 @@ func (m *Machine) bootstrap(op *wire.Bootstrap) *wire.Result {
 	m.state.lineage = op.Lineage
 	m.state.token = max(m.state.token, op.TokenFloor)
 	m.raiseSessionFloor()
-	m.state.level = firstLevel
+	m.state.level = levelOfSettings(settings)
 	m.state.settings = settings
 	for _, member := range op.Members {
 		m.members.put(member)

@@ -44,7 +44,7 @@ func (m *Machine) release(s *session, op *wire.Release) *wire.Result {
 		return notHeld()
 	}
 	done := m.results.next(m.left)
-	done.Status, done.HoldId, done.Token, done.Count = wire.Status_OK, c.id, c.token, c.count()-1
+	done.Status, done.HoldId, done.Token, done.Count = wire.Status_OK, c.id, op.GetToken(), c.count()-1
 	if done.Count > 0 {
 		c, _ = m.editClaim(c.id)
 		before := c.units()
@@ -108,7 +108,7 @@ func (m *Machine) holdOf(s *session, id, token uint64) *claim {
 // holdBy returns any session's hold with that id and token, or nil.
 func (m *Machine) holdBy(id, token uint64) *claim {
 	c, ok := m.claims.get(id)
-	if !ok || !c.held() || c.token != token {
+	if !ok || !c.held() || !c.hasToken(token) {
 		return nil
 	}
 	return c
@@ -129,6 +129,9 @@ func (m *Machine) setValue(s *session, op *wire.SetValue) *wire.Result {
 		return notHeld()
 	}
 	c, _ := m.claims.get(op.HoldId)
+	if refusal := notCached(c, "has no value"); refusal != nil {
+		return refusal
+	}
 	if refusal := m.noRoomForValue(s, c, op.Value); refusal != nil {
 		return refusal
 	}

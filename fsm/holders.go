@@ -43,6 +43,18 @@ func (m *Machine) occupant(lock, sole, token uint64) *claim {
 	return nil
 }
 
+// holderOf returns the hold on a lock that has that token, or nil.
+func (m *Machine) holderOf(l *lock, token uint64) *claim {
+	from := token
+	if l.exclusive {
+		from = 0 // of a cached hold's tokens, only the first is in the table
+	}
+	if c := m.occupant(l.id, l.sole, from); c != nil && c.hasToken(token) && c.held() {
+		return c
+	}
+	return nil
+}
+
 // eachOccupant calls fn for the occupants in the order of their tokens, until fn returns false.
 func (m *Machine) eachOccupant(l *lock, fn func(*claim) bool) {
 	if l.sole != 0 {

@@ -130,7 +130,7 @@ func (m *Machine) acquireKey(op *wire.ChangeKeys, name string) *wire.Result {
 	if refusal != nil {
 		return refusal
 	}
-	return m.acquire(s, leaseSeq, &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}})
+	return m.acquire(s, leaseSeq, &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}}, nil)
 }
 
 // acquiresKeys reports whether a request may acquire keys.

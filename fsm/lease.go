@@ -33,7 +33,7 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		return refusal
 	}
 	op.Acquire.Owner = 0 // a leased session has only one claim
-	result := m.acquire(s, leaseSeq, op.Acquire)
+	result := m.acquire(s, leaseSeq, op.Acquire, nil)
 	if result.Status != wire.Status_GRANTED && result.Status != wire.Status_QUEUED {
 		// Nothing was acquired or queued, so undo opening the session.
 		m.forgetSession(s)

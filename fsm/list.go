@@ -68,8 +68,8 @@ func (m *Machine) VerifyToken(req *wire.VerifyTokenRequest) *wire.VerifyTokenRes
 	if !ok {
 		return reply
 	}
-	if c := m.occupant(l.id, l.sole, req.Token); c != nil && c.token == req.Token && c.held() {
-		reply.Held, reply.Holder = true, m.holderInfo(c, c.wantOf(l.id))
+	if c := m.holderOf(l, req.Token); c != nil {
+		reply.Held, reply.Holder, reply.Cached = true, m.holderInfo(c, c.wantOf(l.id)), c.isCached()
 	}
 	return reply
 }
@@ -277,6 +277,9 @@ func (m *Machine) holderInfo(c *claim, w want) *wire.HolderInfo {
 		Leased:        s.leased,
 		ByValue:       s.key != nil,
 		Identity:      s.identity,
+		Tokens:        e.tokens,
+		MaxIdleMs:     e.idleMs,
+		Recalled:      c.recalled(),
 	}
 }
 

@@ -319,8 +319,8 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 		return m.releaseLease(op.ReleaseLease)
 	case *wire.Command_ChangeKeys:
 		return m.changeKeys(op.ChangeKeys)
-	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue,
-		*wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
+	case *wire.Command_Acquire, *wire.Command_AcquireCached, *wire.Command_Release, *wire.Command_Cancel,
+		*wire.Command_SetValue, *wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
 		return m.request(cmd)
 	}
 	if refusal := m.unauthorized(cmd); refusal != nil {
@@ -392,7 +392,7 @@ func (m *Machine) admit(cmd *wire.Command) *wire.Result {
 	if m.state.clusterID == "" {
 		return answer(wire.Status_FAILED_PRECONDITION, "the cluster is not bootstrapped")
 	}
-	if needed := levelOf(cmd); needed > m.state.level {
+	if needed := LevelOf(cmd); needed > m.state.level {
 		return answer(wire.Status_UNSUPPORTED, fmt.Sprintf("needs feature level %d, the cluster is at %d: upgrade all nodes", needed, m.state.level))
 	}
 	return nil

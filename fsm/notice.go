@@ -5,7 +5,7 @@ import "github.com/quorumlock/quorumlock/transport/wire"
 // listen notifies a new hold that has asked for it if others wait already. If none do, its locks remember
 // that a holder listens.
 func (m *Machine) listen(c *claim) {
-	if c.extra() == nil || !c.extra().notify {
+	if c.extra() == nil || !c.extra().asksNotice() {
 		return
 	}
 	for _, w := range c.wants() {
@@ -51,10 +51,23 @@ func (m *Machine) notifyAll(l *lock, waiter *claim) (left bool) {
 
 // listens reports whether the hold must be notified of the next waiter.
 func (c *claim) listens() bool {
-	return c.held() && c.extra() != nil && c.extra().notify && !c.extra().wanted
+	return c.held() && c.extra() != nil && c.extra().asksNotice() && !c.extra().wanted
 }
 
+// asksNotice reports whether the holder is notified of the first waiter.
+func (e *extra) asksNotice() bool { return e.notify || e.tokens > 0 }
+
+// notify notifies a holder that others wait. The max_hold of a cached hold begins with that, because its session
+// counts it for each of the local holders.
 func (m *Machine) notify(c *claim) {
 	c.vary().wanted = true
-	m.emitClaim(wire.Event_WANTED, c)
+	e := m.emitClaim(wire.Event_WANTED, c)
+	if !c.isCached() {
+		return
+	}
+	s, _ := m.editSession(c.session)
+	s.recalls++
+	if own := c.extra(); own.maxHoldMs > 0 && own.holdGeneration == 0 {
+		m.beginMaxHold(c, e)
+	}
 }

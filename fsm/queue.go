@@ -20,7 +20,7 @@ func (m *Machine) beginLock(request *wire.LockRequest, unfair bool) *lock {
 }
 
 // newClaim creates a claim for the requested locks. It neither holds nor waits yet.
-func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
+func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire, cached *wire.AcquireCached) *claim {
 	c := &claim{
 		id:          m.state.revision,
 		session:     s.id,
@@ -31,8 +31,8 @@ func (m *Machine) newClaim(s *session, seq uint64, op *wire.Acquire) *claim {
 		waitForever: op.WaitForever,
 	}
 	m.made(c)
-	if special(op) {
-		*c.vary() = extraOf(op)
+	if special(op) || cached != nil {
+		*c.vary() = extraOf(op, cached)
 	}
 	wants := c.wants()
 	for i, request := range op.Locks {
@@ -57,8 +57,10 @@ func special(op *wire.Acquire) bool {
 	return len(op.Locks) > 1 || len(op.Value) > 0 || op.MaxHoldMs|op.LockDelayMs != 0 || op.Notify || op.AllowDeadlock
 }
 
-func extraOf(op *wire.Acquire) extra {
+func extraOf(op *wire.Acquire, cached *wire.AcquireCached) extra {
 	e := extra{
+		tokens:        cached.GetTokens(),
+		idleMs:        cached.GetIdleMs(),
 		value:         op.Value,
 		maxHoldMs:     op.MaxHoldMs,
 		lockDelayMs:   op.LockDelayMs,
@@ -222,23 +224,25 @@ func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 	}
 	e := m.emitClaim(wire.Event_GRANTED, c)
 	e.Waited, e.ByValue = waited, s.key != nil
-	if c.extra() != nil && c.extra().maxHoldMs > 0 {
+	e.Tokens = c.cached()
+	if c.extra() != nil && c.extra().maxHoldMs > 0 && !c.isCached() {
 		m.beginMaxHold(c, e)
 	}
 	m.listen(c)
 	return e
 }
 
-// issueToken assigns the next token to a claim. This is the only place where tokens are issued.
+// issueToken assigns the next token to a claim, and those after it to a cached hold. This is the only place where
+// tokens are issued.
 func (m *Machine) issueToken(c *claim) {
-	if m.state.token >= maxToken {
+	if m.state.token > maxToken-c.tokens() {
 		panic("the token counter is exhausted")
 	}
 	if m.state.revision != c.id {
 		c.recordLateGrant(m.state.revision)
 	}
-	m.state.token++
-	c.token = m.state.token
+	c.token = m.state.token + 1
+	m.state.token += c.tokens()
 }
 
 // part detaches a claim from its owner and its session. What a hold occupies stays occupied.
@@ -253,6 +257,9 @@ func (m *Machine) part(s *session, c *claim) {
 	if !c.held() {
 		m.dequeue(s, c)
 		return
+	}
+	if c.recalled() {
+		s.recalls--
 	}
 	s.holds--
 	m.state.holds--

@@ -236,6 +236,10 @@ func (m *Machine) quotaExhausted(cmd *wire.Command, s *session, growth uint64) *
 		if m.adds(s, op.Acquire) {
 			locks = op.Acquire.GetLocks()
 		}
+	case *wire.Command_AcquireCached:
+		if m.adds(s, op.AcquireCached.GetAcquire()) {
+			locks = op.AcquireCached.GetAcquire().GetLocks()
+		}
 	}
 	more.Claims = uint64(len(locks))
 	if refusal := m.overQuota(identity, more); refusal != nil {

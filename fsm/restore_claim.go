@@ -95,7 +95,7 @@ func (c *claim) grantFrom(body *wire.ClaimRecord) error {
 // wasSpecial reports whether a claim needs an extra part.
 func wasSpecial(body *wire.ClaimRecord) bool {
 	return len(body.Locks) > 1 || len(body.Value) > 0 || body.Notify || body.Wanted || body.AllowDeadlock ||
-		body.Again|body.MaxHoldMs|body.LockDelayMs != 0 || body.HoldGeneration|body.GraceGeneration|body.DelayGeneration != 0 ||
+		body.Again|body.MaxHoldMs|body.LockDelayMs|body.Tokens|body.IdleMs != 0 || body.HoldGeneration|body.GraceGeneration|body.DelayGeneration != 0 ||
 		body.DelayedUnixMs != 0 || body.Generation != 1 || body.Revocation != nil || body.Upgrade != nil
 }
 
@@ -110,6 +110,8 @@ func extraFrom(body *wire.ClaimRecord) extra {
 		notify:          body.Notify,
 		wanted:          body.Wanted,
 		allowDeadlock:   body.AllowDeadlock,
+		tokens:          body.Tokens,
+		idleMs:          body.IdleMs,
 		revocation:      body.Revocation,
 		upgrades:        body.Generation - 1,
 		delayGeneration: body.DelayGeneration,
@@ -134,6 +136,9 @@ func (r *restoring) enlist(c *claim) error {
 		return fmt.Errorf("claim %d is of no session", c.id)
 	}
 	s.further += uint64(len(c.wants())) - 1
+	if c.held() && c.recalled() {
+		s.recalls++
+	}
 	if c.held() {
 		s.holds++
 		r.m.state.holds++

@@ -216,6 +216,7 @@ func (m *Machine) heldLock(c *claim) *wire.HeldLock {
 		Generation: e.holdGeneration,
 		Revocation: e.revocation,
 		Wanted:     e.wanted,
+		Tokens:     e.tokens,
 	}
 	for _, w := range c.wants() {
 		h.Locks = append(h.Locks, m.requestOf(w))

@@ -67,6 +67,7 @@ var settingBounds = []settingBound{
 	{"max_lease_ttl_ms", 100, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxLeaseTtlMs) }},
 	{"min_key_ttl_ms", 10, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MinKeyTtlMs) }},
 	{"max_key_ttl_ms", 10, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxKeyTtlMs) }},
+	{"max_cached_idle_ms", 100, maxTTLMs, func(s *wire.Settings) uint64 { return uint64(s.MaxCachedIdleMs) }},
 }
 
 // SettingError is the error for a setting that is out of its bounds.

@@ -162,6 +162,7 @@ func extraRecord(body *wire.ClaimRecord, e extra) {
 	body.Value = e.value
 	body.AllowDeadlock, body.Notify, body.Wanted = e.allowDeadlock, e.notify, e.wanted
 	body.Again, body.LockDelayMs = e.again, e.lockDelayMs
+	body.Tokens, body.IdleMs = e.tokens, e.idleMs
 	body.MaxHoldMs, body.HoldGeneration = e.maxHoldMs, e.holdGeneration
 	body.Revocation, body.GraceGeneration = e.revocation, e.graceGeneration
 	body.DelayGeneration, body.DelayedUnixMs = e.delayGeneration, e.delayed

@@ -60,8 +60,9 @@ type session struct {
 	opened     int64
 	ackedBelow uint64
 	// The counts are derived and not stored in snapshots. further counts the lock names of its claims
-	// beyond the first of each; bytes are its units without those of its window.
-	holds, waits, further, bytes uint64
+	// beyond the first of each, recalls its cached holds for which others wait; bytes are its units without those of
+	// its window.
+	holds, waits, further, recalls, bytes uint64
 	// window contains the remembered outcomes; nil if there have been none yet.
 	window *window
 	version

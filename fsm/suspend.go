@@ -41,7 +41,7 @@ func (m *Machine) noGrants(cmd *wire.Command) *wire.Result {
 		return nil
 	}
 	switch cmd.Op.(type) {
-	case *wire.Command_Acquire, *wire.Command_Upgrade:
+	case *wire.Command_Acquire, *wire.Command_AcquireCached, *wire.Command_Upgrade:
 		return suspended()
 	}
 	return nil

@@ -143,7 +143,7 @@ func (m *Machine) downgrade(s *session, op *wire.Downgrade) *wire.Result {
 	if c == nil {
 		return notHeld()
 	}
-	if refusal := oneMode(c); refusal != nil {
+	if refusal := cmp.Or(oneMode(c), notCached(c, "cannot be downgraded")); refusal != nil {
 		return refusal
 	}
 	if c.one[0].mode == wire.Mode_SHARED {

@@ -21,8 +21,8 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 		return refusal
 	}
 	switch op := cmd.Op.(type) {
-	case *wire.Command_Acquire, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue,
-		*wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
+	case *wire.Command_Acquire, *wire.Command_AcquireCached, *wire.Command_Release, *wire.Command_Cancel,
+		*wire.Command_SetValue, *wire.Command_Upgrade, *wire.Command_Downgrade, *wire.Command_Extend:
 		if cmd.Seq == 0 {
 			return invalid("the request needs a sequence number from 1 on")
 		}
@@ -85,6 +85,8 @@ func validateRequest(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
 		return cmp.Or(validAcquire(op.Acquire), validValue(settings, op.Acquire.GetValue()))
+	case *wire.Command_AcquireCached:
+		return validCached(settings, op.AcquireCached)
 	case *wire.Command_SetValue:
 		return validValue(settings, op.SetValue.GetValue())
 	case *wire.Command_Extend:

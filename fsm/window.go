@@ -105,6 +105,8 @@ func (m *Machine) echo(cmd *wire.Command, digest uint64, r *wire.Result) *wire.R
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
 		r.Digest, r.Name = digest, firstName(op.Acquire)
+	case *wire.Command_AcquireCached:
+		r.Digest, r.Name = digest, firstName(op.AcquireCached.GetAcquire())
 	case *wire.Command_OpenLease:
 		r.Digest, r.Name = digest, firstName(op.OpenLease.GetAcquire())
 	case *wire.Command_Upgrade:
@@ -131,7 +133,9 @@ func (m *Machine) nameOf(session, id uint64) string {
 func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
-		return m.acquire(s, cmd.Seq, op.Acquire)
+		return m.acquire(s, cmd.Seq, op.Acquire, nil)
+	case *wire.Command_AcquireCached:
+		return m.acquireCached(s, cmd.Seq, op.AcquireCached)
 	case *wire.Command_Release:
 		return m.release(s, op.Release)
 	case *wire.Command_Cancel:

@@ -121,14 +121,17 @@ func (r *Replica) barrierDone(lead *leadership, result *wire.Result) {
 		r.serve(lead)
 		return
 	}
-	r.Proposer.ProposeUrgent(lead.term, groupcommit.NewItem(r.bootstrapCommand(), func(result *wire.Result) {
+	cmd := r.bootstrapCommand()
+	begin := groupcommit.NewItem(cmd, func(result *wire.Result) {
 		if result.GetStatus() != wire.Status_OK {
 			r.log.Error("cannot bootstrap the cluster", "status", result.GetStatus().String(), "message", result.GetMessage())
 			r.retryBarrier(lead, result)
 			return
 		}
 		r.serve(lead)
-	}))
+	})
+	begin.Level = fsm.LevelOf(cmd)
+	r.Proposer.ProposeUrgent(lead.term, begin)
 }
 
 // retryBarrier requests another barrier where that can help. Otherwise raft will report that leadership is

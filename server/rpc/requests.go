@@ -164,6 +164,8 @@ func commandOf(req *wire.Request) *wire.Command {
 		cmd.Op = &wire.Command_Acknowledge{Acknowledge: body.Acknowledge}
 	case *wire.Request_Acquire:
 		cmd.Op = &wire.Command_Acquire{Acquire: body.Acquire}
+	case *wire.Request_AcquireCached:
+		cmd.Op = &wire.Command_AcquireCached{AcquireCached: body.AcquireCached}
 	case *wire.Request_Release:
 		cmd.Op = &wire.Command_Release{Release: body.Release}
 	case *wire.Request_Cancel:

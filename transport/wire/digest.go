@@ -15,6 +15,8 @@ const (
 	digestUpgrade   = 53
 	digestDowngrade = 54
 	digestExtend    = 55
+
+	digestAcquireCached = 58
 )
 
 // Digest returns the digest of the command's request, or 0 for commands whose outcomes are not remembered.
@@ -22,6 +24,8 @@ func (m *Command) Digest() uint64 {
 	switch op := m.GetOp().(type) {
 	case *Command_Acquire:
 		return op.Acquire.digest(digestAcquire, op.Acquire.GetOwner())
+	case *Command_AcquireCached:
+		return op.AcquireCached.digest()
 	case *Command_Release:
 		return digestHold(digestRelease, op.Release.GetHoldId(), op.Release.GetToken()).sum()
 	case *Command_Cancel:
@@ -46,6 +50,8 @@ func (m *Request) Digest() uint64 {
 	switch body := m.GetBody().(type) {
 	case *Request_Acquire:
 		return body.Acquire.digest(digestAcquire, body.Acquire.GetOwner())
+	case *Request_AcquireCached:
+		return body.AcquireCached.digest()
 	case *Request_Release:
 		return digestHold(digestRelease, body.Release.GetHoldId(), body.Release.GetToken()).sum()
 	case *Request_Cancel:
@@ -66,18 +72,28 @@ func (m *Request) Digest() uint64 {
 
 // digest returns the digest of an acquire or of a lease's acquire, whose owner is always its session.
 func (m *Acquire) digest(operation, owner uint64) uint64 {
+	return m.addTo(digestOf(operation).number(owner)).sum()
+}
+
+func (m *AcquireCached) digest() uint64 {
+	d := digestOf(digestAcquireCached).number(m.GetAcquire().GetOwner())
+	return m.GetAcquire().addTo(d).number(uint64(m.GetTokens())).number(uint64(m.GetIdleMs())).sum()
+}
+
+// addTo adds everything of an acquire but its owner.
+func (m *Acquire) addTo(d digest) digest {
 	order := m.GetOrder()
 	if order == Order_ORDER_UNSPECIFIED {
 		order = Order_FIFO
 	}
-	d := digestOf(operation).number(owner).number(uint64(uint32(order))).
+	d = d.number(uint64(uint32(order))).
 		flag(m.GetReentrant()).flag(m.GetNotify()).flag(m.GetAllowDeadlock()).
 		number(uint64(m.GetMaxHoldMs())).number(uint64(m.GetLockDelayMs()))
 	d = digestText(d, m.GetValue()).number(uint64(len(m.GetLocks())))
 	for _, l := range m.GetLocks() {
 		d = l.digest(d)
 	}
-	return d.sum()
+	return d
 }
 
 // digest adds a lock. Omitted fields count as their defaults.

@@ -69,7 +69,7 @@ func (x HoldLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HoldLost_Reason.Descriptor instead.
 func (HoldLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{12, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{13, 0}
 }
 
 type SessionLost_Reason int32
@@ -130,7 +130,7 @@ func (x SessionLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionLost_Reason.Descriptor instead.
 func (SessionLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{15, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16, 0}
 }
 
 type Goodbye_Code int32
@@ -212,7 +212,7 @@ func (x Goodbye_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Goodbye_Code.Descriptor instead.
 func (Goodbye_Code) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{17, 0}
 }
 
 // ClientFrame is a frame from a client to a node on the session port.
@@ -734,6 +734,7 @@ type Request struct {
 	//	*Request_Upgrade
 	//	*Request_Downgrade
 	//	*Request_Extend
+	//	*Request_AcquireCached
 	//	*Request_AcquireLease
 	//	*Request_ExtendLease
 	//	*Request_ReleaseLease
@@ -948,6 +949,15 @@ func (x *Request) GetExtend() *Extend {
 	if x != nil {
 		if x, ok := x.Body.(*Request_Extend); ok {
 			return x.Extend
+		}
+	}
+	return nil
+}
+
+func (x *Request) GetAcquireCached() *AcquireCached {
+	if x != nil {
+		if x, ok := x.Body.(*Request_AcquireCached); ok {
+			return x.AcquireCached
 		}
 	}
 	return nil
@@ -1312,6 +1322,10 @@ type Request_Extend struct {
 	Extend *Extend `protobuf:"bytes,38,opt,name=extend,proto3,oneof"`
 }
 
+type Request_AcquireCached struct {
+	AcquireCached *AcquireCached `protobuf:"bytes,39,opt,name=acquire_cached,json=acquireCached,proto3,oneof"`
+}
+
 type Request_AcquireLease struct {
 	// Answered with the final outcome, after the wait.
 	AcquireLease *AcquireLeaseRequest `protobuf:"bytes,40,opt,name=acquire_lease,json=acquireLease,proto3,oneof"`
@@ -1474,6 +1488,8 @@ func (*Request_Upgrade) isRequest_Body() {}
 func (*Request_Downgrade) isRequest_Body() {}
 
 func (*Request_Extend) isRequest_Body() {}
+
+func (*Request_AcquireCached) isRequest_Body() {}
 
 func (*Request_AcquireLease) isRequest_Body() {}
 
@@ -1639,7 +1655,9 @@ func (x *AttachRequest) GetSecret() []byte {
 // Heartbeat keeps the session alive. It is answered after the leader has confirmed its
 // leadership.
 type Heartbeat struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// The cached holds of the session that are not in use; at most 1,024.
+	Idle          []*IdleHold `protobuf:"bytes,1,rep,name=idle,proto3" json:"idle,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1672,6 +1690,67 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
 	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Heartbeat) GetIdle() []*IdleHold {
+	if x != nil {
+		return x.Idle
+	}
+	return nil
+}
+
+// IdleHold is a cached hold that its session keeps without using it.
+type IdleHold struct {
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	HoldId uint64                 `protobuf:"varint,1,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	// Since the last use.
+	IdleMs        uint64 `protobuf:"varint,2,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *IdleHold) Reset() {
+	*x = IdleHold{}
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *IdleHold) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*IdleHold) ProtoMessage() {}
+
+func (x *IdleHold) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use IdleHold.ProtoReflect.Descriptor instead.
+func (*IdleHold) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{10}
+}
+
+func (x *IdleHold) GetHoldId() uint64 {
+	if x != nil {
+		return x.HoldId
+	}
+	return 0
+}
+
+func (x *IdleHold) GetIdleMs() uint64 {
+	if x != nil {
+		return x.IdleMs
+	}
+	return 0
 }
 
 // Response is the answer to the request with the same id.
@@ -1711,7 +1790,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1723,7 +1802,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1736,7 +1815,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Response) GetId() uint64 {
@@ -2082,7 +2161,7 @@ type Push struct {
 
 func (x *Push) Reset() {
 	*x = Push{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2094,7 +2173,7 @@ func (x *Push) String() string {
 func (*Push) ProtoMessage() {}
 
 func (x *Push) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2107,7 +2186,7 @@ func (x *Push) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Push.ProtoReflect.Descriptor instead.
 func (*Push) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Push) GetSessionId() uint64 {
@@ -2236,7 +2315,7 @@ type HoldLost struct {
 
 func (x *HoldLost) Reset() {
 	*x = HoldLost{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2248,7 +2327,7 @@ func (x *HoldLost) String() string {
 func (*HoldLost) ProtoMessage() {}
 
 func (x *HoldLost) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2261,7 +2340,7 @@ func (x *HoldLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldLost.ProtoReflect.Descriptor instead.
 func (*HoldLost) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *HoldLost) GetHoldId() uint64 {
@@ -2307,7 +2386,7 @@ type HoldNotice struct {
 
 func (x *HoldNotice) Reset() {
 	*x = HoldNotice{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2319,7 +2398,7 @@ func (x *HoldNotice) String() string {
 func (*HoldNotice) ProtoMessage() {}
 
 func (x *HoldNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2332,7 +2411,7 @@ func (x *HoldNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldNotice.ProtoReflect.Descriptor instead.
 func (*HoldNotice) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HoldNotice) GetHoldId() uint64 {
@@ -2374,7 +2453,7 @@ type WatchPush struct {
 
 func (x *WatchPush) Reset() {
 	*x = WatchPush{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2386,7 +2465,7 @@ func (x *WatchPush) String() string {
 func (*WatchPush) ProtoMessage() {}
 
 func (x *WatchPush) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2399,7 +2478,7 @@ func (x *WatchPush) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPush.ProtoReflect.Descriptor instead.
 func (*WatchPush) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *WatchPush) GetRequestId() uint64 {
@@ -2426,7 +2505,7 @@ type SessionLost struct {
 
 func (x *SessionLost) Reset() {
 	*x = SessionLost{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2438,7 +2517,7 @@ func (x *SessionLost) String() string {
 func (*SessionLost) ProtoMessage() {}
 
 func (x *SessionLost) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2451,7 +2530,7 @@ func (x *SessionLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLost.ProtoReflect.Descriptor instead.
 func (*SessionLost) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *SessionLost) GetReason() SessionLost_Reason {
@@ -2472,7 +2551,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2484,7 +2563,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2497,7 +2576,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *Goodbye) GetCode() Goodbye_Code {
@@ -2554,7 +2633,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\x9b\x18\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe2\x18\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2574,7 +2653,8 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\tset_value\x18# \x01(\v2\x17.quorumlock.v1.SetValueH\x00R\bsetValue\x122\n" +
 	"\aupgrade\x18$ \x01(\v2\x16.quorumlock.v1.UpgradeH\x00R\aupgrade\x128\n" +
 	"\tdowngrade\x18% \x01(\v2\x18.quorumlock.v1.DowngradeH\x00R\tdowngrade\x12/\n" +
-	"\x06extend\x18& \x01(\v2\x15.quorumlock.v1.ExtendH\x00R\x06extend\x12I\n" +
+	"\x06extend\x18& \x01(\v2\x15.quorumlock.v1.ExtendH\x00R\x06extend\x12E\n" +
+	"\x0eacquire_cached\x18' \x01(\v2\x1c.quorumlock.v1.AcquireCachedH\x00R\racquireCached\x12I\n" +
 	"\racquire_lease\x18( \x01(\v2\".quorumlock.v1.AcquireLeaseRequestH\x00R\facquireLease\x12F\n" +
 	"\fextend_lease\x18) \x01(\v2!.quorumlock.v1.ExtendLeaseRequestH\x00R\vextendLease\x12I\n" +
 	"\rrelease_lease\x18* \x01(\v2\".quorumlock.v1.ReleaseLeaseRequestH\x00R\freleaseLease\x12@\n" +
@@ -2625,8 +2705,12 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"-\n" +
 	"\rAttachRequest\x12\x16\n" +
-	"\x06secret\x18\x01 \x01(\fR\x06secret:\x04\x88\xb5\x18\x03\"\x11\n" +
-	"\tHeartbeat:\x04\x88\xb5\x18\x03\"\xcc\v\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret:\x04\x88\xb5\x18\x03\">\n" +
+	"\tHeartbeat\x12+\n" +
+	"\x04idle\x18\x01 \x03(\v2\x17.quorumlock.v1.IdleHoldR\x04idle:\x04\x88\xb5\x18\x03\"<\n" +
+	"\bIdleHold\x12\x17\n" +
+	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x17\n" +
+	"\aidle_ms\x18\x02 \x01(\x04R\x06idleMs\"\xcc\v\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
@@ -2734,7 +2818,7 @@ func file_quorumlock_v1_frame_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_frame_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_quorumlock_v1_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
+var file_quorumlock_v1_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
 var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(HoldLost_Reason)(0),              // 0: quorumlock.v1.HoldLost.Reason
 	(SessionLost_Reason)(0),           // 1: quorumlock.v1.SessionLost.Reason
@@ -2749,172 +2833,176 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*EndWatch)(nil),                  // 10: quorumlock.v1.EndWatch
 	(*AttachRequest)(nil),             // 11: quorumlock.v1.AttachRequest
 	(*Heartbeat)(nil),                 // 12: quorumlock.v1.Heartbeat
-	(*Response)(nil),                  // 13: quorumlock.v1.Response
-	(*Push)(nil),                      // 14: quorumlock.v1.Push
-	(*HoldLost)(nil),                  // 15: quorumlock.v1.HoldLost
-	(*HoldNotice)(nil),                // 16: quorumlock.v1.HoldNotice
-	(*WatchPush)(nil),                 // 17: quorumlock.v1.WatchPush
-	(*SessionLost)(nil),               // 18: quorumlock.v1.SessionLost
-	(*Goodbye)(nil),                   // 19: quorumlock.v1.Goodbye
-	(Status_Code)(0),                  // 20: quorumlock.v1.Status.Code
-	(*OpenRequest)(nil),               // 21: quorumlock.v1.OpenRequest
-	(*CloseSession)(nil),              // 22: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),               // 23: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),                   // 24: quorumlock.v1.Acquire
-	(*Release)(nil),                   // 25: quorumlock.v1.Release
-	(*Cancel)(nil),                    // 26: quorumlock.v1.Cancel
-	(*SetValue)(nil),                  // 27: quorumlock.v1.SetValue
-	(*Upgrade)(nil),                   // 28: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),                 // 29: quorumlock.v1.Downgrade
-	(*Extend)(nil),                    // 30: quorumlock.v1.Extend
-	(*AcquireLeaseRequest)(nil),       // 31: quorumlock.v1.AcquireLeaseRequest
-	(*ExtendLeaseRequest)(nil),        // 32: quorumlock.v1.ExtendLeaseRequest
-	(*ReleaseLeaseRequest)(nil),       // 33: quorumlock.v1.ReleaseLeaseRequest
-	(*ListLocksRequest)(nil),          // 34: quorumlock.v1.ListLocksRequest
-	(*GetLockRequest)(nil),            // 35: quorumlock.v1.GetLockRequest
-	(*ListSessionsRequest)(nil),       // 36: quorumlock.v1.ListSessionsRequest
-	(*StatusRequest)(nil),             // 37: quorumlock.v1.StatusRequest
-	(*WatchRequest)(nil),              // 38: quorumlock.v1.WatchRequest
-	(*VerifyTokenRequest)(nil),        // 39: quorumlock.v1.VerifyTokenRequest
-	(*ListDeadlocksRequest)(nil),      // 40: quorumlock.v1.ListDeadlocksRequest
-	(*ListAuditRequest)(nil),          // 41: quorumlock.v1.ListAuditRequest
-	(*WhoAmIRequest)(nil),             // 42: quorumlock.v1.WhoAmIRequest
-	(*GetPolicyRequest)(nil),          // 43: quorumlock.v1.GetPolicyRequest
-	(*TestPolicyRequest)(nil),         // 44: quorumlock.v1.TestPolicyRequest
-	(*ListTokensRequest)(nil),         // 45: quorumlock.v1.ListTokensRequest
-	(*GetQuotaRequest)(nil),           // 46: quorumlock.v1.GetQuotaRequest
-	(*ListContendedRequest)(nil),      // 47: quorumlock.v1.ListContendedRequest
-	(*GetSessionRequest)(nil),         // 48: quorumlock.v1.GetSessionRequest
-	(*AddMemberRequest)(nil),          // 49: quorumlock.v1.AddMemberRequest
-	(*RemoveMemberRequest)(nil),       // 50: quorumlock.v1.RemoveMemberRequest
-	(*TransferLeadershipRequest)(nil), // 51: quorumlock.v1.TransferLeadershipRequest
-	(*ForceRelease)(nil),              // 52: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 53: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 54: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 55: quorumlock.v1.Resize
-	(*RestoreRequest)(nil),            // 56: quorumlock.v1.RestoreRequest
-	(*AcknowledgeAlarmsRequest)(nil),  // 57: quorumlock.v1.AcknowledgeAlarmsRequest
-	(*ForceClose)(nil),                // 58: quorumlock.v1.ForceClose
-	(*SetPolicy)(nil),                 // 59: quorumlock.v1.SetPolicy
-	(*CreateTokenRequest)(nil),        // 60: quorumlock.v1.CreateTokenRequest
-	(*RevokeToken)(nil),               // 61: quorumlock.v1.RevokeToken
-	(*ListSamplesRequest)(nil),        // 62: quorumlock.v1.ListSamplesRequest
-	(*SetDrainedRequest)(nil),         // 63: quorumlock.v1.SetDrainedRequest
-	(*Result)(nil),                    // 64: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 65: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 66: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 67: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 68: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 69: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 70: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 71: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 72: quorumlock.v1.ListAuditResponse
-	(*WhoAmIResponse)(nil),            // 73: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),         // 74: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),        // 75: quorumlock.v1.TestPolicyResponse
-	(*ListTokensResponse)(nil),        // 76: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),          // 77: quorumlock.v1.GetQuotaResponse
-	(*ListContendedResponse)(nil),     // 78: quorumlock.v1.ListContendedResponse
-	(*GetSessionResponse)(nil),        // 79: quorumlock.v1.GetSessionResponse
-	(*RestoreResponse)(nil),           // 80: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 81: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*CreateTokenResponse)(nil),       // 82: quorumlock.v1.CreateTokenResponse
-	(*ListSamplesResponse)(nil),       // 83: quorumlock.v1.ListSamplesResponse
-	(*Revocation)(nil),                // 84: quorumlock.v1.Revocation
+	(*IdleHold)(nil),                  // 13: quorumlock.v1.IdleHold
+	(*Response)(nil),                  // 14: quorumlock.v1.Response
+	(*Push)(nil),                      // 15: quorumlock.v1.Push
+	(*HoldLost)(nil),                  // 16: quorumlock.v1.HoldLost
+	(*HoldNotice)(nil),                // 17: quorumlock.v1.HoldNotice
+	(*WatchPush)(nil),                 // 18: quorumlock.v1.WatchPush
+	(*SessionLost)(nil),               // 19: quorumlock.v1.SessionLost
+	(*Goodbye)(nil),                   // 20: quorumlock.v1.Goodbye
+	(Status_Code)(0),                  // 21: quorumlock.v1.Status.Code
+	(*OpenRequest)(nil),               // 22: quorumlock.v1.OpenRequest
+	(*CloseSession)(nil),              // 23: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),               // 24: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),                   // 25: quorumlock.v1.Acquire
+	(*Release)(nil),                   // 26: quorumlock.v1.Release
+	(*Cancel)(nil),                    // 27: quorumlock.v1.Cancel
+	(*SetValue)(nil),                  // 28: quorumlock.v1.SetValue
+	(*Upgrade)(nil),                   // 29: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),                 // 30: quorumlock.v1.Downgrade
+	(*Extend)(nil),                    // 31: quorumlock.v1.Extend
+	(*AcquireCached)(nil),             // 32: quorumlock.v1.AcquireCached
+	(*AcquireLeaseRequest)(nil),       // 33: quorumlock.v1.AcquireLeaseRequest
+	(*ExtendLeaseRequest)(nil),        // 34: quorumlock.v1.ExtendLeaseRequest
+	(*ReleaseLeaseRequest)(nil),       // 35: quorumlock.v1.ReleaseLeaseRequest
+	(*ListLocksRequest)(nil),          // 36: quorumlock.v1.ListLocksRequest
+	(*GetLockRequest)(nil),            // 37: quorumlock.v1.GetLockRequest
+	(*ListSessionsRequest)(nil),       // 38: quorumlock.v1.ListSessionsRequest
+	(*StatusRequest)(nil),             // 39: quorumlock.v1.StatusRequest
+	(*WatchRequest)(nil),              // 40: quorumlock.v1.WatchRequest
+	(*VerifyTokenRequest)(nil),        // 41: quorumlock.v1.VerifyTokenRequest
+	(*ListDeadlocksRequest)(nil),      // 42: quorumlock.v1.ListDeadlocksRequest
+	(*ListAuditRequest)(nil),          // 43: quorumlock.v1.ListAuditRequest
+	(*WhoAmIRequest)(nil),             // 44: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),          // 45: quorumlock.v1.GetPolicyRequest
+	(*TestPolicyRequest)(nil),         // 46: quorumlock.v1.TestPolicyRequest
+	(*ListTokensRequest)(nil),         // 47: quorumlock.v1.ListTokensRequest
+	(*GetQuotaRequest)(nil),           // 48: quorumlock.v1.GetQuotaRequest
+	(*ListContendedRequest)(nil),      // 49: quorumlock.v1.ListContendedRequest
+	(*GetSessionRequest)(nil),         // 50: quorumlock.v1.GetSessionRequest
+	(*AddMemberRequest)(nil),          // 51: quorumlock.v1.AddMemberRequest
+	(*RemoveMemberRequest)(nil),       // 52: quorumlock.v1.RemoveMemberRequest
+	(*TransferLeadershipRequest)(nil), // 53: quorumlock.v1.TransferLeadershipRequest
+	(*ForceRelease)(nil),              // 54: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 55: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 56: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 57: quorumlock.v1.Resize
+	(*RestoreRequest)(nil),            // 58: quorumlock.v1.RestoreRequest
+	(*AcknowledgeAlarmsRequest)(nil),  // 59: quorumlock.v1.AcknowledgeAlarmsRequest
+	(*ForceClose)(nil),                // 60: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 61: quorumlock.v1.SetPolicy
+	(*CreateTokenRequest)(nil),        // 62: quorumlock.v1.CreateTokenRequest
+	(*RevokeToken)(nil),               // 63: quorumlock.v1.RevokeToken
+	(*ListSamplesRequest)(nil),        // 64: quorumlock.v1.ListSamplesRequest
+	(*SetDrainedRequest)(nil),         // 65: quorumlock.v1.SetDrainedRequest
+	(*Result)(nil),                    // 66: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 67: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 68: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 69: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 70: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 71: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 72: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 73: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 74: quorumlock.v1.ListAuditResponse
+	(*WhoAmIResponse)(nil),            // 75: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),         // 76: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),        // 77: quorumlock.v1.TestPolicyResponse
+	(*ListTokensResponse)(nil),        // 78: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),          // 79: quorumlock.v1.GetQuotaResponse
+	(*ListContendedResponse)(nil),     // 80: quorumlock.v1.ListContendedResponse
+	(*GetSessionResponse)(nil),        // 81: quorumlock.v1.GetSessionResponse
+	(*RestoreResponse)(nil),           // 82: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 83: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*CreateTokenResponse)(nil),       // 84: quorumlock.v1.CreateTokenResponse
+	(*ListSamplesResponse)(nil),       // 85: quorumlock.v1.ListSamplesResponse
+	(*Revocation)(nil),                // 86: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
 	9,  // 1: quorumlock.v1.ClientFrame.request:type_name -> quorumlock.v1.Request
 	6,  // 2: quorumlock.v1.ServerFrame.hello:type_name -> quorumlock.v1.HelloReply
-	13, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
-	14, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
-	19, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
+	14, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
+	15, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
+	20, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
 	8,  // 6: quorumlock.v1.HelloReply.leader:type_name -> quorumlock.v1.LeaderHint
 	7,  // 7: quorumlock.v1.HelloReply.tunnel:type_name -> quorumlock.v1.TunnelReply
-	20, // 8: quorumlock.v1.TunnelReply.status:type_name -> quorumlock.v1.Status.Code
-	21, // 9: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenRequest
+	21, // 8: quorumlock.v1.TunnelReply.status:type_name -> quorumlock.v1.Status.Code
+	22, // 9: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenRequest
 	11, // 10: quorumlock.v1.Request.attach:type_name -> quorumlock.v1.AttachRequest
-	22, // 11: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
+	23, // 11: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
 	12, // 12: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat
-	23, // 13: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	24, // 14: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
-	25, // 15: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
-	26, // 16: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
-	27, // 17: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
-	28, // 18: quorumlock.v1.Request.upgrade:type_name -> quorumlock.v1.Upgrade
-	29, // 19: quorumlock.v1.Request.downgrade:type_name -> quorumlock.v1.Downgrade
-	30, // 20: quorumlock.v1.Request.extend:type_name -> quorumlock.v1.Extend
-	31, // 21: quorumlock.v1.Request.acquire_lease:type_name -> quorumlock.v1.AcquireLeaseRequest
-	32, // 22: quorumlock.v1.Request.extend_lease:type_name -> quorumlock.v1.ExtendLeaseRequest
-	33, // 23: quorumlock.v1.Request.release_lease:type_name -> quorumlock.v1.ReleaseLeaseRequest
-	34, // 24: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
-	35, // 25: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
-	36, // 26: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
-	37, // 27: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
-	38, // 28: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
-	10, // 29: quorumlock.v1.Request.end_watch:type_name -> quorumlock.v1.EndWatch
-	39, // 30: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
-	40, // 31: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
-	41, // 32: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
-	42, // 33: quorumlock.v1.Request.who_am_i:type_name -> quorumlock.v1.WhoAmIRequest
-	43, // 34: quorumlock.v1.Request.get_policy:type_name -> quorumlock.v1.GetPolicyRequest
-	44, // 35: quorumlock.v1.Request.test_policy:type_name -> quorumlock.v1.TestPolicyRequest
-	45, // 36: quorumlock.v1.Request.list_tokens:type_name -> quorumlock.v1.ListTokensRequest
-	46, // 37: quorumlock.v1.Request.get_quota:type_name -> quorumlock.v1.GetQuotaRequest
-	47, // 38: quorumlock.v1.Request.list_contended:type_name -> quorumlock.v1.ListContendedRequest
-	48, // 39: quorumlock.v1.Request.get_session:type_name -> quorumlock.v1.GetSessionRequest
-	49, // 40: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
-	50, // 41: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
-	51, // 42: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
-	52, // 43: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
-	53, // 44: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
-	54, // 45: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	55, // 46: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
-	56, // 47: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
-	57, // 48: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
-	58, // 49: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
-	59, // 50: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
-	60, // 51: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
-	61, // 52: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	62, // 53: quorumlock.v1.Request.list_samples:type_name -> quorumlock.v1.ListSamplesRequest
-	63, // 54: quorumlock.v1.Request.set_drained:type_name -> quorumlock.v1.SetDrainedRequest
-	64, // 55: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 56: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	65, // 57: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	66, // 58: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	67, // 59: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	68, // 60: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	69, // 61: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	70, // 62: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	71, // 63: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	72, // 64: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	73, // 65: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
-	74, // 66: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
-	75, // 67: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
-	76, // 68: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
-	77, // 69: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
-	78, // 70: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
-	79, // 71: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
-	80, // 72: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	81, // 73: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	82, // 74: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
-	83, // 75: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
-	64, // 76: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	18, // 77: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 78: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	15, // 79: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	16, // 80: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	17, // 81: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 82: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	84, // 83: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	69, // 84: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 85: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 86: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	87, // [87:87] is the sub-list for method output_type
-	87, // [87:87] is the sub-list for method input_type
-	87, // [87:87] is the sub-list for extension type_name
-	87, // [87:87] is the sub-list for extension extendee
-	0,  // [0:87] is the sub-list for field type_name
+	24, // 13: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	25, // 14: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
+	26, // 15: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
+	27, // 16: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
+	28, // 17: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
+	29, // 18: quorumlock.v1.Request.upgrade:type_name -> quorumlock.v1.Upgrade
+	30, // 19: quorumlock.v1.Request.downgrade:type_name -> quorumlock.v1.Downgrade
+	31, // 20: quorumlock.v1.Request.extend:type_name -> quorumlock.v1.Extend
+	32, // 21: quorumlock.v1.Request.acquire_cached:type_name -> quorumlock.v1.AcquireCached
+	33, // 22: quorumlock.v1.Request.acquire_lease:type_name -> quorumlock.v1.AcquireLeaseRequest
+	34, // 23: quorumlock.v1.Request.extend_lease:type_name -> quorumlock.v1.ExtendLeaseRequest
+	35, // 24: quorumlock.v1.Request.release_lease:type_name -> quorumlock.v1.ReleaseLeaseRequest
+	36, // 25: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
+	37, // 26: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
+	38, // 27: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
+	39, // 28: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
+	40, // 29: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
+	10, // 30: quorumlock.v1.Request.end_watch:type_name -> quorumlock.v1.EndWatch
+	41, // 31: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
+	42, // 32: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
+	43, // 33: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
+	44, // 34: quorumlock.v1.Request.who_am_i:type_name -> quorumlock.v1.WhoAmIRequest
+	45, // 35: quorumlock.v1.Request.get_policy:type_name -> quorumlock.v1.GetPolicyRequest
+	46, // 36: quorumlock.v1.Request.test_policy:type_name -> quorumlock.v1.TestPolicyRequest
+	47, // 37: quorumlock.v1.Request.list_tokens:type_name -> quorumlock.v1.ListTokensRequest
+	48, // 38: quorumlock.v1.Request.get_quota:type_name -> quorumlock.v1.GetQuotaRequest
+	49, // 39: quorumlock.v1.Request.list_contended:type_name -> quorumlock.v1.ListContendedRequest
+	50, // 40: quorumlock.v1.Request.get_session:type_name -> quorumlock.v1.GetSessionRequest
+	51, // 41: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
+	52, // 42: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
+	53, // 43: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
+	54, // 44: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
+	55, // 45: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
+	56, // 46: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	57, // 47: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
+	58, // 48: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
+	59, // 49: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
+	60, // 50: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
+	61, // 51: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
+	62, // 52: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
+	63, // 53: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	64, // 54: quorumlock.v1.Request.list_samples:type_name -> quorumlock.v1.ListSamplesRequest
+	65, // 55: quorumlock.v1.Request.set_drained:type_name -> quorumlock.v1.SetDrainedRequest
+	13, // 56: quorumlock.v1.Heartbeat.idle:type_name -> quorumlock.v1.IdleHold
+	66, // 57: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 58: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	67, // 59: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	68, // 60: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	69, // 61: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	70, // 62: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	71, // 63: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	72, // 64: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	73, // 65: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	74, // 66: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	75, // 67: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
+	76, // 68: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
+	77, // 69: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
+	78, // 70: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
+	79, // 71: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
+	80, // 72: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
+	81, // 73: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
+	82, // 74: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	83, // 75: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	84, // 76: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
+	85, // 77: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
+	66, // 78: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	19, // 79: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 80: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	16, // 81: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	17, // 82: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	18, // 83: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 84: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	86, // 85: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	71, // 86: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 87: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 88: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	89, // [89:89] is the sub-list for method output_type
+	89, // [89:89] is the sub-list for method input_type
+	89, // [89:89] is the sub-list for extension type_name
+	89, // [89:89] is the sub-list for extension extendee
+	0,  // [0:89] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -2951,6 +3039,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_Upgrade)(nil),
 		(*Request_Downgrade)(nil),
 		(*Request_Extend)(nil),
+		(*Request_AcquireCached)(nil),
 		(*Request_AcquireLease)(nil),
 		(*Request_ExtendLease)(nil),
 		(*Request_ReleaseLease)(nil),
@@ -2986,7 +3075,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_ListSamples)(nil),
 		(*Request_SetDrained)(nil),
 	}
-	file_quorumlock_v1_frame_proto_msgTypes[10].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[11].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
 		(*Response_GetLock)(nil),
 		(*Response_ListSessions)(nil),
@@ -3007,7 +3096,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Response_CreateToken)(nil),
 		(*Response_ListSamples)(nil),
 	}
-	file_quorumlock_v1_frame_proto_msgTypes[11].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[12].OneofWrappers = []any{
 		(*Push_Outcome)(nil),
 		(*Push_Lost)(nil),
 		(*Push_Leader)(nil),
@@ -3021,7 +3110,7 @@ func file_quorumlock_v1_frame_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_frame_proto_rawDesc), len(file_quorumlock_v1_frame_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   17,
+			NumMessages:   18,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -214,6 +214,7 @@ type Command struct {
 	//	*Command_Extend
 	//	*Command_ExpireHold
 	//	*Command_EndDelay
+	//	*Command_AcquireCached
 	//	*Command_ForceRelease
 	//	*Command_Revoke
 	//	*Command_SkipDelay
@@ -553,6 +554,15 @@ func (x *Command) GetEndDelay() *EndDelay {
 	return nil
 }
 
+func (x *Command) GetAcquireCached() *AcquireCached {
+	if x != nil {
+		if x, ok := x.Op.(*Command_AcquireCached); ok {
+			return x.AcquireCached
+		}
+	}
+	return nil
+}
+
 func (x *Command) GetForceRelease() *ForceRelease {
 	if x != nil {
 		if x, ok := x.Op.(*Command_ForceRelease); ok {
@@ -759,6 +769,11 @@ type Command_EndDelay struct {
 	EndDelay *EndDelay `protobuf:"bytes,57,opt,name=end_delay,json=endDelay,proto3,oneof"`
 }
 
+type Command_AcquireCached struct {
+	// From feature level 2 on.
+	AcquireCached *AcquireCached `protobuf:"bytes,58,opt,name=acquire_cached,json=acquireCached,proto3,oneof"`
+}
+
 type Command_ForceRelease struct {
 	ForceRelease *ForceRelease `protobuf:"bytes,64,opt,name=force_release,json=forceRelease,proto3,oneof"`
 }
@@ -854,6 +869,8 @@ func (*Command_Extend) isCommand_Op() {}
 func (*Command_ExpireHold) isCommand_Op() {}
 
 func (*Command_EndDelay) isCommand_Op() {}
+
+func (*Command_AcquireCached) isCommand_Op() {}
 
 func (*Command_ForceRelease) isCommand_Op() {}
 
@@ -2674,7 +2691,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"wallUnixMs\x127\n" +
 	"\bcommands\x18\x03 \x03(\v2\x1b.quorumlock.node.v1.CommandR\bcommands\x12\x1d\n" +
 	"\n" +
-	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xb2\x14\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xf9\x14\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -2717,7 +2734,8 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x06extend\x187 \x01(\v2\x15.quorumlock.v1.ExtendH\x00R\x06extend\x12A\n" +
 	"\vexpire_hold\x188 \x01(\v2\x1e.quorumlock.node.v1.ExpireHoldH\x00R\n" +
 	"expireHold\x12;\n" +
-	"\tend_delay\x189 \x01(\v2\x1c.quorumlock.node.v1.EndDelayH\x00R\bendDelay\x12B\n" +
+	"\tend_delay\x189 \x01(\v2\x1c.quorumlock.node.v1.EndDelayH\x00R\bendDelay\x12E\n" +
+	"\x0eacquire_cached\x18: \x01(\v2\x1c.quorumlock.v1.AcquireCachedH\x00R\racquireCached\x12B\n" +
 	"\rforce_release\x18@ \x01(\v2\x1b.quorumlock.v1.ForceReleaseH\x00R\fforceRelease\x12/\n" +
 	"\x06revoke\x18A \x01(\v2\x15.quorumlock.v1.RevokeH\x00R\x06revoke\x129\n" +
 	"\n" +
@@ -2953,23 +2971,24 @@ var file_quorumlock_node_v1_log_proto_goTypes = []any{
 	(*Upgrade)(nil),                   // 36: quorumlock.v1.Upgrade
 	(*Downgrade)(nil),                 // 37: quorumlock.v1.Downgrade
 	(*Extend)(nil),                    // 38: quorumlock.v1.Extend
-	(*ForceRelease)(nil),              // 39: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 40: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 41: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 42: quorumlock.v1.Resize
-	(*ForceClose)(nil),                // 43: quorumlock.v1.ForceClose
-	(*SetPolicy)(nil),                 // 44: quorumlock.v1.SetPolicy
-	(*RevokeToken)(nil),               // 45: quorumlock.v1.RevokeToken
-	(*Settings)(nil),                  // 46: quorumlock.v1.Settings
-	(*Member)(nil),                    // 47: quorumlock.v1.Member
-	(*SavedBackup)(nil),               // 48: quorumlock.v1.SavedBackup
-	(*ClientInfo)(nil),                // 49: quorumlock.v1.ClientInfo
-	(*AuditRecord)(nil),               // 50: quorumlock.v1.AuditRecord
-	(*Backup)(nil),                    // 51: quorumlock.v1.Backup
-	(*Policy)(nil),                    // 52: quorumlock.v1.Policy
-	(*TokenRecord)(nil),               // 53: quorumlock.v1.TokenRecord
-	(AuditRecord_Action)(0),           // 54: quorumlock.v1.AuditRecord.Action
-	(Status_Code)(0),                  // 55: quorumlock.v1.Status.Code
+	(*AcquireCached)(nil),             // 39: quorumlock.v1.AcquireCached
+	(*ForceRelease)(nil),              // 40: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 41: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 42: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 43: quorumlock.v1.Resize
+	(*ForceClose)(nil),                // 44: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 45: quorumlock.v1.SetPolicy
+	(*RevokeToken)(nil),               // 46: quorumlock.v1.RevokeToken
+	(*Settings)(nil),                  // 47: quorumlock.v1.Settings
+	(*Member)(nil),                    // 48: quorumlock.v1.Member
+	(*SavedBackup)(nil),               // 49: quorumlock.v1.SavedBackup
+	(*ClientInfo)(nil),                // 50: quorumlock.v1.ClientInfo
+	(*AuditRecord)(nil),               // 51: quorumlock.v1.AuditRecord
+	(*Backup)(nil),                    // 52: quorumlock.v1.Backup
+	(*Policy)(nil),                    // 53: quorumlock.v1.Policy
+	(*TokenRecord)(nil),               // 54: quorumlock.v1.TokenRecord
+	(AuditRecord_Action)(0),           // 55: quorumlock.v1.AuditRecord.Action
+	(Status_Code)(0),                  // 56: quorumlock.v1.Status.Code
 }
 var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	2,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
@@ -3002,39 +3021,40 @@ var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
 	38, // 27: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
 	14, // 28: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
 	15, // 29: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
-	39, // 30: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
-	40, // 31: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
-	41, // 32: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	42, // 33: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
-	16, // 34: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
-	17, // 35: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
-	43, // 36: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
-	44, // 37: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
-	18, // 38: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
-	45, // 39: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	46, // 40: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	47, // 41: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	47, // 42: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	48, // 43: quorumlock.node.v1.RecordBackup.backup:type_name -> quorumlock.v1.SavedBackup
-	49, // 44: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	46, // 45: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	50, // 46: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	51, // 47: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
-	52, // 48: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
-	53, // 49: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
-	54, // 50: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
-	55, // 51: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
-	49, // 52: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	32, // 53: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	0,  // 54: quorumlock.node.v1.ChangeKeys.action:type_name -> quorumlock.node.v1.ChangeKeys.Action
-	49, // 55: quorumlock.node.v1.ChangeKeys.client:type_name -> quorumlock.v1.ClientInfo
-	21, // 56: quorumlock.node.v1.ChangeKeys.version:type_name -> quorumlock.node.v1.KeyVersion
-	28, // 57: quorumlock.node.v1.RecordRemaining.keys:type_name -> quorumlock.node.v1.RecordRemaining.Remaining
-	58, // [58:58] is the sub-list for method output_type
-	58, // [58:58] is the sub-list for method input_type
-	58, // [58:58] is the sub-list for extension type_name
-	58, // [58:58] is the sub-list for extension extendee
-	0,  // [0:58] is the sub-list for field type_name
+	39, // 30: quorumlock.node.v1.Command.acquire_cached:type_name -> quorumlock.v1.AcquireCached
+	40, // 31: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
+	41, // 32: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
+	42, // 33: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	43, // 34: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
+	16, // 35: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
+	17, // 36: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
+	44, // 37: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
+	45, // 38: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
+	18, // 39: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
+	46, // 40: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	47, // 41: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	48, // 42: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	48, // 43: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	49, // 44: quorumlock.node.v1.RecordBackup.backup:type_name -> quorumlock.v1.SavedBackup
+	50, // 45: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	47, // 46: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	51, // 47: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	52, // 48: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
+	53, // 49: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
+	54, // 50: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
+	55, // 51: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
+	56, // 52: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
+	50, // 53: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	32, // 54: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	0,  // 55: quorumlock.node.v1.ChangeKeys.action:type_name -> quorumlock.node.v1.ChangeKeys.Action
+	50, // 56: quorumlock.node.v1.ChangeKeys.client:type_name -> quorumlock.v1.ClientInfo
+	21, // 57: quorumlock.node.v1.ChangeKeys.version:type_name -> quorumlock.node.v1.KeyVersion
+	28, // 58: quorumlock.node.v1.RecordRemaining.keys:type_name -> quorumlock.node.v1.RecordRemaining.Remaining
+	59, // [59:59] is the sub-list for method output_type
+	59, // [59:59] is the sub-list for method input_type
+	59, // [59:59] is the sub-list for extension type_name
+	59, // [59:59] is the sub-list for extension extendee
+	0,  // [0:59] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_node_v1_log_proto_init() }
@@ -3075,6 +3095,7 @@ func file_quorumlock_node_v1_log_proto_init() {
 		(*Command_Extend)(nil),
 		(*Command_ExpireHold)(nil),
 		(*Command_EndDelay)(nil),
+		(*Command_AcquireCached)(nil),
 		(*Command_ForceRelease)(nil),
 		(*Command_Revoke)(nil),
 		(*Command_SkipDelay)(nil),

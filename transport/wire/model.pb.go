@@ -257,7 +257,7 @@ const (
 	Event_DOWNGRADED Event_Type = 14
 	// The deadline of a hold's max_hold was restarted.
 	Event_EXTENDED Event_Type = 15
-	// A request began to wait for a hold that was acquired with notify.
+	// A request began to wait for a hold that is cached or was acquired with notify.
 	Event_WANTED Event_Type = 16
 	// A semaphore's limit changed.
 	Event_RESIZED Event_Type = 17
@@ -596,7 +596,17 @@ type HolderInfo struct {
 	// The identity that opened the session.
 	Identity string `protobuf:"bytes,21,opt,name=identity,proto3" json:"identity,omitempty"`
 	// It came through the Redis port: the owner proves itself by a value.
-	ByValue       bool `protobuf:"varint,22,opt,name=by_value,json=byValue,proto3" json:"by_value,omitempty"`
+	ByValue bool `protobuf:"varint,22,opt,name=by_value,json=byValue,proto3" json:"by_value,omitempty"`
+	// The number of tokens of a cached hold, from token on; 0 if it is not cached. Its session grants
+	// it again without asking the cluster, each time with the next of these tokens.
+	Tokens uint32 `protobuf:"varint,23,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// How long the session keeps the cached hold unused.
+	MaxIdleMs uint32 `protobuf:"varint,24,opt,name=max_idle_ms,json=maxIdleMs,proto3" json:"max_idle_ms,omitempty"`
+	// How long the cached hold has been unused, as its session's last heartbeat reported. Absent if it
+	// was in use then. Known only to the leader.
+	IdleMs *uint64 `protobuf:"varint,25,opt,name=idle_ms,json=idleMs,proto3,oneof" json:"idle_ms,omitempty"`
+	// Another request waits, so the session gives the cached hold back as soon as it is not in use.
+	Recalled      bool `protobuf:"varint,26,opt,name=recalled,proto3" json:"recalled,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -781,6 +791,34 @@ func (x *HolderInfo) GetIdentity() string {
 func (x *HolderInfo) GetByValue() bool {
 	if x != nil {
 		return x.ByValue
+	}
+	return false
+}
+
+func (x *HolderInfo) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetMaxIdleMs() uint32 {
+	if x != nil {
+		return x.MaxIdleMs
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetIdleMs() uint64 {
+	if x != nil && x.IdleMs != nil {
+		return *x.IdleMs
+	}
+	return 0
+}
+
+func (x *HolderInfo) GetRecalled() bool {
+	if x != nil {
+		return x.Recalled
 	}
 	return false
 }
@@ -2065,8 +2103,13 @@ type Settings struct {
 	// a record, such as that a job is done.
 	MaxLeaseTtlMs uint32 `protobuf:"varint,13,opt,name=max_lease_ttl_ms,json=maxLeaseTtlMs,proto3" json:"max_lease_ttl_ms,omitempty"`
 	// Bounds on the TTLs of keys, which the Redis port holds.
-	MinKeyTtlMs   uint32 `protobuf:"varint,14,opt,name=min_key_ttl_ms,json=minKeyTtlMs,proto3" json:"min_key_ttl_ms,omitempty"`
-	MaxKeyTtlMs   uint32 `protobuf:"varint,15,opt,name=max_key_ttl_ms,json=maxKeyTtlMs,proto3" json:"max_key_ttl_ms,omitempty"`
+	MinKeyTtlMs uint32 `protobuf:"varint,14,opt,name=min_key_ttl_ms,json=minKeyTtlMs,proto3" json:"min_key_ttl_ms,omitempty"`
+	MaxKeyTtlMs uint32 `protobuf:"varint,15,opt,name=max_key_ttl_ms,json=maxKeyTtlMs,proto3" json:"max_key_ttl_ms,omitempty"`
+	// How long a session may keep a cached hold unused; 0 means ten minutes. It needs feature level 2, as
+	// does no_cached_holds.
+	MaxCachedIdleMs uint32 `protobuf:"varint,16,opt,name=max_cached_idle_ms,json=maxCachedIdleMs,proto3" json:"max_cached_idle_ms,omitempty"`
+	// Cached holds are refused.
+	NoCachedHolds bool `protobuf:"varint,17,opt,name=no_cached_holds,json=noCachedHolds,proto3" json:"no_cached_holds,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2206,6 +2249,20 @@ func (x *Settings) GetMaxKeyTtlMs() uint32 {
 	return 0
 }
 
+func (x *Settings) GetMaxCachedIdleMs() uint32 {
+	if x != nil {
+		return x.MaxCachedIdleMs
+	}
+	return 0
+}
+
+func (x *Settings) GetNoCachedHolds() bool {
+	if x != nil {
+		return x.NoCachedHolds
+	}
+	return false
+}
+
 // Event is one effect of a command. Events drive deadlines, pushes and watches.
 type Event struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
@@ -2226,7 +2283,7 @@ type Event struct {
 	Status Status_Code `protobuf:"varint,10,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
 	// The generation of the deadline that starts with this event. SESSION_OPENED,
 	// SESSION_ATTACHED, SESSION_EXTENDED: the session's. QUEUED: the wait's. GRANTED and
-	// EXTENDED with max_hold_ms: the max_hold's. REVOKED with max_hold_ms: the grace
+	// EXTENDED with max_hold_ms, and WANTED of a cached hold with max_hold_ms: the max_hold's. REVOKED with max_hold_ms: the grace
 	// period's. DELAYED: the delay's.
 	Generation  uint64 `protobuf:"varint,11,opt,name=generation,proto3" json:"generation,omitempty"`
 	TtlMs       uint32 `protobuf:"varint,12,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
@@ -2236,8 +2293,8 @@ type Event struct {
 	Locks   []string `protobuf:"bytes,15,rep,name=locks,proto3" json:"locks,omitempty"`
 	Mode    Mode     `protobuf:"varint,16,opt,name=mode,proto3,enum=quorumlock.v1.Mode" json:"mode,omitempty"`
 	Permits uint64   `protobuf:"varint,17,opt,name=permits,proto3" json:"permits,omitempty"`
-	// GRANTED, EXTENDED: the hold's max_hold. REVOKED: the grace period. Counted from this
-	// event.
+	// GRANTED, EXTENDED: the hold's max_hold. WANTED: that of a cached hold. REVOKED: the grace
+	// period. Counted from this event.
 	MaxHoldMs uint32 `protobuf:"varint,18,opt,name=max_hold_ms,json=maxHoldMs,proto3" json:"max_hold_ms,omitempty"`
 	// DELAYED.
 	LockDelayMs uint32 `protobuf:"varint,19,opt,name=lock_delay_ms,json=lockDelayMs,proto3" json:"lock_delay_ms,omitempty"`
@@ -2263,7 +2320,9 @@ type Event struct {
 	// AUDITED: the record. The other fields except revision are not set.
 	Audit *AuditRecord `protobuf:"bytes,28,opt,name=audit,proto3" json:"audit,omitempty"`
 	// SESSION_OPENED, SESSION_EXTENDED, GRANTED: of a hold that came through the Redis port.
-	ByValue       bool `protobuf:"varint,29,opt,name=by_value,json=byValue,proto3" json:"by_value,omitempty"`
+	ByValue bool `protobuf:"varint,29,opt,name=by_value,json=byValue,proto3" json:"by_value,omitempty"`
+	// GRANTED: the number of tokens of a cached hold, from token on.
+	Tokens        uint32 `protobuf:"varint,30,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2501,6 +2560,13 @@ func (x *Event) GetByValue() bool {
 	return false
 }
 
+func (x *Event) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
 var File_quorumlock_v1_model_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_model_proto_rawDesc = "" +
@@ -2522,7 +2588,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x03pid\x18\x04 \x01(\x05R\x03pid\x121\n" +
 	"\x15process_start_unix_ms\x18\x05 \x01(\x03R\x12processStartUnixMs\x12,\n" +
 	"\x06labels\x18\x06 \x03(\v2\x14.quorumlock.v1.LabelR\x06labels\x12\x18\n" +
-	"\aaddress\x18\a \x01(\tR\aaddress\"\x93\x06\n" +
+	"\aaddress\x18\a \x01(\tR\aaddress\"\x91\a\n" +
 	"\n" +
 	"HolderInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2550,9 +2616,15 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"revocation\x12\x14\n" +
 	"\x05locks\x18\x12 \x03(\tR\x05locks\x12\x1a\n" +
 	"\bidentity\x18\x15 \x01(\tR\bidentity\x12\x19\n" +
-	"\bby_value\x18\x16 \x01(\bR\abyValueB\x13\n" +
+	"\bby_value\x18\x16 \x01(\bR\abyValue\x12\x16\n" +
+	"\x06tokens\x18\x17 \x01(\rR\x06tokens\x12\x1e\n" +
+	"\vmax_idle_ms\x18\x18 \x01(\rR\tmaxIdleMs\x12\x1c\n" +
+	"\aidle_ms\x18\x19 \x01(\x04H\x02R\x06idleMs\x88\x01\x01\x12\x1a\n" +
+	"\brecalled\x18\x1a \x01(\bR\brecalledB\x13\n" +
 	"\x11_heartbeat_age_msB\x14\n" +
-	"\x12_remaining_hold_ms\"\x9d\x02\n" +
+	"\x12_remaining_hold_msB\n" +
+	"\n" +
+	"\b_idle_ms\"\x9d\x02\n" +
 	"\tDelayInfo\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x1d\n" +
@@ -2706,7 +2778,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"clientAddr\x12\x1b\n" +
 	"\thttp_addr\x18\x05 \x01(\tR\bhttpAddr\x12\x14\n" +
 	"\x05level\x18\x06 \x01(\rR\x05level\x12\x18\n" +
-	"\adrained\x18\a \x01(\bR\adrained\"\xd3\x04\n" +
+	"\adrained\x18\a \x01(\bR\adrained\"\xa8\x05\n" +
 	"\bSettings\x12\x1c\n" +
 	"\n" +
 	"min_ttl_ms\x18\x01 \x01(\rR\bminTtlMs\x12\x1c\n" +
@@ -2726,7 +2798,9 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x11max_session_bytes\x18\f \x01(\x04R\x0fmaxSessionBytes\x12'\n" +
 	"\x10max_lease_ttl_ms\x18\r \x01(\rR\rmaxLeaseTtlMs\x12#\n" +
 	"\x0emin_key_ttl_ms\x18\x0e \x01(\rR\vminKeyTtlMs\x12#\n" +
-	"\x0emax_key_ttl_ms\x18\x0f \x01(\rR\vmaxKeyTtlMs\"\x9f\t\n" +
+	"\x0emax_key_ttl_ms\x18\x0f \x01(\rR\vmaxKeyTtlMs\x12+\n" +
+	"\x12max_cached_idle_ms\x18\x10 \x01(\rR\x0fmaxCachedIdleMs\x12&\n" +
+	"\x0fno_cached_holds\x18\x11 \x01(\bR\rnoCachedHolds\"\xb7\t\n" +
 	"\x05Event\x12-\n" +
 	"\x04type\x18\x01 \x01(\x0e2\x19.quorumlock.v1.Event.TypeR\x04type\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x12\n" +
@@ -2760,7 +2834,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\brestored\x18\x1a \x01(\bR\brestored\x12\x1a\n" +
 	"\bidentity\x18\x1b \x01(\tR\bidentity\x120\n" +
 	"\x05audit\x18\x1c \x01(\v2\x1a.quorumlock.v1.AuditRecordR\x05audit\x12\x19\n" +
-	"\bby_value\x18\x1d \x01(\bR\abyValue\"\xcd\x02\n" +
+	"\bby_value\x18\x1d \x01(\bR\abyValue\x12\x16\n" +
+	"\x06tokens\x18\x1e \x01(\rR\x06tokens\"\xcd\x02\n" +
 	"\x04Type\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x12\n" +
 	"\x0eSESSION_OPENED\x10\x01\x12\x14\n" +

@@ -305,6 +305,72 @@ func (x *Acquire) GetAllowDeadlock() bool {
 	return false
 }
 
+// AcquireCached requests a cached hold: its session keeps it while it is unused, and grants it
+// again and again without asking the cluster, each time with the next token of a range.
+type AcquireCached struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// One exclusive lock in FIFO order, without value and reentrant.
+	Acquire *Acquire `protobuf:"bytes,1,opt,name=acquire,proto3" json:"acquire,omitempty"`
+	// The number of tokens that the grant issues, 1 to 16,384: the token of the grant and those
+	// after it.
+	Tokens uint32 `protobuf:"varint,2,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	// How long the session keeps the hold unused; at most the setting max_cached_idle_ms.
+	IdleMs        uint32 `protobuf:"varint,3,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *AcquireCached) Reset() {
+	*x = AcquireCached{}
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[4]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *AcquireCached) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*AcquireCached) ProtoMessage() {}
+
+func (x *AcquireCached) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[4]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use AcquireCached.ProtoReflect.Descriptor instead.
+func (*AcquireCached) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{4}
+}
+
+func (x *AcquireCached) GetAcquire() *Acquire {
+	if x != nil {
+		return x.Acquire
+	}
+	return nil
+}
+
+func (x *AcquireCached) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *AcquireCached) GetIdleMs() uint32 {
+	if x != nil {
+		return x.IdleMs
+	}
+	return 0
+}
+
 // Upgrade makes a shared hold of one lock exclusive, with a new token, ahead of the queue.
 // It can wait, like an acquire.
 type Upgrade struct {
@@ -320,7 +386,7 @@ type Upgrade struct {
 
 func (x *Upgrade) Reset() {
 	*x = Upgrade{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[5]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -332,7 +398,7 @@ func (x *Upgrade) String() string {
 func (*Upgrade) ProtoMessage() {}
 
 func (x *Upgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[4]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[5]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -345,7 +411,7 @@ func (x *Upgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Upgrade.ProtoReflect.Descriptor instead.
 func (*Upgrade) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{4}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{5}
 }
 
 func (x *Upgrade) GetHoldId() uint64 {
@@ -394,7 +460,7 @@ type Downgrade struct {
 
 func (x *Downgrade) Reset() {
 	*x = Downgrade{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[6]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -406,7 +472,7 @@ func (x *Downgrade) String() string {
 func (*Downgrade) ProtoMessage() {}
 
 func (x *Downgrade) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[5]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[6]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -419,7 +485,7 @@ func (x *Downgrade) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Downgrade.ProtoReflect.Descriptor instead.
 func (*Downgrade) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{5}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{6}
 }
 
 func (x *Downgrade) GetHoldId() uint64 {
@@ -449,7 +515,7 @@ type Extend struct {
 
 func (x *Extend) Reset() {
 	*x = Extend{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -461,7 +527,7 @@ func (x *Extend) String() string {
 func (*Extend) ProtoMessage() {}
 
 func (x *Extend) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[6]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -474,7 +540,7 @@ func (x *Extend) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Extend.ProtoReflect.Descriptor instead.
 func (*Extend) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{6}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{7}
 }
 
 func (x *Extend) GetHoldId() uint64 {
@@ -515,7 +581,7 @@ type ForceRelease struct {
 
 func (x *ForceRelease) Reset() {
 	*x = ForceRelease{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[8]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -527,7 +593,7 @@ func (x *ForceRelease) String() string {
 func (*ForceRelease) ProtoMessage() {}
 
 func (x *ForceRelease) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[7]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[8]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -540,7 +606,7 @@ func (x *ForceRelease) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceRelease.ProtoReflect.Descriptor instead.
 func (*ForceRelease) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{7}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{8}
 }
 
 func (x *ForceRelease) GetHoldId() uint64 {
@@ -595,7 +661,7 @@ type Revoke struct {
 
 func (x *Revoke) Reset() {
 	*x = Revoke{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[9]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -607,7 +673,7 @@ func (x *Revoke) String() string {
 func (*Revoke) ProtoMessage() {}
 
 func (x *Revoke) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[8]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[9]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -620,7 +686,7 @@ func (x *Revoke) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Revoke.ProtoReflect.Descriptor instead.
 func (*Revoke) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{8}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{9}
 }
 
 func (x *Revoke) GetHoldId() uint64 {
@@ -682,7 +748,7 @@ type SkipDelay struct {
 
 func (x *SkipDelay) Reset() {
 	*x = SkipDelay{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -694,7 +760,7 @@ func (x *SkipDelay) String() string {
 func (*SkipDelay) ProtoMessage() {}
 
 func (x *SkipDelay) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -707,7 +773,7 @@ func (x *SkipDelay) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SkipDelay.ProtoReflect.Descriptor instead.
 func (*SkipDelay) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *SkipDelay) GetName() string {
@@ -761,7 +827,7 @@ type Resize struct {
 
 func (x *Resize) Reset() {
 	*x = Resize{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -773,7 +839,7 @@ func (x *Resize) String() string {
 func (*Resize) ProtoMessage() {}
 
 func (x *Resize) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -786,7 +852,7 @@ func (x *Resize) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Resize.ProtoReflect.Descriptor instead.
 func (*Resize) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *Resize) GetName() string {
@@ -842,7 +908,7 @@ type ForceClose struct {
 
 func (x *ForceClose) Reset() {
 	*x = ForceClose{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -854,7 +920,7 @@ func (x *ForceClose) String() string {
 func (*ForceClose) ProtoMessage() {}
 
 func (x *ForceClose) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -867,7 +933,7 @@ func (x *ForceClose) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use ForceClose.ProtoReflect.Descriptor instead.
 func (*ForceClose) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *ForceClose) GetSessionId() uint64 {
@@ -916,7 +982,7 @@ type Release struct {
 
 func (x *Release) Reset() {
 	*x = Release{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -928,7 +994,7 @@ func (x *Release) String() string {
 func (*Release) ProtoMessage() {}
 
 func (x *Release) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -941,7 +1007,7 @@ func (x *Release) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Release.ProtoReflect.Descriptor instead.
 func (*Release) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Release) GetHoldId() uint64 {
@@ -969,7 +1035,7 @@ type Cancel struct {
 
 func (x *Cancel) Reset() {
 	*x = Cancel{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -981,7 +1047,7 @@ func (x *Cancel) String() string {
 func (*Cancel) ProtoMessage() {}
 
 func (x *Cancel) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -994,7 +1060,7 @@ func (x *Cancel) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Cancel.ProtoReflect.Descriptor instead.
 func (*Cancel) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *Cancel) GetAcquireSeq() uint64 {
@@ -1016,7 +1082,7 @@ type SetValue struct {
 
 func (x *SetValue) Reset() {
 	*x = SetValue{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1028,7 +1094,7 @@ func (x *SetValue) String() string {
 func (*SetValue) ProtoMessage() {}
 
 func (x *SetValue) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1041,7 +1107,7 @@ func (x *SetValue) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SetValue.ProtoReflect.Descriptor instead.
 func (*SetValue) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *SetValue) GetHoldId() uint64 {
@@ -1106,7 +1172,7 @@ type Result struct {
 
 func (x *Result) Reset() {
 	*x = Result{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1118,7 +1184,7 @@ func (x *Result) String() string {
 func (*Result) ProtoMessage() {}
 
 func (x *Result) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1131,7 +1197,7 @@ func (x *Result) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Result.ProtoReflect.Descriptor instead.
 func (*Result) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *Result) GetStatus() Status_Code {
@@ -1255,7 +1321,7 @@ type SessionState struct {
 
 func (x *SessionState) Reset() {
 	*x = SessionState{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1267,7 +1333,7 @@ func (x *SessionState) String() string {
 func (*SessionState) ProtoMessage() {}
 
 func (x *SessionState) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1280,7 +1346,7 @@ func (x *SessionState) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionState.ProtoReflect.Descriptor instead.
 func (*SessionState) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SessionState) GetSessionId() uint64 {
@@ -1327,15 +1393,17 @@ type HeldLock struct {
 	// The generation of the max_hold's deadline; 0 if it has none.
 	Generation uint64      `protobuf:"varint,9,opt,name=generation,proto3" json:"generation,omitempty"`
 	Revocation *Revocation `protobuf:"bytes,10,opt,name=revocation,proto3" json:"revocation,omitempty"`
-	// Another request waits for the lock, and the hold was acquired with notify.
-	Wanted        bool `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// Another request waits for the lock, and the hold is cached or was acquired with notify.
+	Wanted bool `protobuf:"varint,11,opt,name=wanted,proto3" json:"wanted,omitempty"`
+	// The number of tokens of a cached hold; 0 if it is not cached.
+	Tokens        uint32 `protobuf:"varint,12,opt,name=tokens,proto3" json:"tokens,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *HeldLock) Reset() {
 	*x = HeldLock{}
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1347,7 +1415,7 @@ func (x *HeldLock) String() string {
 func (*HeldLock) ProtoMessage() {}
 
 func (x *HeldLock) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_operation_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_operation_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1360,7 +1428,7 @@ func (x *HeldLock) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HeldLock.ProtoReflect.Descriptor instead.
 func (*HeldLock) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_v1_operation_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *HeldLock) GetName() string {
@@ -1440,6 +1508,13 @@ func (x *HeldLock) GetWanted() bool {
 	return false
 }
 
+func (x *HeldLock) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
 var File_quorumlock_v1_operation_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_operation_proto_rawDesc = "" +
@@ -1464,7 +1539,11 @@ const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"\rlock_delay_ms\x18\t \x01(\rR\vlockDelayMs\x12\x16\n" +
 	"\x06notify\x18\n" +
 	" \x01(\bR\x06notify\x12%\n" +
-	"\x0eallow_deadlock\x18\v \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"\xa1\x01\n" +
+	"\x0eallow_deadlock\x18\v \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"x\n" +
+	"\rAcquireCached\x120\n" +
+	"\aacquire\x18\x01 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire\x12\x16\n" +
+	"\x06tokens\x18\x02 \x01(\rR\x06tokens\x12\x17\n" +
+	"\aidle_ms\x18\x03 \x01(\rR\x06idleMs:\x04\x88\xb5\x18\x05\"\xa1\x01\n" +
 	"\aUpgrade\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x17\n" +
@@ -1544,7 +1623,7 @@ const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
 	"\boutcomes\x18\x03 \x03(\v2\x15.quorumlock.v1.ResultR\boutcomes\x12-\n" +
-	"\x05holds\x18\x04 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"\xd6\x02\n" +
+	"\x05holds\x18\x04 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"\xee\x02\n" +
 	"\bHeldLock\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -1561,7 +1640,8 @@ const file_quorumlock_v1_operation_proto_rawDesc = "" +
 	"revocation\x18\n" +
 	" \x01(\v2\x19.quorumlock.v1.RevocationR\n" +
 	"revocation\x12\x16\n" +
-	"\x06wanted\x18\v \x01(\bR\x06wantedB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x06wanted\x18\v \x01(\bR\x06wanted\x12\x16\n" +
+	"\x06tokens\x18\f \x01(\rR\x06tokensB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_operation_proto_rawDescOnce sync.Once
@@ -1575,50 +1655,52 @@ func file_quorumlock_v1_operation_proto_rawDescGZIP() []byte {
 	return file_quorumlock_v1_operation_proto_rawDescData
 }
 
-var file_quorumlock_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_quorumlock_v1_operation_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_quorumlock_v1_operation_proto_goTypes = []any{
-	(*CloseSession)(nil), // 0: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),  // 1: quorumlock.v1.Acknowledge
-	(*LockRequest)(nil),  // 2: quorumlock.v1.LockRequest
-	(*Acquire)(nil),      // 3: quorumlock.v1.Acquire
-	(*Upgrade)(nil),      // 4: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),    // 5: quorumlock.v1.Downgrade
-	(*Extend)(nil),       // 6: quorumlock.v1.Extend
-	(*ForceRelease)(nil), // 7: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),       // 8: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),    // 9: quorumlock.v1.SkipDelay
-	(*Resize)(nil),       // 10: quorumlock.v1.Resize
-	(*ForceClose)(nil),   // 11: quorumlock.v1.ForceClose
-	(*Release)(nil),      // 12: quorumlock.v1.Release
-	(*Cancel)(nil),       // 13: quorumlock.v1.Cancel
-	(*SetValue)(nil),     // 14: quorumlock.v1.SetValue
-	(*Result)(nil),       // 15: quorumlock.v1.Result
-	(*SessionState)(nil), // 16: quorumlock.v1.SessionState
-	(*HeldLock)(nil),     // 17: quorumlock.v1.HeldLock
-	(Mode)(0),            // 18: quorumlock.v1.Mode
-	(Order)(0),           // 19: quorumlock.v1.Order
-	(Status_Code)(0),     // 20: quorumlock.v1.Status.Code
-	(*HolderInfo)(nil),   // 21: quorumlock.v1.HolderInfo
-	(*DeadlockStep)(nil), // 22: quorumlock.v1.DeadlockStep
-	(*Revocation)(nil),   // 23: quorumlock.v1.Revocation
+	(*CloseSession)(nil),  // 0: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),   // 1: quorumlock.v1.Acknowledge
+	(*LockRequest)(nil),   // 2: quorumlock.v1.LockRequest
+	(*Acquire)(nil),       // 3: quorumlock.v1.Acquire
+	(*AcquireCached)(nil), // 4: quorumlock.v1.AcquireCached
+	(*Upgrade)(nil),       // 5: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),     // 6: quorumlock.v1.Downgrade
+	(*Extend)(nil),        // 7: quorumlock.v1.Extend
+	(*ForceRelease)(nil),  // 8: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),        // 9: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),     // 10: quorumlock.v1.SkipDelay
+	(*Resize)(nil),        // 11: quorumlock.v1.Resize
+	(*ForceClose)(nil),    // 12: quorumlock.v1.ForceClose
+	(*Release)(nil),       // 13: quorumlock.v1.Release
+	(*Cancel)(nil),        // 14: quorumlock.v1.Cancel
+	(*SetValue)(nil),      // 15: quorumlock.v1.SetValue
+	(*Result)(nil),        // 16: quorumlock.v1.Result
+	(*SessionState)(nil),  // 17: quorumlock.v1.SessionState
+	(*HeldLock)(nil),      // 18: quorumlock.v1.HeldLock
+	(Mode)(0),             // 19: quorumlock.v1.Mode
+	(Order)(0),            // 20: quorumlock.v1.Order
+	(Status_Code)(0),      // 21: quorumlock.v1.Status.Code
+	(*HolderInfo)(nil),    // 22: quorumlock.v1.HolderInfo
+	(*DeadlockStep)(nil),  // 23: quorumlock.v1.DeadlockStep
+	(*Revocation)(nil),    // 24: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_operation_proto_depIdxs = []int32{
-	18, // 0: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
+	19, // 0: quorumlock.v1.LockRequest.mode:type_name -> quorumlock.v1.Mode
 	2,  // 1: quorumlock.v1.Acquire.locks:type_name -> quorumlock.v1.LockRequest
-	19, // 2: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
-	20, // 3: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
-	21, // 4: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
-	16, // 5: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
-	22, // 6: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
-	15, // 7: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
-	17, // 8: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
-	2,  // 9: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
-	23, // 10: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
-	11, // [11:11] is the sub-list for method output_type
-	11, // [11:11] is the sub-list for method input_type
-	11, // [11:11] is the sub-list for extension type_name
-	11, // [11:11] is the sub-list for extension extendee
-	0,  // [0:11] is the sub-list for field type_name
+	20, // 2: quorumlock.v1.Acquire.order:type_name -> quorumlock.v1.Order
+	3,  // 3: quorumlock.v1.AcquireCached.acquire:type_name -> quorumlock.v1.Acquire
+	21, // 4: quorumlock.v1.Result.status:type_name -> quorumlock.v1.Status.Code
+	22, // 5: quorumlock.v1.Result.holders:type_name -> quorumlock.v1.HolderInfo
+	17, // 6: quorumlock.v1.Result.session:type_name -> quorumlock.v1.SessionState
+	23, // 7: quorumlock.v1.Result.cycle:type_name -> quorumlock.v1.DeadlockStep
+	16, // 8: quorumlock.v1.SessionState.outcomes:type_name -> quorumlock.v1.Result
+	18, // 9: quorumlock.v1.SessionState.holds:type_name -> quorumlock.v1.HeldLock
+	2,  // 10: quorumlock.v1.HeldLock.locks:type_name -> quorumlock.v1.LockRequest
+	24, // 11: quorumlock.v1.HeldLock.revocation:type_name -> quorumlock.v1.Revocation
+	12, // [12:12] is the sub-list for method output_type
+	12, // [12:12] is the sub-list for method input_type
+	12, // [12:12] is the sub-list for extension type_name
+	12, // [12:12] is the sub-list for extension extendee
+	0,  // [0:12] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_operation_proto_init() }
@@ -1635,7 +1717,7 @@ func file_quorumlock_v1_operation_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_operation_proto_rawDesc), len(file_quorumlock_v1_operation_proto_rawDesc)),
 			NumEnums:      0,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

@@ -475,8 +475,11 @@ type VerifyTokenResponse struct {
 	// The lock was held with this token at revision.
 	Held bool `protobuf:"varint,1,opt,name=held,proto3" json:"held,omitempty"`
 	// Set if held.
-	Holder        *HolderInfo `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
-	Revision      uint64      `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	Holder   *HolderInfo `protobuf:"bytes,2,opt,name=holder,proto3" json:"holder,omitempty"`
+	Revision uint64      `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	// The token is one of a cached hold's. The hold stands, but the answer is not exact: only its
+	// session knows which of the tokens is in use.
+	Cached        bool `protobuf:"varint,4,opt,name=cached,proto3" json:"cached,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -530,6 +533,13 @@ func (x *VerifyTokenResponse) GetRevision() uint64 {
 		return x.Revision
 	}
 	return 0
+}
+
+func (x *VerifyTokenResponse) GetCached() bool {
+	if x != nil {
+		return x.Cached
+	}
+	return false
 }
 
 // ListDeadlocksRequest lists the current deadlocks.
@@ -2823,11 +2833,12 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x12VerifyTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\a\"x\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\a\"\x90\x01\n" +
 	"\x13VerifyTokenResponse\x12\x12\n" +
 	"\x04held\x18\x01 \x01(\bR\x04held\x121\n" +
 	"\x06holder\x18\x02 \x01(\v2\x19.quorumlock.v1.HolderInfoR\x06holder\x12\x1a\n" +
-	"\brevision\x18\x03 \x01(\x04R\brevision\"2\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x16\n" +
+	"\x06cached\x18\x04 \x01(\bR\x06cached\"2\n" +
 	"\x14ListDeadlocksRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x04\"j\n" +
 	"\x15ListDeadlocksResponse\x125\n" +

@@ -914,8 +914,11 @@ type ClaimRecord struct {
 	DelayedUnixMs   int64          `protobuf:"varint,25,opt,name=delayed_unix_ms,json=delayedUnixMs,proto3" json:"delayed_unix_ms,omitempty"`
 	// The generation of a grace period's deadline; 0 if it has none. Only increases.
 	GraceGeneration uint64 `protobuf:"varint,26,opt,name=grace_generation,json=graceGeneration,proto3" json:"grace_generation,omitempty"`
-	unknownFields   protoimpl.UnknownFields
-	sizeCache       protoimpl.SizeCache
+	// The number of tokens of a cached hold; 0 if it is not cached.
+	Tokens        uint32 `protobuf:"varint,27,opt,name=tokens,proto3" json:"tokens,omitempty"`
+	IdleMs        uint32 `protobuf:"varint,28,opt,name=idle_ms,json=idleMs,proto3" json:"idle_ms,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
 }
 
 func (x *ClaimRecord) Reset() {
@@ -1119,6 +1122,20 @@ func (x *ClaimRecord) GetDelayedUnixMs() int64 {
 func (x *ClaimRecord) GetGraceGeneration() uint64 {
 	if x != nil {
 		return x.GraceGeneration
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetTokens() uint32 {
+	if x != nil {
+		return x.Tokens
+	}
+	return 0
+}
+
+func (x *ClaimRecord) GetIdleMs() uint32 {
+	if x != nil {
+		return x.IdleMs
 	}
 	return 0
 }
@@ -1470,7 +1487,7 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +
 	"\x02id\x18\x02 \x01(\x04R\x02id\x12*\n" +
 	"\x05order\x18\x04 \x01(\x0e2\x14.quorumlock.v1.OrderR\x05order\x12\x14\n" +
-	"\x05limit\x18\x05 \x01(\x04R\x05limitJ\x04\b\x03\x10\x04\"\xed\x06\n" +
+	"\x05limit\x18\x05 \x01(\x04R\x05limitJ\x04\b\x03\x10\x04\"\x9e\a\n" +
 	"\vClaimRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -1502,7 +1519,9 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\aupgrade\x18\x17 \x01(\v2!.quorumlock.node.v1.UpgradeRecordR\aupgrade\x12)\n" +
 	"\x10delay_generation\x18\x18 \x01(\x04R\x0fdelayGeneration\x12&\n" +
 	"\x0fdelayed_unix_ms\x18\x19 \x01(\x03R\rdelayedUnixMs\x12)\n" +
-	"\x10grace_generation\x18\x1a \x01(\x04R\x0fgraceGenerationJ\x04\b\x0e\x10\x0f\"\xb0\x01\n" +
+	"\x10grace_generation\x18\x1a \x01(\x04R\x0fgraceGeneration\x12\x16\n" +
+	"\x06tokens\x18\x1b \x01(\rR\x06tokens\x12\x17\n" +
+	"\aidle_ms\x18\x1c \x01(\rR\x06idleMsJ\x04\b\x0e\x10\x0f\"\xb0\x01\n" +
 	"\rUpgradeRecord\x12\x10\n" +
 	"\x03seq\x18\x01 \x01(\x04R\x03seq\x12\x17\n" +
 	"\await_ms\x18\x02 \x01(\rR\x06waitMs\x12!\n" +
