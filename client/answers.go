@@ -306,7 +306,7 @@ func (d *held) missing() {
 // nothing may remain held unnoticed.
 func (a *attachment) adoptHold(held *wire.HeldLock, before time.Duration) {
 	if d := a.session.holds.find(held.GetHoldId()); d != nil {
-		d.noticed(held.GetWanted(), held.GetRevocation(), false, func(grace uint32) time.Duration { return untilOf(before, grace) })
+		d.noticed(held.GetWanted(), held.GetRevocation(), false, before, func(grace uint32) time.Duration { return untilOf(before, grace) })
 		return
 	}
 	if a.session.waits[held.GetSeq()] != nil || a.session.open(held.GetSeq()) {

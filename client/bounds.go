@@ -54,6 +54,9 @@ func (d *held) deadline() time.Duration {
 	}
 	if d.rare.bounded {
 		at = d.rare.until
+		if d.cached != nil {
+			at = min(at, d.cached.expiry())
+		}
 	}
 	if d.rare.graced {
 		at = min(at, d.rare.graceEnd)
@@ -105,6 +108,9 @@ func (l *lifetime) expireHolds(now time.Duration) {
 			d.lose(forced(d.rare.revoked.last.Reason))
 		default:
 			d.lose(ErrHoldExpired)
+			if d.cached != nil {
+				d.cached.expire()
+			}
 		}
 	}
 }
@@ -127,6 +133,9 @@ func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) boo
 	if !k.queued && until-s.client.clock.Now() > 0 || k.abandoned {
 		d.bound(until, result.GetRevision())
 		return false
+	}
+	if d.cached != nil {
+		d.cached.giveBack() // the extend starts its time on the cluster
 	}
 	extend := h.newExtend(ms)
 	scarce := until-s.client.clock.Now() < time.Duration(ms)*time.Millisecond/2
@@ -183,6 +192,9 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 	if ms == 0 && h.held.rare != nil {
 		ms = h.held.rare.maxHold
 	}
+	if h.held.cached != nil {
+		h.held.cached.giveBack() // from the extend on, its time runs on the cluster
+	}
 	c.unlock()
 	k := h.newExtend(ms)
 	return h.request(ctx, k, func() { h.startExtend(k, ms) })
@@ -216,6 +228,9 @@ func (h *Hold) extendAnswered(k *call, result *wire.Result) {
 		if ms != 0 && result.GetRevision() >= r.by {
 			r.maxHold = ms
 			d.bound(untilOf(k.firstAt, ms), result.GetRevision())
+		}
+		if d.cached != nil {
+			d.cached.extended = true
 		}
 	}
 	h.answered(k, result)

@@ -68,13 +68,13 @@ func (c *bootClock) Now() time.Duration {
 	if p := c.offsets.Load(); p != nil && mono < p.until && (wall-mono-p.wall).Abs() < offsetsOff {
 		return mono + p.boot
 	}
-	return c.checkConnection()
+	return c.readBoot()
 }
 
-// look reads the boot clock. However long the goroutine is delayed between the readings, its result is
+// readBoot reads the boot clock. However long the goroutine is delayed between the readings, its result is
 // never ahead of the boot clock and never behind an earlier result. After such a delay, or after a suspend
 // that follows the first reading, the next call of Now reads the boot clock again.
-func (c *bootClock) checkConnection() time.Duration {
+func (c *bootClock) readBoot() time.Duration {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	wall, started := c.read()

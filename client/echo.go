@@ -50,10 +50,12 @@ func (k *call) failure(result *wire.Result) error {
 
 // firstLock returns the name of the first lock that the call requests.
 func (k *call) firstLock() string {
-	op := k.request.GetAcquire()
+	op := (*wire.Acquire)(nil)
 	switch {
 	case k.kind == kindUpgrade:
 		return k.hold.held.name
+	case k.acquired != nil:
+		op = &k.acquired.acquire
 	case k.kind == kindLease:
 		op = k.request.GetAcquireLease().GetAcquire()
 	}

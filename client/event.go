@@ -68,6 +68,8 @@ type Event struct {
 	Token   uint64
 	Mode    Mode
 	Permits uint64
+	// Tokens is the number of tokens of a cached hold, from Token on.
+	Tokens uint32
 	// Waited means that the granted request had waited, and Upgrade that it is an upgrade of the hold.
 	Waited  bool
 	Upgrade bool
@@ -110,7 +112,7 @@ func eventsOf(from []*wire.Event) []Event {
 			Status: Status(e.GetStatus()), TTL: duration(e.GetTtlMs()), Wait: duration(e.GetWaitMs()),
 			MaxHold: duration(e.GetMaxHoldMs()), LockDelay: duration(e.GetLockDelayMs()), Limit: e.GetLimit(),
 			Reason: e.GetReason(), Leased: e.GetLeased(), ByValue: e.GetByValue(), Partial: e.GetPartial(), Restored: e.GetRestored(),
-			Identity: e.GetIdentity(),
+			Identity: e.GetIdentity(), Tokens: e.GetTokens(),
 		}
 	}
 	return events

@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -17,6 +18,13 @@ type acquireCall struct {
 	ctx     context.Context  // the caller's, for the values of the hold's context
 	wanted  func()           // of OnWanted
 	revoked func(Revocation) // of OnRevoked
+
+	// Of a call with WithCached.
+	cachedBody wire.Request_AcquireCached
+	cached     wire.AcquireCached
+	of         *cachedLock
+	limit      Timer         // of WithWait, while the call waits locally
+	until      time.Duration // when limit fires
 }
 
 // releaseCall holds a release call and its request in one allocation.
@@ -28,7 +36,7 @@ type releaseCall struct {
 
 // freeLists are the free lists of finished calls. Each client has its own, because channels must not be shared
 // between synctest bubbles.
-type freeLists struct{ acquires, releases, dones sync.Pool }
+type freeLists struct{ acquires, releases, dones, options sync.Pool }
 
 // done returns a channel that carries one token from finish to the call's caller.
 func (s *freeLists) done() chan struct{} {
@@ -58,6 +66,24 @@ func (s *freeLists) release() *releaseCall {
 	return k
 }
 
+// optionsOf collects the options of a call. The result is to be given back with keepOptions.
+func (s *freeLists) optionsOf(opts []LockOption) *acquireOptions {
+	o, ok := s.options.Get().(*acquireOptions)
+	if !ok {
+		o = new(acquireOptions)
+	}
+	for _, opt := range opts {
+		opt.set(o)
+	}
+	return o
+}
+
+// keepOptions recycles options that nothing refers to any more.
+func (s *freeLists) keepOptions(o *acquireOptions) {
+	*o = acquireOptions{}
+	s.options.Put(o)
+}
+
 // keepAcquire recycles an acquire whose caller has its outcome.
 func (s *freeLists) keepAcquire(k *acquireCall) {
 	done := k.done
@@ -77,7 +103,7 @@ func (s *freeLists) keepRelease(k *releaseCall) {
 // simple reports whether a finished call was sent once and succeeded with the first answer, so that only
 // its caller still refers to it.
 func (k *call) simple() bool {
-	return k.err == nil && k.sends == 1 && !k.queued && !k.cancelled && !k.confirming && !k.abandoned
+	return k.err == nil && k.sends == 1 && (k.acquired == nil || k.acquired.limit == nil) && !k.queued && !k.cancelled && !k.confirming && !k.abandoned
 }
 
 // shared prepares the call for another waiter.

@@ -129,6 +129,7 @@ type lifetime struct {
 	heartbeatAt time.Duration      // when the next heartbeat is due
 	boundAt     time.Duration      // no later than the earliest deadline of a hold with its own bound
 	bounded     map[*held]struct{} // holds with their own bound; nil until needed
+	idleAt      time.Duration      // no later than the time at which a cached hold was unused for too long
 	wakeAt      time.Duration      // key in the schedule
 	place       int                // index in the schedule; -1 if not in it
 	heartbeat   *call              // in flight; nil if none is
@@ -169,7 +170,7 @@ func (l *lifetime) deadline() time.Duration { return l.proofAt + l.session.ttl -
 func (l *lifetime) overdue() time.Duration { return l.proofAt + l.session.ttl/2 }
 
 func (l *lifetime) nextEvent() time.Duration {
-	at := min(l.deadline(), l.heartbeatAt, l.boundAt)
+	at := min(l.deadline(), l.heartbeatAt, l.boundAt, l.idleAt)
 	if l.session.state == Active {
 		at = min(at, l.overdue())
 	}
@@ -187,6 +188,9 @@ func (l *lifetime) tick(now time.Duration) {
 	}
 	if l.session.state == Active && now >= l.overdue() {
 		l.session.enter(Jeopardy)
+	}
+	if now >= l.idleAt {
+		l.session.releaseIdle(now)
 	}
 	if now >= l.heartbeatAt-l.lead() {
 		l.heartbeatAt = now + l.interval()
@@ -211,7 +215,7 @@ func (l *lifetime) sendHeartbeat() {
 	}
 	l.heartbeat = &call{kind: kindHeartbeat, session: l.session}
 	l.heartbeat.request.SessionId = l.session.id
-	l.heartbeat.request.Body = &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}
+	l.heartbeat.request.Body = &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{Idle: l.session.idleHolds()}}
 	c.submit(l.heartbeat)
 }
 

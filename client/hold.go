@@ -47,6 +47,7 @@ type held struct {
 	orphan  bool     // found by an attach, with no caller that asked for it
 	rare    *extras  // state that few holds need
 	names   []string // for several locks; nil for one
+	cached  *cachedHold
 }
 
 // firstHold combines a hold and its first handle in one allocation.
@@ -230,6 +231,9 @@ func (d *held) lose(reason error) {
 		h.end(reason)
 	}
 	d.stopNotices()
+	if d.cached != nil {
+		d.cached.giveBack()
+	}
 }
 
 // drop removes a handle that was released, or never will be.
@@ -264,6 +268,9 @@ func (h *Hold) Unlock(ctx context.Context) error {
 	case h.ended != nil && h.ended != ErrReleased:
 		defer c.unlock()
 		return h.ended
+	case h.release == nil && h.held.cached != nil && h.held.cached.unlock(h):
+		c.unlock()
+		return nil
 	case h.release == nil:
 		h.startRelease()
 		k := h.release
@@ -315,6 +322,9 @@ func (h *Hold) startRelease() {
 	if h.held.count() == 0 {
 		h.held.stopNotices()
 	}
+	if h.held.cached != nil {
+		defer h.held.cached.giveBack() // after the release was sent
+	}
 	s := h.held.session
 	k := s.client.freeLists.release()
 	k.kind, k.hold = kindRelease, h
@@ -360,6 +370,9 @@ func (h *Hold) releaseAnswered(k *call, result *wire.Result) {
 		s.client.note(slog.LevelError, "release refused", "session", s.id, "lock", d.name, "err", statusError(result))
 		k.err = statusError(result)
 		h.release = nil
+		if d.cached != nil && h.asked == nil {
+			d.drop(h) // nobody calls Unlock; the next recall tries again
+		}
 	}
 	s.client.finish(k)
 }

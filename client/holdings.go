@@ -25,6 +25,15 @@ func (h *holdings) add(d *held) {
 	}
 }
 
+// replace puts a hold into the place of another one with the same id.
+func (h *holdings) replace(old, d *held) {
+	if h.one == old {
+		h.one = d
+	} else {
+		h.more[d.id] = d
+	}
+}
+
 // remove removes a hold if it is in the set.
 func (h *holdings) remove(d *held) {
 	if h.one == d {

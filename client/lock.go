@@ -21,11 +21,17 @@ const cancelGrace = 100 * time.Millisecond
 // what its caller already holds gets ErrAlreadyHeld instead of waiting for itself. Otherwise each call is a
 // separate owner.
 func (s *Session) Lock(ctx context.Context, name string, opts ...LockOption) (*Hold, error) {
+	if len(opts) == 0 {
+		return s.acquire(ctx, newAcquire(ctx, s.client).one(name))
+	}
+	o := s.client.freeLists.optionsOf(opts)
+	defer s.client.freeLists.keepOptions(o)
+	if o.cached {
+		return s.lockCached(ctx, name, o)
+	}
 	k := newAcquire(ctx, s.client).one(name)
-	if len(opts) > 0 {
-		if err := optionsOf(opts).apply(k); err != nil {
-			return nil, err
-		}
+	if err := o.apply(k); err != nil {
+		return nil, err
 	}
 	return s.acquire(ctx, k)
 }
@@ -114,13 +120,25 @@ func (s *Session) send(ctx context.Context, k *acquireCall) (*Hold, error) {
 		c.unlock()
 		return nil, err
 	}
-	s.addCall(&k.call)
-	if outer, ok := ctx.Value(holdKey{}).(*Hold); ok && outer.held.session == s {
-		k.acquire.Owner = outer.held.owner
+	k.acquire.Owner = s.ownerOf(ctx)
+	if k.of == nil {
+		s.addCall(&k.call)
+		c.submit(&k.call)
+	} else if err := k.of.enter(k); err != nil {
+		c.unlock()
+		return nil, err
 	}
-	c.submit(&k.call)
 	c.unlock()
 	return c.awaitWait(ctx, &k.call)
+}
+
+// ownerOf returns the owner of the hold that a call's ctx descends from, or 0 if the call is a separate owner.
+func (s *Session) ownerOf(ctx context.Context) uint64 {
+	outer, ok := ctx.Value(holdKey{}).(*Hold)
+	if !ok || outer.held.session != s {
+		return 0
+	}
+	return outer.held.ownerKey()
 }
 
 // awaitWait waits for the outcome of a call that may be queued by the cluster.
@@ -239,6 +257,9 @@ func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 	}
 	k.queued = true
 	s.waits[k.request.Seq] = k
+	if a := k.acquired; a != nil && a.of != nil {
+		a.of.queued(a, result)
+	}
 	if k.abandoned {
 		s.cancel(k)
 	}
@@ -296,6 +317,9 @@ func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 		h = newHold(s, a.acquire.Locks[0].Name, result.GetHoldId(), result.GetToken(), result.GetRevision())
 		d = h.held
 		d.owner, d.mode = a.acquire.Owner, Mode(a.acquire.Locks[0].Mode)
+		if a.cached.Acquire != nil {
+			a.of.keep(d, &a.cached)
+		}
 		if d.mode == 0 {
 			d.mode = Permits
 		}
@@ -310,13 +334,19 @@ func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 			r.wanted.call, r.revoked.call = a.wanted, a.revoked
 		}
 	}
-	h.asked = a.ctx
-	if s.client.cfg.Hooks.HoldEnded != nil {
-		r := h.held.extra()
-		if r.grantedAt == nil {
-			r.grantedAt = map[*Hold]time.Duration{}
-		}
-		r.grantedAt[h] = s.client.mu.now()
-	}
+	h.askedBy(a.ctx)
 	return h
+}
+
+// askedBy records the ctx of the acquire and, for the hooks, the time of the grant.
+func (h *Hold) askedBy(ctx context.Context) {
+	h.asked = ctx
+	if h.held.session.client.cfg.Hooks.HoldEnded == nil {
+		return
+	}
+	r := h.held.extra()
+	if r.grantedAt == nil {
+		r.grantedAt = map[*Hold]time.Duration{}
+	}
+	r.grantedAt[h] = h.held.session.client.mu.now()
 }

@@ -87,8 +87,8 @@ func (d *held) stopNotices() {
 
 // noticed records a report from a node about a hold. until returns when a grace that starts with it ends. A
 // push reports a new revocation. The answer to an attach repeats the last one, so there a revocation is new
-// only if its reason or grace differs.
-func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, until func(grace uint32) time.Duration) {
+// only if its reason or grace differs. What it reports happened after since.
+func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, since time.Duration, until func(grace uint32) time.Duration) {
 	if !wanted && revocation == nil || d.gone != nil {
 		return
 	}
@@ -103,6 +103,9 @@ func (d *held) noticed(wanted bool, revocation *wire.Revocation, pushed bool, un
 		d.wasRevoked(Revocation{revocation.GetReason(), graceOf(revocation)}, pushed, func() time.Duration { return until(revocation.GetGraceMs()) })
 	}
 	r.deliver(d.session.client)
+	if d.cached != nil {
+		d.cached.recall(since)
+	}
 }
 
 // wasRevoked records a revocation. until returns when its grace ends.
@@ -139,7 +142,7 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 	if d == nil {
 		return
 	}
-	d.noticed(n.GetWanted(), n.GetRevocation(), true, func(grace uint32) time.Duration {
+	d.noticed(n.GetWanted(), n.GetRevocation(), true, s.proofAt, func(grace uint32) time.Duration {
 		half := time.Duration(grace) * time.Millisecond / 2
 		return max(untilOf(s.proofAt, grace), s.client.clock.Now()+half)
 	})

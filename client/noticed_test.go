@@ -53,7 +53,7 @@ func TestWhatIsNews(t *testing.T) {
 				<-told
 			}
 			asked, until := 0, c.clock.Now()+time.Second
-			h.held.noticed(test.wanted, test.revocation, test.pushed, func(grace uint32) time.Duration {
+			h.held.noticed(test.wanted, test.revocation, test.pushed, 0, func(grace uint32) time.Duration {
 				if asked++; grace != test.revocation.GetGraceMs() {
 					t.Errorf("%s: a grace of %d ms", name, grace)
 				}
@@ -84,7 +84,7 @@ func TestNoNewsOfALostHold(t *testing.T) {
 		_, s := opened(t)
 		h := newHold(s, "x", 9, 9, 9)
 		h.held.gone = ErrForced
-		h.held.noticed(true, &wire.Revocation{Reason: "deploy", GraceMs: 4000}, true, nil)
+		h.held.noticed(true, &wire.Revocation{Reason: "deploy", GraceMs: 4000}, true, 0, nil)
 		if h.held.rare != nil {
 			t.Error("a hold that is gone has news")
 		}
@@ -117,7 +117,7 @@ func TestRemainingGracePeriod(t *testing.T) {
 			c, s := opened(t)
 			h := newHold(s, "x", 9, 9, 9)
 			asked := c.clock.Now()
-			h.held.noticed(false, &wire.Revocation{Reason: "r", GraceMs: 4000}, true, func(uint32) time.Duration { return asked + time.Minute })
+			h.held.noticed(false, &wire.Revocation{Reason: "r", GraceMs: 4000}, true, 0, func(uint32) time.Duration { return asked + time.Minute })
 			k := c.flight.head
 			if v := k.request.GetVerifyToken(); v.GetName() != "x" || v.GetToken() != 9 {
 				t.Fatalf("%s: asked is %v", name, &k.request)

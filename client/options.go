@@ -3,6 +3,7 @@ package client
 import (
 	"fmt"
 	"math"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -111,6 +112,8 @@ type (
 	SingleOption struct{ setter }
 	// ReentrantOption is accepted by calls for one lock of a session.
 	ReentrantOption struct{ setter }
+	// CachedOption is accepted by calls for one lock of a session.
+	CachedOption struct{ setter }
 	// OnlyLeaseOption is accepted by calls for a lease.
 	OnlyLeaseOption struct{ setter }
 )
@@ -143,6 +146,8 @@ func (SingleOption) forLease() {}
 
 func (ReentrantOption) forLock() {}
 
+func (CachedOption) forLock() {}
+
 func (OnlyLeaseOption) forLease() {}
 
 // acquireOptions is what the options of a call have set.
@@ -159,6 +164,8 @@ type acquireOptions struct {
 	revoked       func(Revocation)
 	maxHold       time.Duration
 	lockDelay     time.Duration
+	cached        bool
+	idle          time.Duration // how long a cached hold is kept unused
 
 	ttl    time.Duration // of a lease
 	secret []byte
@@ -225,6 +232,35 @@ func WithUnfair() SingleOption {
 // to the same owner if its ctx descends from the hold's Context. The hold keeps its token and bounds.
 func Reentrant() ReentrantOption {
 	return ReentrantOption{func(o *acquireOptions) { o.reentrant = true }}
+}
+
+// WithCached leaves the lock with the session when the hold is released, for use by one session most of the time. The
+// next Lock of that name with this option in the same session is then granted locally, in arrival order and without a
+// request to the cluster, each time with a new fencing token. As soon as another request waits for the lock, in this
+// or another session, nothing more is granted locally, and the lock is released after the present local hold. The
+// session also releases it once it was unused for idle, which is rounded up to a millisecond and bounded by the
+// cluster's settings.
+//
+// Only exclusive locks with FIFO order can be cached, without [WithValue] and [Reentrant]. A call whose ctx descends
+// from a hold of the session is not served locally, nor is one whose [WithMaxHold] or [WithLockDelay] differs. The
+// errors, contexts and loss signals are those of any hold, with one difference: as long as the session keeps the lock,
+// Unlock returns without asking the cluster, so it cannot report that an operator has just forced the hold away.
+func WithCached(idle time.Duration) CachedOption {
+	if last := lastCached.Load(); last != nil && last.idle == idle {
+		return last.option
+	}
+	option := CachedOption{func(o *acquireOptions) { o.cached, o.idle = true, idle }}
+	lastCached.Store(&cachedIdle{idle, option})
+	return option
+}
+
+// lastCached is the last result of WithCached: a hot path that calls it each time with the same argument then
+// allocates nothing.
+var lastCached atomic.Pointer[cachedIdle]
+
+type cachedIdle struct {
+	idle   time.Duration
+	option CachedOption
 }
 
 // WithMaxHold bounds the hold: unless it is extended, it is lost with ErrHoldExpired once d has passed,

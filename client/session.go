@@ -35,8 +35,10 @@ type Session struct {
 	window
 	attachment
 
-	holds holdings
-	early map[uint64]error // holds lost before their grant arrived; nil until needed
+	holds  holdings
+	cached map[string]*cachedLock // the locks that [WithCached] was used for, by name; nil until needed
+	owners uint64                 // the owner keys that ownerKey has assigned
+	early  map[uint64]error       // holds lost before their grant arrived; nil until needed
 
 	secret []byte
 	lost   chan struct{}
@@ -72,7 +74,7 @@ func (c *Client) NewSession(ctx context.Context, opts SessionOptions) (*Session,
 // newSession returns a session that is not open yet.
 func newSession(c *Client) *Session {
 	s := &Session{client: c, secret: newSecret(), lost: make(chan struct{}), states: make(chan State, 1)}
-	s.lifetime = lifetime{session: s, place: -1, boundAt: never}
+	s.lifetime = lifetime{session: s, place: -1, boundAt: never, idleAt: never}
 	s.window = window{session: s, nextSeq: 1, unsent: callList{slot: sessionList}, unanswered: callList{slot: sessionList}, waits: make(map[uint64]*call)}
 	s.attachment.session = s
 	return s
@@ -217,6 +219,7 @@ func (s *Session) lose(reason error) {
 	if s.state == Lost {
 		return
 	}
+	s.failLocal(reason)
 	for d := range s.holds.all {
 		if d.gone == nil && d.count() > 0 {
 			s.lostNames = append(s.lostNames, d.allNames()...)

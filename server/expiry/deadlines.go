@@ -298,6 +298,10 @@ func (d *Deadlines) observeOne(e *wire.Event, now time.Time) {
 		}
 	case wire.Event_EXTENDED:
 		begin(Hold, e.HoldId, e.MaxHoldMs)
+	case wire.Event_WANTED:
+		if e.MaxHoldMs > 0 { // of a cached hold, whose max_hold starts with the first waiter
+			begin(Hold, e.HoldId, e.MaxHoldMs)
+		}
 	case wire.Event_REVOKED:
 		if e.MaxHoldMs > 0 {
 			begin(Grace, e.HoldId, e.MaxHoldMs)

@@ -1,0 +1,270 @@
+package client
+
+import (
+	"context"
+	"time"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
+
+const (
+	// firstTokens is the number of tokens that a session asks for at first. tokensGrowth multiplies it when they are
+	// used up, up to mostTokens.
+	firstTokens  = 64
+	tokensGrowth = 8
+	mostTokens   = 16_384
+	// calmGrants is how many grants without contention make a session cache a lock again after a recall.
+	calmGrants = 4
+	// mostCached bounds the locks about which a session remembers how it used them.
+	mostCached = 1_024
+)
+
+// cachedLock is a lock for which a session uses [WithCached]. It is guarded by the client's mutex.
+//
+// While others want the lock as well, a cached hold would be recalled at once, which takes a commit more than a hold
+// that is not cached. So after a recall the session acquires the lock without caching it, until several grants
+// in a row met no other session.
+type cachedLock struct {
+	session *Session
+	name    string
+	hold    *cachedHold  // nil unless it may be granted locally
+	asking  *acquireCall // the acquire whose outcome decides whether the calls in waiting can be served locally
+	waiting callList     // calls that wait locally, in the order of their arrival
+	claims  int          // calls that wait on the cluster
+	size    uint32       // number of tokens to ask for; 1 means not to cache
+	calm    int          // grants in a row that met no other session, while size is 1
+}
+
+// lockCached is [Session.Lock] with WithCached.
+func (s *Session) lockCached(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
+	if err := o.checkCached(); err != nil {
+		return nil, err
+	}
+	if s.client.cfg.Hooks.Acquire == nil && ctx.Err() == nil {
+		if h, err := s.grantLocally(ctx, name, o); h != nil || err != nil {
+			return h, err
+		}
+	}
+	k := newAcquire(ctx, s.client).one(name)
+	if err := o.apply(k); err != nil {
+		return nil, err
+	}
+	if k.cached.IdleMs, _ = millis("idle", o.idle); k.cached.IdleMs == 0 {
+		return nil, invalid("idle %v: give 1 ms to 49 days", o.idle)
+	}
+	if err := checkLocks(k.acquire.Locks); err != nil {
+		return nil, err
+	}
+	s.client.mu.Lock()
+	k.of = s.cachedLock(name)
+	s.client.unlock()
+	return s.acquire(ctx, k)
+}
+
+// checkCached refuses options that cannot be combined with WithCached.
+func (o *acquireOptions) checkCached() error {
+	switch {
+	case o.idle <= 0:
+		return invalid("idle %v: give the time for which the session keeps the lock unused, 1 ms or more", o.idle)
+	case o.reentrant:
+		return invalid("WithCached and Reentrant exclude each other")
+	case len(o.value) > 0:
+		return invalid("WithCached and WithValue exclude each other")
+	case o.shared, o.unfair:
+		return invalid("WithCached needs an exclusive lock in FIFO order: leave WithShared and WithUnfair out")
+	}
+	return nil
+}
+
+// grantLocally grants a cached hold that nobody uses. It returns nil if the call has to go another way.
+func (s *Session) grantLocally(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
+	s.client.mu.Lock()
+	defer s.client.unlock()
+	if err := s.usable(); err != nil {
+		return nil, err
+	}
+	l := s.cached[name]
+	if l == nil || l.hold == nil || !l.hold.serves(millisOf(o.maxHold), millisOf(o.lockDelay)) || !l.hold.idle() || !l.hold.grantable() || s.ownerOf(ctx) != 0 {
+		return nil, nil
+	}
+	return l.hold.grant(ctx, o.wanted, o.revoked), nil
+}
+
+// millisOf is millis for a time that is checked elsewhere.
+func millisOf(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1) / time.Millisecond) }
+
+// cachedLock returns the record of a lock.
+func (s *Session) cachedLock(name string) *cachedLock {
+	if l := s.cached[name]; l != nil {
+		return l
+	}
+	if s.cached == nil {
+		s.cached = map[string]*cachedLock{}
+	}
+	if len(s.cached) >= mostCached {
+		s.forgetUnused()
+	}
+	l := &cachedLock{session: s, name: name, size: firstTokens}
+	s.cached[name] = l
+	return l
+}
+
+// forgetUnused forgets the locks that the session neither keeps nor waits for.
+func (s *Session) forgetUnused() {
+	for name, l := range s.cached {
+		if l.hold == nil && l.asking == nil && l.waiting.n == 0 && l.claims == 0 {
+			delete(s.cached, name)
+		}
+	}
+}
+
+// enter starts a call: it is granted locally, waits locally, or goes to the cluster.
+func (l *cachedLock) enter(k *acquireCall) error {
+	k.of = l
+	l.session.cached[l.name] = l // it may have been forgotten
+	switch {
+	case k.acquire.Owner != 0:
+		k.of = nil // the hold would be given back at its first unlock
+		l.session.addCall(&k.call)
+		l.session.client.submit(&k.call)
+	case l.hold != nil && !l.hold.serves(k.acquire.MaxHoldMs, k.acquire.LockDelayMs):
+		l.ask(k)
+	case l.hold != nil && l.hold.idle() && l.waiting.n == 0:
+		if !l.hold.grantable() {
+			l.ask(k)
+			break
+		}
+		k.hold = l.hold.grant(k.ctx, k.wanted, k.revoked)
+		l.session.client.finish(&k.call)
+	case l.hold != nil && k.tries():
+		return &StatusError{StatusNotAcquired, "another caller of this session holds the lock"}
+	case (l.hold != nil || l.asking != nil) && !k.tries():
+		l.waitLocally(k)
+	default:
+		l.ask(k)
+	}
+	return nil
+}
+
+// tries reports whether the call makes one attempt without waiting.
+func (k *acquireCall) tries() bool { return !k.acquire.WaitForever && k.acquire.WaitMs == 0 }
+
+// waitLocally queues a call behind the present local holder, or until it is known that the session gets the lock.
+func (l *cachedLock) waitLocally(k *acquireCall) {
+	l.waiting.push(&k.call)
+	if k.acquire.WaitForever {
+		return
+	}
+	c, wait := l.session.client, time.Duration(k.acquire.WaitMs)*time.Millisecond
+	k.until = c.clock.Now() + wait
+	k.limit = c.clock.AfterFunc(wait, func() {
+		c.mu.Lock()
+		defer c.unlock()
+		if k.list == &l.waiting {
+			c.fail(&k.call, &StatusError{Status: StatusTimeout})
+		}
+	})
+}
+
+// leaveQueue ends a call's local wait.
+func (l *cachedLock) leaveQueue() *acquireCall {
+	k := l.waiting.pop().acquired
+	if k.limit != nil {
+		k.limit.Stop()
+	}
+	return k
+}
+
+// ask sends a call to the cluster. Later calls wait for its first answer, which may allow them to be served locally.
+func (l *cachedLock) ask(k *acquireCall) {
+	if k.limit != nil {
+		k.acquire.WaitMs = max(1, millisOf(max(0, k.until-l.session.client.clock.Now())))
+	}
+	if l.size > 1 {
+		k.cached.Acquire, k.cached.Tokens = &k.acquire, l.size
+		k.cachedBody.AcquireCached = &k.cached
+		k.request.Body = &k.cachedBody
+	}
+	if l.asking == nil && !k.tries() {
+		l.asking = k
+	}
+	k.after = func() { l.answered(k) }
+	l.session.addCall(&k.call)
+	l.session.client.submit(&k.call)
+}
+
+// queued handles the answer that a call waits on the cluster. If only this session has the lock and waits for it, later
+// calls still wait locally, because nobody else is ahead of them.
+func (l *cachedLock) queued(k *acquireCall, result *wire.Result) {
+	contended := result.GetPosition() > uint64(l.claims)+1
+	for _, h := range result.GetHolders() {
+		contended = contended || h.GetSessionId() != l.session.id
+	}
+	l.claims++
+	if contended {
+		l.contend()
+		l.sendWaiting()
+	}
+}
+
+// contend records that another session wants the lock as well.
+func (l *cachedLock) contend() {
+	l.asking = nil
+	l.size, l.calm = 1, 0
+}
+
+// answered handles the end of a call on the cluster.
+func (l *cachedLock) answered(k *acquireCall) {
+	if k.queued {
+		l.claims--
+	}
+	calm := l.asking == k
+	if calm {
+		l.asking = nil
+	}
+	if calm && k.err == nil && l.size == 1 {
+		if l.calm++; l.calm >= calmGrants {
+			l.size = firstTokens
+		}
+	}
+	if l.hold == nil && l.session.state != Lost {
+		l.askNext()
+	}
+}
+
+// askNext sends the first of the calls that wait locally to the cluster. The others wait for its answer.
+func (l *cachedLock) askNext() {
+	if l.waiting.n > 0 && l.asking == nil {
+		l.ask(l.leaveQueue())
+	}
+}
+
+// sendWaiting sends all calls that wait locally to the cluster, where each has its place in the queue.
+func (l *cachedLock) sendWaiting() {
+	for l.waiting.n > 0 {
+		l.ask(l.leaveQueue())
+		l.asking = nil
+	}
+}
+
+// keep makes a hold that was just granted a cached one.
+func (l *cachedLock) keep(d *held, op *wire.AcquireCached) {
+	first := d.token.Load()
+	r := &cachedHold{
+		lock: l, held: d, owner: d.owner, next: first + 1, last: first + uint64(op.GetTokens()) - 1,
+		maxHoldMs: op.GetAcquire().GetMaxHoldMs(), lockDelayMs: op.GetAcquire().GetLockDelayMs(),
+		keepFor: time.Duration(op.GetIdleMs()) * time.Millisecond,
+	}
+	d.cached, l.hold = r, r
+	l.session.cached[l.name] = l
+}
+
+// failLocal fails the calls that wait locally, because the session is lost.
+func (s *Session) failLocal(reason error) {
+	for _, l := range s.cached {
+		for l.waiting.n > 0 {
+			s.client.fail(&l.leaveQueue().call, reason)
+		}
+	}
+	s.cached = nil
+}
