@@ -13,8 +13,11 @@ const (
 	firstTokens  = 64
 	tokensGrowth = 8
 	mostTokens   = 16_384
-	// calmGrants is how many grants without contention make a session cache a lock again after a recall.
-	calmGrants = 4
+	// leastCalm is how many grants in a row must have met no other session before a lock is cached again after a
+	// recall. The number doubles, up to mostCalm, each time the lock was cached for less than shortUse.
+	leastCalm = 4
+	mostCalm  = 1_024
+	shortUse  = 100 * time.Millisecond
 	// mostCached bounds the locks about which a session remembers how it used them.
 	mostCached = 1_024
 )
@@ -22,17 +25,20 @@ const (
 // cachedLock is a lock for which a session uses [WithCached]. It is guarded by the client's mutex.
 //
 // While others want the lock as well, a cached hold would be recalled at once, which takes a commit more than a hold
-// that is not cached. So after a recall the session acquires the lock without caching it, until several grants
-// in a row met no other session.
+// that is not cached. So after a recall the session acquires the lock without caching it, until enough grants in a row
+// met no other session.
 type cachedLock struct {
 	session *Session
 	name    string
-	hold    *cachedHold  // nil unless it may be granted locally
-	asking  *acquireCall // the acquire whose outcome decides whether the calls in waiting can be served locally
-	waiting callList     // calls that wait locally, in the order of their arrival
-	claims  int          // calls that wait on the cluster
-	size    uint32       // number of tokens to ask for; 1 means not to cache
-	calm    int          // grants in a row that met no other session, while size is 1
+	hold    *cachedHold   // nil unless it may be granted locally
+	asking  *acquireCall  // the acquire whose outcome decides whether the calls in waiting can be served locally
+	waiting callList      // calls that wait locally, in the order of their arrival
+	claims  int           // calls that wait on the cluster
+	size    uint32        // number of tokens to ask for; 1 means not to cache
+	calm    int           // grants in a row that met no other session, while size is 1
+	enough  int           // the number of such grants after which the lock is cached again
+	caching bool          // the lock was cached since the session last met another one
+	since   time.Duration // when that began
 }
 
 // lockCached is [Session.Lock] with WithCached.
@@ -104,7 +110,7 @@ func (s *Session) cachedLock(name string) *cachedLock {
 	if len(s.cached) >= mostCached {
 		s.forgetUnused()
 	}
-	l := &cachedLock{session: s, name: name, size: firstTokens}
+	l := &cachedLock{session: s, name: name, size: firstTokens, enough: leastCalm}
 	s.cached[name] = l
 	return l
 }
@@ -211,6 +217,15 @@ func (l *cachedLock) queued(k *acquireCall, result *wire.Result) {
 func (l *cachedLock) contend() {
 	l.asking = nil
 	l.size, l.calm = 1, 0
+	if !l.caching {
+		return
+	}
+	l.caching = false
+	if l.session.client.mu.now()-l.since < shortUse {
+		l.enough = min(2*l.enough, mostCalm)
+	} else {
+		l.enough = leastCalm
+	}
 }
 
 // answered handles the end of a call on the cluster.
@@ -223,7 +238,7 @@ func (l *cachedLock) answered(k *acquireCall) {
 		l.asking = nil
 	}
 	if calm && k.err == nil && l.size == 1 {
-		if l.calm++; l.calm >= calmGrants {
+		if l.calm++; l.calm >= l.enough {
 			l.size = firstTokens
 		}
 	}
@@ -256,6 +271,9 @@ func (l *cachedLock) keep(d *held, op *wire.AcquireCached) {
 		keepFor: time.Duration(op.GetIdleMs()) * time.Millisecond,
 	}
 	d.cached, l.hold = r, r
+	if !l.caching {
+		l.caching, l.since = true, l.session.client.mu.now()
+	}
 	l.session.cached[l.name] = l
 }
 
