@@ -77,9 +77,6 @@ func (r *cachedHold) unlock(h *Hold) bool {
 	switch {
 	case r.over || d != r.held || d.first != h || h.next != nil || h.ended != nil:
 		return false
-	case r.next > r.last:
-		r.lock.size = min(r.lock.size*tokensGrowth, mostTokens)
-		return false
 	case r.nested && s.owns(r.owner, d):
 		return false
 	}
@@ -90,8 +87,33 @@ func (r *cachedHold) unlock(h *Hold) bool {
 	d.stopNotices()
 	d.owner = 0 // see ownerKey
 	r.usedAt = s.client.mu.now()
-	r.grantNext()
+	if r.next > r.last {
+		r.renew()
+	} else {
+		r.grantNext()
+	}
 	return true
+}
+
+// renew releases a hold whose tokens are used up, and acquires a larger range in the same write, so that both take one
+// commit. The acquire belongs to the first call that waits locally or, if there is none, to nobody: it makes one attempt.
+func (r *cachedHold) renew() {
+	l := r.lock
+	l.size = min(l.size*tokensGrowth, mostTokens)
+	var k *acquireCall
+	if l.waiting.n > 0 {
+		k = l.leaveQueue()
+	} else {
+		k = newAcquire(context.Background(), l.session.client).one(l.name)
+		k.of, k.abandoned, k.acquire.WaitForever = l, true, false
+		k.acquire.MaxHoldMs, k.acquire.LockDelayMs = r.maxHoldMs, r.lockDelayMs
+		k.cached.IdleMs = uint32(r.keepFor / time.Millisecond)
+	}
+	l.prepare(k)
+	l.asking = k
+	l.session.client.prepare(&k.call)
+	l.session.client.place(&k.call)
+	r.release()
 }
 
 // grantNext grants the hold to the first call that waits locally.

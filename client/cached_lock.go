@@ -183,6 +183,15 @@ func (l *cachedLock) leaveQueue() *acquireCall {
 
 // ask sends a call to the cluster. Later calls wait for its first answer, which may allow them to be served locally.
 func (l *cachedLock) ask(k *acquireCall) {
+	l.prepare(k)
+	if l.asking == nil && !k.tries() {
+		l.asking = k
+	}
+	l.session.client.submit(&k.call)
+}
+
+// prepare makes a call a request to the cluster.
+func (l *cachedLock) prepare(k *acquireCall) {
 	if k.limit != nil {
 		k.acquire.WaitMs = max(1, millisOf(max(0, k.until-l.session.client.clock.Now())))
 	}
@@ -191,12 +200,8 @@ func (l *cachedLock) ask(k *acquireCall) {
 		k.cachedBody.AcquireCached = &k.cached
 		k.request.Body = &k.cachedBody
 	}
-	if l.asking == nil && !k.tries() {
-		l.asking = k
-	}
 	k.after = func() { l.answered(k) }
 	l.session.addCall(&k.call)
-	l.session.client.submit(&k.call)
 }
 
 // queued handles the answer that a call waits on the cluster. If only this session has the lock and waits for it, later

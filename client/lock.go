@@ -303,7 +303,7 @@ func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	}
 	abandoned := k.abandoned
 	c.finish(k)
-	if abandoned {
+	if abandoned && (h.held.cached == nil || !h.held.cached.unlock(h)) {
 		h.startRelease()
 	}
 }
