@@ -109,7 +109,7 @@ func TestBootstrapNeedsTheLevelOfItsSettings(t *testing.T) {
 		if r := applyOne(t, m, cmd).Results[0]; r.Status != c.status || m.FeatureLevel() != c.level {
 			t.Errorf("%s: %v, level %d", name, r, m.FeatureLevel())
 		}
-		if got, want := LevelOf(cmd), levelOfSettings(c.settings); got != want {
+		if got, want := LevelOf(cmd), LevelOfSettings(c.settings); got != want {
 			t.Errorf("%s: the bootstrap is of level %d, its settings of %d", name, got, want)
 		}
 	}

@@ -87,6 +87,9 @@ func newWalker(roll dice, guarded bool) (*walker, *wire.Command) {
 	w.readers = roll(4)
 	w.owners, w.names = 1+roll(4), 1+roll(len(walkNames))
 	w.contention = min(2+roll(4), int(limits.MaxSessions))
+	if w.labelled {
+		w.contention = 5 // fills the state
+	}
 	for range walkNames {
 		w.kinds = append(w.kinds, []uint64{0, 0, 1, 1, 1, 1, 1, 1, 2, 3}[roll(10)])
 	}
@@ -388,7 +391,7 @@ func (w *walker) ask(cmd *wire.Command) {
 	}
 	switch {
 	case cmd.Op != nil:
-	case w.one(8):
+	case w.one(5):
 		cmd.Op = &wire.Command_AcquireCached{AcquireCached: w.acquireCached(cmd.SessionId)}
 	default:
 		cmd.Op = &wire.Command_Acquire{Acquire: w.acquire(cmd.SessionId)}
