@@ -152,6 +152,16 @@ func (w *walker) fatal() *model.Claim {
 	return nil
 }
 
+func (w *walker) client() *wire.ClientInfo {
+	client := &wire.ClientInfo{Name: fmt.Sprint("walker ", w.secrets)}
+	if w.labelled && !w.one(3) {
+		for range 1_930 + w.roll(60) {
+			client.Labels = append(client.Labels, &wire.Label{})
+		}
+	}
+	return client
+}
+
 // lease returns one of the three commands of leases.
 func (w *walker) lease() *wire.Command {
 	c := w.some(w.ofLease)

@@ -187,16 +187,6 @@ func (w *walker) open() *wire.Command {
 	return &wire.Command{Op: &wire.Command_OpenSession{OpenSession: op}}
 }
 
-func (w *walker) client() *wire.ClientInfo {
-	client := &wire.ClientInfo{Name: fmt.Sprint("walker ", w.secrets)}
-	if w.labelled && !w.one(3) {
-		for range 1_930 + w.roll(60) {
-			client.Labels = append(client.Labels, &wire.Label{})
-		}
-	}
-	return client
-}
-
 // suspension mostly starts one, or ends the present one.
 func (w *walker) suspension() *wire.Command {
 	if w.d.Suspended == 0 && !w.one(8) || w.one(8) {
