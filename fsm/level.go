@@ -18,15 +18,15 @@ func LevelOf(cmd *wire.Command) uint32 {
 	case *wire.Command_AcquireCached:
 		return cachedLevel
 	case *wire.Command_Bootstrap:
-		return levelOfSettings(op.Bootstrap.GetSettings())
+		return LevelOfSettings(op.Bootstrap.GetSettings())
 	case *wire.Command_RestoreBackup:
-		return levelOfSettings(op.RestoreBackup.GetSettings())
+		return LevelOfSettings(op.RestoreBackup.GetSettings())
 	}
 	return firstLevel
 }
 
-// levelOfSettings returns the feature level that settings need.
-func levelOfSettings(s *wire.Settings) uint32 {
+// LevelOfSettings returns the feature level that settings need.
+func LevelOfSettings(s *wire.Settings) uint32 {
 	if s.GetMaxCachedIdleMs() != 0 || s.GetNoCachedHolds() {
 		return cachedLevel
 	}

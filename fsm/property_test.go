@@ -30,8 +30,8 @@ func scaled(n int) int {
 // base is the first seed of a run. Each sequence has its own seed.
 var base = flag.Uint64("seed", 1, "first seed of the random sequences")
 
-// TestModel runs random sequences of commands through the machine and the model, and a quarter as many in which
-// commands have callers and the policy changes, and as many with requests of Redis ports. It compares every answer
+// TestModel runs random sequences of commands through the machine and the model, and three eighths as many in
+// which commands have callers and the policy changes, and a quarter as many with requests of Redis ports. It compares every answer
 // and every event, and checks every invariant after every command. Everything that can be read is compared
 // after every command of every eighth sequence, and after every eighth command of the others, because that
 // takes most of the time. A sequence that fails is run again with the comparison after every command.
@@ -90,7 +90,7 @@ func manySequences(first, end, step uint64) run {
 	r := run{seen: map[string]int{}, seenOfKeys: map[string]int{}}
 	for r.seed = first; r.seed < end; r.seed += step {
 		for _, guarded := range []bool{false, true} {
-			if guarded && r.seed%8 != 0 && r.seed%8 != 3 {
+			if guarded && r.seed%8 != 0 && r.seed%8 != 3 && r.seed%8 != 6 {
 				continue
 			}
 			r.log, r.err = explore(r.seed, 50+int(r.seed%41), guarded, false, r.seen)
@@ -340,6 +340,8 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 		"CloseSession": "OK", "ExpireSession": "OK FAILED_PRECONDITION SESSION_LOST",
 		"Acquire": "GRANTED QUEUED NOT_ACQUIRED ALREADY_HELD ALREADY_QUEUED RESOURCE_EXHAUSTED STALE INVALID_ARGUMENT " +
 			"CANCELLED TIMEOUT MISMATCH DEADLOCK UNAVAILABLE",
+		"AcquireCached": "GRANTED QUEUED NOT_ACQUIRED ALREADY_HELD ALREADY_QUEUED INVALID_ARGUMENT FAILED_PRECONDITION UNSUPPORTED " +
+			"CANCELLED TIMEOUT MISMATCH DEADLOCK RESOURCE_EXHAUSTED",
 		"Release": "OK NOT_HELD STALE", "SetValue": "OK NOT_HELD",
 		"Cancel":      "CANCELLED GRANTED NOT_FOUND TIMEOUT",
 		"TimeoutWait": "TIMEOUT GRANTED FAILED_PRECONDITION NOT_FOUND",

@@ -53,7 +53,15 @@ func (c Config) checkNumbers() (faults []error) {
 	for _, fault := range fsm.CheckSettings(c.Settings) {
 		faults = append(faults, fmt.Errorf("--%s %d: use %d to %d", settingFlag(fault.Name), fault.Value, fault.Min, fault.Max))
 	}
-	return faults
+	return append(faults, c.checkLevel()...)
+}
+
+// checkLevel returns an error if a new cluster would begin at a feature level that the node must not use.
+func (c Config) checkLevel() []error {
+	if needed := fsm.LevelOfSettings(c.Settings); c.FeatureLevel < needed {
+		return []error{fmt.Errorf("--feature-level %d: --max-cached-idle and --no-cached-holds need level %d: leave them out, or --feature-level", c.FeatureLevel, needed)}
+	}
+	return nil
 }
 
 func (c Config) logRules() []rule {

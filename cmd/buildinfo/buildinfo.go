@@ -11,7 +11,7 @@ import (
 )
 
 // Release is the release that these sources are or become, as the first section of CHANGELOG.md names it.
-const Release = "v1.0.0"
+const Release = "v1.1.0"
 
 // stamped is the commit, set by the linker in releases. What Go records depends on how the repository was checked out:
 // nothing in a linked worktree.

@@ -169,6 +169,8 @@ func (o *options) clusterFlags() []setting {
 		{"max-window", &s.MaxWindow, "maximum number of remembered outcomes per session"},
 		{"max-value-bytes", &s.MaxValueBytes, "maximum size of a hold's value"},
 		{"max-client-info-bytes", &s.MaxClientInfoBytes, "maximum size of a client's details"},
+		{"max-cached-idle", milliseconds{&s.MaxCachedIdleMs}, "how long a session may keep a cached hold unused; 0 for ten minutes. A value starts a new cluster at feature level 2"},
+		{"no-cached-holds", &s.NoCachedHolds, "refuse cached holds; it starts a new cluster at feature level 2"},
 		{"max-state-bytes", &s.MaxStateBytes, "budget of the replicated state, in units of at least one byte; 0 for a quarter of --memory-limit; must fit into --memory-limit together with --max-buffer-bytes"},
 		{"max-session-bytes", &s.MaxSessionBytes, "budget of one session, in the same units"},
 		{"token-floor", &o.TokenFloor, "every fencing token will be greater than this"},

@@ -49,6 +49,9 @@ func (s setting) read(c *cli.Context, positive bool) error {
 	switch field := s.field.(type) {
 	case milliseconds:
 		d := c.Duration(s.name)
+		if d == 0 && *field.field == 0 {
+			return nil // the default
+		}
 		if d < time.Millisecond || d%time.Millisecond != 0 || d.Milliseconds() > math.MaxInt32 {
 			return fmt.Errorf("--%s %v: use whole milliseconds, from 1ms to %v", s.name, d, ttl(math.MaxInt32))
 		}

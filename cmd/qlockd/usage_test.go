@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -76,7 +77,10 @@ func TestUsageErrorsSayWhatToDo(t *testing.T) {
 		{"half a certificate", nil, []string{"--dev", "--tls-cert", "c"}, "--tls-key"},
 		{"little memory", nil, []string{"--dev", "--memory-limit", "1000000"}, "--memory-limit 1000000: use at least"},
 		{"odd client auth", nil, []string{"--dev", "--http-client-auth", "maybe"}, "require, optional or none"},
-		{"a feature level of later programs", nil, []string{"--dev", "--feature-level", "9"}, "--feature-level 9: use at most 1, the highest that this program supports"},
+		{"a feature level of later programs", nil, []string{"--dev", "--feature-level", "9"}, fmt.Sprintf("--feature-level 9: use at most %d, the highest that this program supports", fsm.Level)},
+		{"settings of a later level", nil, []string{"--dev", "--feature-level", "1", "--max-cached-idle", "1s"}, "--feature-level 1: --max-cached-idle and --no-cached-holds need level 2: leave them out, or --feature-level"},
+		{"settings of a later level, cached holds forbidden", nil, []string{"--dev", "--feature-level", "1", "--no-cached-holds"}, "need level 2"},
+		{"a short idle", nil, []string{"--dev", "--max-cached-idle", "1ms"}, "--max-cached-idle 1: use 100 to 2147483648"},
 		{"odd level", nil, []string{"--dev", "--log-level", "loud"}, "trace, debug, info, warn or error"},
 		{"odd format", nil, []string{"--dev", "--log-format", "xml"}, "text or json"},
 		{"no file", nil, []string{"--dev", "--config", "nowhere.yaml"}, "nowhere.yaml"},

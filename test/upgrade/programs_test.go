@@ -27,6 +27,9 @@ const (
 	nextVersion    = "v0.0.3-next"
 )
 
+// earlierLevel is the feature level of the earlier programs.
+const earlierLevel = 1
+
 func versioned(version string) string { return "-ldflags=-X main.version=" + version }
 
 // present returns the present programs.

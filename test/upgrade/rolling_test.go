@@ -152,12 +152,14 @@ func (r *rolling) level(supported, cluster uint32) {
 }
 
 // TestRollingUpgrade upgrades a cluster under load from an earlier commit to the present programs, node by node, and
-// takes it back. On a quiet machine:
+// takes it back. --feature-level keeps the way back open. On a quiet machine:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/upgrade -run '^TestRollingUpgrade$' -v
 func TestRollingUpgrade(t *testing.T) {
 	r := startRolling(t, earlierVersion, earlier(t), fsm.Level)
-	r.roll(presentVersion, built(t, present), nil)
+	held := []string{"--feature-level", fmt.Sprint(earlierLevel)}
+	r.roll(presentVersion, built(t, present), map[string][]string{"n1": held, "n2": held, "n3": held})
+	r.level(earlierLevel, earlierLevel)
 	r.roll(earlierVersion, r.programs[earlierVersion], nil)
 	r.finish()
 }

@@ -114,6 +114,7 @@ func (s *script) play(halfway func()) {
 	s.operators(a, b)
 	s.leasesAndKeys()
 	s.left(a, b)
+	s.cached(a, b)
 	s.access()
 }
 
@@ -292,6 +293,18 @@ func (s *script) left(a, b uint64) {
 	unfair.Order = wire.Order_UNFAIR
 	s.ask(b, acquiring(unfair))
 	s.delayed(b, "delayed")
+}
+
+// cached leaves a cached hold that nobody waits for, one that was recalled, and a wait for one.
+func (s *script) cached(a, b uint64) {
+	acquiringCached := func(name string, tokens uint32) *wire.Command {
+		op := acquire(name)
+		op.MaxHoldMs = longTTL
+		return &wire.Command{Op: &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{Acquire: op, Tokens: tokens, IdleMs: longTTL}}}
+	}
+	s.ask(a, acquiringCached("cached/idle", 16_384))
+	s.ask(a, acquiringCached("cached/recalled", 64))
+	s.ask(b, acquiringCached("cached/recalled", 1))
 }
 
 // access sets a policy and tokens: from here on, rights count.
