@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"testing"
