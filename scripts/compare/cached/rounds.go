@@ -124,9 +124,14 @@ func (m *measurement) alone(ctx context.Context, c *system.Cluster) error {
 }
 
 // many measures what clients cost the servers that use their own locks all the time. Their warm-up is longer, because
-// the ranges of tokens grow first.
+// the ranges of tokens grow first. Their sessions alone are measured, too, for their heartbeats.
 func (m *measurement) many(ctx context.Context, c *system.Cluster) error {
 	n := fmt.Sprint(clients)
+	idle, err := m.bench(ctx, m.bin, c, m.warmUp, "idle", "--sessions", n, "--connections", n)
+	if err != nil {
+		return err
+	}
+	m.figures.add("many/idleCPU", 100**idle.Servers.Cores)
 	r, err := m.bench(ctx, m.bin, c, rangeGrowth+m.warmUp, "pairs", "--cached", "--sessions", n, "--connections", n)
 	if err == nil {
 		m.figures.add("many/cpu", 100**r.Servers.Cores)
