@@ -100,6 +100,8 @@ FILE        ?=
 ONLY        ?=
 # COMPARE_FLAGS are flags for the comparison: --smoke makes a short trial, --systems and --workloads select.
 COMPARE_FLAGS ?=
+# CACHED_FLAGS are flags for the measurement of cached holds: --smoke makes a short trial.
+CACHED_FLAGS ?=
 # DEMO_FLAGS are flags for the demo: --no-fencing accepts stale writes, --keep keeps its files.
 DEMO_FLAGS  ?=
 
@@ -219,6 +221,10 @@ flood: ## measure what one identity at full flood costs the others, for five min
 .PHONY: compare
 compare: build ## measure beside etcd, ZooKeeper and Redis on this machine, for over an hour
 	@scripts/compare/run.sh $(COMPARE_FLAGS)
+
+.PHONY: cached
+cached: build ## measure cached holds against their goals, and other locks beside BASE's, for a quarter of an hour
+	@GO='$(GO)' BASE='$(BASE)' scripts/compare/cached.sh $(CACHED_FLAGS)
 
 .PHONY: mutants
 mutants: ## seed bugs, each of which some test must catch, and tell which did

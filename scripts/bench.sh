@@ -19,29 +19,6 @@ if [ "$rounds" -lt 4 ]; then
 	exit 2
 fi
 
-# commit prints the full hash of a commit, or fails silently.
-commit() { git rev-parse --quiet --verify "$1^{commit}"; }
-
-# base prints the commit to compare with.
-base() {
-	if [ -n "${BASE:-}" ]; then
-		commit "$BASE" && return
-		echo "BASE=$BASE is no commit" >&2
-		return 1
-	fi
-	local main grown
-	main=$(commit origin/main || commit main || true)
-	grown=$(git merge-base HEAD "${main:-HEAD}" || true)
-	# Uncommitted changes are compared with the last commit, also on main.
-	if [ -n "$grown" ] && { [ "$grown" != "$(commit HEAD)" ] || ! git diff --quiet HEAD; }; then
-		echo "$grown"
-		return
-	fi
-	commit HEAD~1 && return
-	echo "there is nothing to compare with: give BASE=" >&2
-	return 1
-}
-
 # build builds a test binary of each package with benchmarks in a tree, and lists the packages.
 build() { # TREE OUTPUT
 	local tree=$1 out=$2 dir
@@ -69,7 +46,7 @@ measure() { # SIDE TREE PACKAGE
 	cat "$work/output" >>"$work/$1.txt"
 }
 
-against=$(base)
+against=$(scripts/base.sh)
 work=$(mktemp -d)
 trap 'git worktree remove --force "$work/tree" 2>/dev/null || true; rm -rf "$work"' EXIT
 git worktree add --quiet --detach "$work/tree" "$against"

@@ -34,6 +34,7 @@ const (
 	benchDuration    = 10 * time.Second
 	failoverDuration = 30 * time.Second
 	benchWarmUp      = 2 * time.Second
+	benchCachedIdle  = time.Minute
 )
 
 // arrivals are the values of --arrivals.
@@ -104,6 +105,9 @@ func loopFlags(duration time.Duration) []cli.Flag {
 		&cli.IntFlag{Name: "sessions", Value: benchSessions, Usage: "use `N` sessions"},
 		&cli.DurationFlag{Name: "duration", Value: duration, Usage: "measure for `DURATION`"},
 		&cli.DurationFlag{Name: "hold", DefaultText: "unlock immediately", Usage: "hold each lock for `DURATION`"},
+		&cli.BoolFlag{Name: "cached", DisableDefaultText: true,
+			Usage: "cache locks: a session keeps an unlocked lock until another wants it (pairs, hot, failover)"},
+		&cli.DurationFlag{Name: "idle", Value: benchCachedIdle, Usage: "keep a cached lock unused for at most `DURATION`"},
 		&cli.Float64Flag{Name: "rate", DefaultText: "closed loop",
 			Usage: "open loop: start `N` operations per second, regardless of earlier responses"},
 		&cli.StringFlag{Name: "arrivals", Value: "even", Usage: "`DISTRIBUTION` of the operations of an open loop: even or random"},
@@ -145,6 +149,9 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 	if workload == bench.Readers || workload == bench.Held {
 		p.Locks = c.Int("locks")
 	}
+	if c.Bool("cached") {
+		p.CachedIdle = c.Duration("idle")
+	}
 	if !c.IsSet("sessions") {
 		p.Sessions = standardSessions(p)
 	}
@@ -166,6 +173,10 @@ func benchPlan(c *cli.Context, workload bench.Workload) (bench.Plan, error) {
 		return p, usagef("--arrivals %q is neither even nor random", how)
 	case c.IsSet("arrivals") && !c.IsSet("rate"):
 		return p, usagef("--arrivals is about --rate, which was not given")
+	case c.IsSet("idle") && !c.Bool("cached"):
+		return p, usagef("--idle is about --cached, which was not given")
+	case c.Bool("cached") && p.CachedIdle <= 0:
+		return p, usagef("--idle must be positive; leave it out for %v", benchCachedIdle)
 	case c.IsSet("rate") && !(p.Rate > 0):
 		return p, usagef("--rate must be positive; leave it out for a closed loop")
 	case c.IsSet("ttl") && p.TTL <= 0:
@@ -208,7 +219,8 @@ func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
 		return withEndpoints(c, err)
 	}
 	runner := &bench.Runner{Sample: n.sample, Progress: &bench.Progress{},
-		Connect: svc.Connector(client.SessionOptions{TTL: plan.TTL, Name: benchName, Labels: map[string]string{"workload": string(plan.Workload)}})}
+		Connect: svc.Connector(client.SessionOptions{TTL: plan.TTL, Name: benchName, Labels: map[string]string{"workload": string(plan.Workload)}},
+			lockOptions(plan)...)}
 	done := showProgress(std.err, runner.Progress)
 	report, err := runner.Run(ctx, plan)
 	done()
@@ -223,6 +235,14 @@ func measure(c *cli.Context, svc service, std console, plan bench.Plan) error {
 		return err
 	}
 	return signalled(sig)
+}
+
+// lockOptions returns the options of exclusive locks.
+func lockOptions(plan bench.Plan) []client.LockOption {
+	if plan.CachedIdle == 0 {
+		return nil
+	}
+	return []client.LockOption{client.WithCached(plan.CachedIdle)}
 }
 
 // untilSignal returns a context that ends with the first signal, and a function that returns that signal. A

@@ -42,6 +42,9 @@ func loopOf(r *bench.Report) string {
 	if r.Workload == bench.Readers {
 		text += fmt.Sprintf(", %d%% writes under %s", r.WritePercent, count(uint64(r.Locks), "lock"))
 	}
+	if r.CachedIdleMs > 0 {
+		text += ", cached for up to " + span(time.Duration(r.CachedIdleMs*float64(time.Millisecond))) + " unused"
+	}
 	if r.HoldMs > 0 {
 		text += ", each held for " + inMillis(r.HoldMs)
 	}

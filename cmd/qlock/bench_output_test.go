@@ -41,7 +41,7 @@ func benchReports() map[string]*bench.Report {
 			Unit: "pairs", Completed: 25_001, PerSecond: 2500.1, Errors: map[string]int64{},
 			Latency: map[string]bench.Percentiles{"late": some(25_001, 0.05), "read": some(22_500, 1), "write": some(2501, 3), "unlock": some(25_001, 0.5), "pair": some(25_001, 30)},
 			Gap:     &bench.Gap{LongestMs: 3, AtSeconds: 0, LongestSessionMs: 9}, Servers: bench.Servers{Nodes: []bench.NodeReport{}}},
-		"hot": {Workload: bench.Hot, Loop: "closed", Sessions: 1000, Connections: 256, Locks: 1, Seed: "1", Prefix: "p", DurationSeconds: 10, Unit: "hand-overs", Completed: 1, PerSecond: 0.1,
+		"hot": {Workload: bench.Hot, Loop: "closed", Sessions: 1000, Connections: 256, Locks: 1, CachedIdleMs: 60_000, Seed: "1", Prefix: "p", DurationSeconds: 10, Unit: "hand-overs", Completed: 1, PerSecond: 0.1,
 			Errors: map[string]int64{}, Latency: map[string]bench.Percentiles{"lock": some(1, 500), "handOver": some(1, 0.5)}, Gap: &bench.Gap{}, LeaderBefore: first, LeaderAfter: first,
 			Servers: bench.Servers{Nodes: []bench.NodeReport{}}},
 		"idle": {Workload: bench.Idle, Loop: "none", Sessions: 10_000, Connections: 256, Seed: "1", Prefix: "p", WarmUpSeconds: 2, DurationSeconds: 10, Unit: "sessions", Completed: 10_000, PerSecond: 5000,

@@ -31,6 +31,7 @@ type willing struct {
 	openError      error                  // error to return instead of a session
 	each           func(grant int) error  // called before each grant
 	asked          *client.SessionOptions // options of the last session
+	exclusive      []client.LockOption    // options of its exclusive locks
 }
 
 func (w *willing) Open(context.Context) (bench.Session, error) {
@@ -103,8 +104,8 @@ func benching(t *testing.T, w *willing) *fakeService {
 			_, err := io.WriteString(to, nodeMetrics)
 			return err
 		},
-		connect: func(opts client.SessionOptions) (bench.Connection, error) {
-			w.asked = &opts
+		connect: func(opts client.SessionOptions, exclusive ...client.LockOption) (bench.Connection, error) {
+			w.asked, w.exclusive = &opts, exclusive
 			return w, nil
 		},
 	}
@@ -124,6 +125,9 @@ func TestBenchWorkloads(t *testing.T) {
 		"failover --hold 1ms":                         {Workload: bench.Failover, Loop: "closed", Sessions: 16, Connections: 16, Locks: 16, HoldMs: 1, Unit: "pairs"},
 		"pairs --rate 1000 --seed 5":                  {Workload: bench.Pairs, Loop: "open", Sessions: 16, Connections: 16, Locks: 16, Rate: 1000, Arrivals: "even", Unit: "pairs"},
 		"pairs --rate 1000 --arrivals random":         {Workload: bench.Pairs, Loop: "open", Sessions: 16, Connections: 16, Locks: 16, Rate: 1000, Arrivals: "random", Unit: "pairs"},
+		"pairs --cached":                              {Workload: bench.Pairs, Loop: "closed", Sessions: 16, Connections: 16, Locks: 16, CachedIdleMs: 60_000, Unit: "pairs"},
+		"hot --cached --idle 5s":                      {Workload: bench.Hot, Loop: "closed", Sessions: 16, Connections: 16, Locks: 1, CachedIdleMs: 5_000, Unit: "hand-overs"},
+		"failover --cached":                           {Workload: bench.Failover, Loop: "closed", Sessions: 16, Connections: 16, Locks: 16, CachedIdleMs: 60_000, Unit: "pairs"},
 		"idle":                                        {Workload: bench.Idle, Loop: "none", Sessions: 1000, Connections: 256, Unit: "sessions"},
 		"held --locks 1200":                           {Workload: bench.Held, Loop: "none", Sessions: 3, Connections: 3, Locks: 1200, Unit: "locks"},
 		"held --locks 10 --sessions 4 --prefix mine/": {Workload: bench.Held, Loop: "none", Sessions: 4, Connections: 4, Locks: 10, Unit: "locks"},
@@ -140,7 +144,7 @@ func TestBenchWorkloads(t *testing.T) {
 			t.Fatalf("%s: %v in %s", line, err, got.out)
 		}
 		same := bench.Report{Workload: r.Workload, Loop: r.Loop, Sessions: r.Sessions, Connections: r.Connections, Locks: r.Locks,
-			WritePercent: r.WritePercent, HoldMs: r.HoldMs, Rate: r.Rate, Arrivals: r.Arrivals, Unit: r.Unit}
+			WritePercent: r.WritePercent, HoldMs: r.HoldMs, CachedIdleMs: r.CachedIdleMs, Rate: r.Rate, Arrivals: r.Arrivals, Unit: r.Unit}
 		asked := r.Latency["pair"].Count + r.Latency["open"].Count
 		if fmt.Sprint(same) != fmt.Sprint(want) || asked <= int64(r.Sessions) && want.Loop != "none" || r.Unfinished > 0 || len(r.Errors) > 0 {
 			t.Errorf("%s: %+v", line, r)
@@ -150,6 +154,9 @@ func TestBenchWorkloads(t *testing.T) {
 		}
 		if w.asked.Name != "qlock bench" || w.asked.TTL != 9*time.Second || w.asked.Labels["workload"] != string(r.Workload) {
 			t.Errorf("%s: sessions are opened with %+v", line, w.asked)
+		}
+		if cached := len(w.exclusive) == 1; cached != (r.CachedIdleMs > 0) {
+			t.Errorf("%s: %d options of exclusive locks", line, len(w.exclusive))
 		}
 		if r.Servers.CPUSeconds == nil || *r.Servers.CPUSeconds != 0 || len(r.Servers.Nodes) != 2 || r.LeaderAfter != (bench.Leader{ID: "n2", Term: "7"}) {
 			t.Errorf("%s: %+v, leader %+v", line, r.Servers, r.LeaderAfter)
@@ -173,6 +180,10 @@ func TestBenchUsage(t *testing.T) {
 		"pairs --ttl 0s":                     "--ttl must be positive",
 		"pairs --hold -1s":                   "hold each lock",
 		"idle --rate 5":                      "unknown flag --rate",
+		"idle --cached":                      "unknown flag --cached",
+		"readers --cached":                   "cached locks for readers: only exclusive locks",
+		"pairs --idle 5s":                    "--idle is about --cached",
+		"pairs --cached --idle 0s":           "--idle must be positive",
 		"held --locks 0":                     "0 locks",
 		"readers --writes 101":               "101% writes",
 		"pairs --prefix /":                   "no prefix",

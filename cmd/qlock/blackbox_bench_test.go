@@ -47,7 +47,12 @@ func benchLeavesNothing(t *testing.T, endpoints, prefix string) {
 
 func TestBinaryBench(t *testing.T) {
 	ep := endpoint(t)
+	eventually(t, "the cluster allows cached holds", func() bool {
+		return strings.Contains(qlock(t, ep, "status").out, "feature level 2\n")
+	})
 	for line, series := range map[string]string{
+		"pairs --sessions 3 --cached":            "open", // a local grant takes no time that counts
+		"hot --sessions 2 --cached --idle 5s":    "handOver",
 		"pairs --sessions 3":                     "lock",
 		"pairs --sessions 3 --rate 50":           "late",
 		"hot --sessions 5 --connections 2":       "handOver",

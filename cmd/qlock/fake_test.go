@@ -46,7 +46,7 @@ type fakeService struct {
 	restore    func(*wire.RestoreRequest) (*wire.RestoreResponse, error)
 	save       func(addr string, to io.Writer) error
 	metrics    func(addr string, to io.Writer) error
-	connect    func(client.SessionOptions) (bench.Connection, error)
+	connect    func(client.SessionOptions, ...client.LockOption) (bench.Connection, error)
 	acquire    func(context.Context, leaseRequest) (leased, error)
 	extend     func(l lease, ttl time.Duration) error
 	release    func(l lease) error
@@ -181,8 +181,8 @@ func (f *fakeService) Metrics(ctx context.Context, addr string, to io.Writer) er
 	return err
 }
 
-func (f *fakeService) Connector(opts client.SessionOptions) func() (bench.Connection, error) {
-	return func() (bench.Connection, error) { return f.connect(opts) }
+func (f *fakeService) Connector(opts client.SessionOptions, exclusive ...client.LockOption) func() (bench.Connection, error) {
+	return func() (bench.Connection, error) { return f.connect(opts, exclusive...) }
 }
 
 // AcquireLease may wait without a bound.

@@ -65,8 +65,9 @@ type service interface {
 	SaveSnapshot(ctx context.Context, addr string, req *wire.SaveSnapshotRequest, to io.Writer) (*wire.StaleSnapshot, error)
 	// Metrics writes the metrics of the node whose HTTP port is at addr.
 	Metrics(ctx context.Context, addr string, to io.Writer) error
-	// Connector returns a function that opens separate connections, whose sessions have these options.
-	Connector(client.SessionOptions) func() (bench.Connection, error)
+	// Connector returns a function that opens separate connections, whose sessions and exclusive locks have these
+	// options.
+	Connector(client.SessionOptions, ...client.LockOption) func() (bench.Connection, error)
 
 	Open(context.Context, client.SessionOptions) (session, error)
 	AcquireLease(context.Context, leaseRequest) (leased, error)
@@ -181,8 +182,8 @@ func (c cluster) VerifyToken(ctx context.Context, req *wire.VerifyTokenRequest) 
 }
 
 // Connector opens connections to the same cluster.
-func (c cluster) Connector(opts client.SessionOptions) func() (bench.Connection, error) {
-	return bench.SDK(c.cfg, opts)
+func (c cluster) Connector(opts client.SessionOptions, exclusive ...client.LockOption) func() (bench.Connection, error) {
+	return bench.SDK(c.cfg, opts, exclusive...)
 }
 
 // Watch returns a watcher that lasts until it is closed.

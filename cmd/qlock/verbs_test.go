@@ -51,7 +51,7 @@ func failing(t *testing.T, err error) *fakeService {
 		restore:    func(*wire.RestoreRequest) (*wire.RestoreResponse, error) { return nil, err },
 		save:       func(string, io.Writer) error { return err },
 		metrics:    func(string, io.Writer) error { return err },
-		connect:    func(client.SessionOptions) (bench.Connection, error) { return nil, err },
+		connect:    func(client.SessionOptions, ...client.LockOption) (bench.Connection, error) { return nil, err },
 		acquire:    func(context.Context, leaseRequest) (leased, error) { return leased{}, err },
 		extend:     func(lease, time.Duration) error { return err },
 		release:    func(lease) error { return err },

@@ -21,6 +21,7 @@ const around = `package main
 import (
 	"context"
 	"log"
+	"time"
 
 	"` + module + `/client"
 )
@@ -30,6 +31,8 @@ var ledger interface {
 }
 
 var _ = log.Println
+
+var _ = time.Now
 
 func excerpt(ctx context.Context, c *client.Client) error {
 %s

@@ -49,6 +49,8 @@ type Plan struct {
 	WarmUp   time.Duration
 	// Hold is how long a lock is held before it is unlocked.
 	Hold time.Duration
+	// CachedIdle makes locks cached and is how long a session keeps an unlocked one; 0 means that they are not cached.
+	CachedIdle time.Duration
 	// Rate is the number of operations due per second, over all sessions, in an open loop. 0 means a closed
 	// loop.
 	Rate float64
@@ -85,6 +87,8 @@ func (p *Plan) Check() error {
 		{p.WarmUp < 0 || p.WarmUp > maxDuration, fmt.Sprintf("a warm-up of %v: give 0 to %v", p.WarmUp, maxDuration)},
 		{p.Hold < 0 || p.Hold > maxDuration, fmt.Sprintf("to hold each lock for %v: give 0 to %v", p.Hold, maxDuration)},
 		{p.Hold > 0 && p.idle(), fmt.Sprintf("how long %s holds a lock: it does so to the end, or not at all", p.Workload)},
+		{p.CachedIdle < 0, fmt.Sprintf("an idle time of %v: give more than 0", p.CachedIdle)},
+		{p.CachedIdle > 0 && !p.caches(), fmt.Sprintf("cached locks for %s: only exclusive locks that are locked and unlocked can be cached, as in %s, %s and %s", p.Workload, Pairs, Hot, Failover)},
 		{!(p.Rate >= 0), fmt.Sprintf("a rate of %v: give more than 0", p.Rate)},
 		{operations > maxOperations, fmt.Sprintf("%.0f operations: give a rate and a duration that make at most %d", operations, maxOperations)},
 		{p.Rate > 0 && p.idle(), fmt.Sprintf("a rate for %s, which does nothing", p.Workload)},
@@ -100,6 +104,9 @@ func (p *Plan) Check() error {
 
 // idle reports whether the workload keeps sessions or locks instead of locking and unlocking.
 func (p *Plan) idle() bool { return p.Workload == Idle || p.Workload == Held }
+
+// caches reports whether the locks of the workload can be cached.
+func (p *Plan) caches() bool { return !p.idle() && p.Workload != Readers }
 
 // locks returns the total number of locks.
 func (p *Plan) locks() int {

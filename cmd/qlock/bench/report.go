@@ -13,8 +13,10 @@ type Report struct {
 	Connections int      `json:"connections"`
 	Locks       int      `json:"locks"`
 	// WritePercent applies to Readers. Rate and Arrivals (even or random) apply to an open loop.
-	WritePercent    int     `json:"writePercent"`
-	HoldMs          float64 `json:"holdMs"` // of each lock
+	WritePercent int     `json:"writePercent"`
+	HoldMs       float64 `json:"holdMs"` // of each lock
+	// CachedIdleMs is how long a session keeps an unlocked lock; 0 means that locks are not cached.
+	CachedIdleMs    float64 `json:"cachedIdleMs"`
 	Rate            float64 `json:"rate"`
 	Arrivals        string  `json:"arrivals"`
 	Seed            string  `json:"seed"`
@@ -58,7 +60,7 @@ func (r *run) report() *Report {
 	p := r.plan
 	out := &Report{
 		Workload: p.Workload, Loop: "closed", Sessions: p.Sessions, Connections: p.Connections, Locks: p.locks(),
-		HoldMs: inMs(p.Hold), Seed: strconv.FormatUint(p.Seed, 10), Prefix: p.Prefix,
+		HoldMs: inMs(p.Hold), CachedIdleMs: inMs(p.CachedIdle), Seed: strconv.FormatUint(p.Seed, 10), Prefix: p.Prefix,
 		WarmUpSeconds: seconds(p.WarmUp), DurationSeconds: seconds(r.until.Sub(r.from)), Interrupted: r.interrupted,
 		Unit: p.unit(), Completed: r.recorder.finished.Load(), Unfinished: all.unfinished,
 		Errors: all.errors, SessionsLost: all.lost, SessionsUnclosed: r.unclosed,

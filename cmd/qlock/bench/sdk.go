@@ -30,20 +30,22 @@ type Hold interface {
 	Unlock(context.Context) error
 }
 
-// SDK returns a function that connects through the public SDK. Sessions are opened with opts.
-func SDK(cfg client.Config, opts client.SessionOptions) func() (Connection, error) {
+// SDK returns a function that connects through the public SDK. Sessions are opened with opts, and locks that are not
+// shared are acquired with the options in exclusive.
+func SDK(cfg client.Config, opts client.SessionOptions, exclusive ...client.LockOption) func() (Connection, error) {
 	return func() (Connection, error) {
 		c, err := client.New(cfg)
 		if err != nil {
 			return nil, err
 		}
-		return connection{c, opts}, nil
+		return connection{c, opts, exclusive}, nil
 	}
 }
 
 type connection struct {
 	*client.Client
-	opts client.SessionOptions
+	opts      client.SessionOptions
+	exclusive []client.LockOption
 }
 
 func (c connection) Open(ctx context.Context) (Session, error) {
@@ -51,15 +53,21 @@ func (c connection) Open(ctx context.Context) (Session, error) {
 	if err != nil {
 		return nil, err // not a typed nil
 	}
-	return session{s}, nil
+	return session{s, c.exclusive}, nil
 }
 
-type session struct{ *client.Session }
+type session struct {
+	*client.Session
+	exclusive []client.LockOption
+}
+
+// readers are the options of shared locks.
+var readers = []client.LockOption{client.WithShared()}
 
 func (s session) Lock(ctx context.Context, name string, shared bool) (Hold, error) {
-	var opts []client.LockOption
+	opts := s.exclusive
 	if shared {
-		opts = append(opts, client.WithShared())
+		opts = readers
 	}
 	h, err := s.Session.Lock(ctx, name, opts...)
 	if err != nil {

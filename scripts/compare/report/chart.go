@@ -108,7 +108,7 @@ func (r *Results) group(d *drawing, title, figure string, x, y int) int {
 	var values []float64
 	most := 0.0
 	for _, s := range shown {
-		if value, ok := r.over(s.system, figure, median); ok {
+		if value, ok := r.over(s.system, figure, Median); ok {
 			bars = append(bars, bar{Label: s.label, Value: grouped(value), Class: s.system, X: x + labelWidth})
 			values = append(values, value)
 			most = max(most, value)

@@ -48,11 +48,21 @@ func sibling(variant, as string, goal float64) rival {
 	return rival{system: variant, as: "itself, " + as, goal: goal, aims: true}
 }
 
+// uncached compares a cached figure with that of locks that are not cached, of Quorumlock or of another system.
+func uncached(name, figure string) rival {
+	r := rival{system: name, figure: figure}
+	if name == system.Quorumlock {
+		r.as = "itself, not cached"
+	}
+	return r
+}
+
 // bound is a goal for the figure itself.
 func bound(goal float64) rival { return rival{goal: goal, aims: true} }
 
 // Short names for the systems.
 const (
+	own       = system.Quorumlock
 	etcd      = system.Etcd
 	zookeeper = system.ZooKeeper
 	redlock   = system.Redlock
@@ -107,6 +117,17 @@ var measures = []measure{
 		itself("full/few/pairMs", "beside 1,000", 1.3)),
 	compare("pairs/s with TLS, 128 clients", "tls/perSecond", perSecond,
 		itself("tls/perSecond", "without TLS", 0.7)).of(system.QuorumlockTLS),
+
+	compare("pairs/s, 1 client, cached", "cached/1/perSecond", perSecond,
+		uncached(own, "cached/1/perSecond"), uncached(etcd, "pairs/1/perSecond"), uncached(zookeeper, "pairs/1/perSecond"),
+		uncached(redis, "pairs/1/perSecond")).of(system.QuorumlockCached),
+	compare("pairs/s, 128 clients, cached", "cached/128/perSecond", perSecond,
+		uncached(own, "cached/128/perSecond"), uncached(etcd, "pairs/128/perSecond"), uncached(zookeeper, "pairs/128/perSecond"),
+		uncached(redis, "pairs/128/perSecond")).of(system.QuorumlockCached),
+	compare("servers' CPU for 1,000 pairs, 128 clients, cached", "cached/128/cpuMsPer1000", milliseconds,
+		uncached(own, "cached/128/cpuMsPer1000")).of(system.QuorumlockCached),
+	compare("hand-overs/s of one hot lock, 16 clients, cached", "cached/hot/perSecond", perSecond,
+		uncached(own, "cached/hot/perSecond")).of(system.QuorumlockCached),
 
 	compare("pairs/s through the leader's Redis port, 128 clients", "redis-port/perSecond", perSecond,
 		to(always, 0.45), to(redlockAlways, 4)).of(system.QuorumlockRedis),

@@ -100,7 +100,7 @@ func Fsync(dir string) (float64, error) {
 		}
 		took = append(took, float64(time.Since(started))/float64(time.Millisecond))
 	}
-	return median(took), nil
+	return Median(took), nil
 }
 
 // tmpfs is the type of file systems in memory.

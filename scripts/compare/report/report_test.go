@@ -24,7 +24,7 @@ func TestMedian(t *testing.T) {
 		want   float64
 	}{{[]float64{3}, 3}, {[]float64{9, 1, 5}, 5}, {[]float64{4, 1, 2, 9}, 3}, {[]float64{1, 1, 100, 1, 100}, 1}} {
 		before := append([]float64(nil), c.values...)
-		if got := median(c.values); got != c.want {
+		if got := Median(c.values); got != c.want {
 			t.Errorf("median of %v is %v, want %v", before, got, c.want)
 		}
 		for i := range before {
@@ -69,6 +69,8 @@ func measured() *Results {
 			"held/bytesPerLock": 240, "tls/perSecond": 10000, "idle/bytesPerSession": 9000,
 		})
 		r.Add(system.QuorumlockTLS, map[string]float64{"tls/perSecond": 6900})
+		r.Add(system.Quorumlock, map[string]float64{"cached/1/perSecond": 2000, "cached/128/cpuMsPer1000": 100})
+		r.Add(system.QuorumlockCached, map[string]float64{"cached/1/perSecond": 500_000, "cached/128/cpuMsPer1000": 0.05})
 		r.Add(system.QuorumlockRedis, map[string]float64{"redis-port/perSecond": 18000, "redis-port/p99Ms": 9})
 		r.Add(system.QuorumlockRedisFollower, map[string]float64{"redis-port/perSecond": 10800})
 		r.Add(system.RedisAlways, map[string]float64{"redis-port/perSecond": 40000})
@@ -114,6 +116,12 @@ func TestGoals(t *testing.T) {
 		if row := find(t, r, c.figure, c.against); row.Met == nil || *row.Met != c.met {
 			t.Errorf("%s against %q: met is %v, want %v", c.figure, c.against, row.Met, c.met)
 		}
+	}
+	if row := find(t, r, "cached/1/perSecond", "etcd"); *row.Ratio != 500 {
+		t.Errorf("etcd's pairs are not those of ordinary locks: %+v", row)
+	}
+	if row := find(t, r, "cached/1/perSecond", "itself, not cached"); *row.Ratio != 250 {
+		t.Errorf("compared with %v", *row.Theirs)
 	}
 	if row := find(t, r, "pairs/1/perSecond", "one Redis, nothing kept"); row.Met != nil || row.Goal != nil || *row.Ratio != 0.05 {
 		t.Errorf("a comparison without a goal: %+v", row)

@@ -47,8 +47,8 @@ func (r *Results) over(system, figure string, worth func([]float64) float64) (va
 	return worth(values), true
 }
 
-// median returns the middle value, or the mean of the two in the middle. There must be at least one value.
-func median(values []float64) float64 {
+// Median returns the middle value, or the mean of the two in the middle. There must be at least one value.
+func Median(values []float64) float64 {
 	sorted := slices.Sorted(slices.Values(values))
 	middle := len(sorted) / 2
 	if len(sorted)%2 == 1 {

@@ -83,14 +83,14 @@ func (row *Row) cells(first bool) []string {
 		against, theirs = row.Against, row.unit.format(*row.Theirs)
 	}
 	if row.Ratio != nil {
-		ratio = significant(*row.Ratio) + "×"
+		ratio = Significant(*row.Ratio) + "×"
 	}
 	switch {
 	case row.Goal == nil:
 	case row.Against == "":
 		goal = row.unit.sign() + row.unit.format(*row.Goal)
 	default:
-		goal = row.unit.sign() + short(*row.Goal) + "×"
+		goal = row.unit.sign() + Short(*row.Goal) + "×"
 	}
 	if row.Met != nil {
 		met = "**missed**"
@@ -115,6 +115,10 @@ func (r *Results) Table() string {
 	return b.String()
 }
 
+// cachedNote explains the rows about cached locks.
+const cachedNote = "Cached: a client keeps its lock after the unlock and locks it again without a request, as long as nobody else asks for it. " +
+	"When somebody does, the lock is recalled, which costs one more commit. The other systems have no cached locks; their figures are those of ordinary ones."
+
 // Markdown returns the table with everything needed to judge it.
 func (r *Results) Markdown() string {
 	var b strings.Builder
@@ -122,10 +126,13 @@ func (r *Results) Markdown() string {
 		b.WriteString("**A trial of the comparison itself: sizes and times are too small for the figures to mean anything.**\n\n")
 	}
 	b.WriteString(r.Table())
+	if len(r.Figures[system.QuorumlockCached]) > 0 {
+		b.WriteString("\n" + cachedNote + "\n")
+	}
 	fmt.Fprintf(&b, "\nRounds: %d, of which the medians count; %.4g s each after %.4g s of warm-up; %s. All servers and the load on one machine: %s.\n",
 		r.Rounds, r.WindowSeconds, r.WarmUpSeconds, r.Begun.Format("2 January 2006"), r.Machine)
 	if len(r.FsyncMs) > 0 {
-		fmt.Fprintf(&b, "Its disk syncs 4 KiB in %s ms (median of %d).\n", significant(median(r.FsyncMs)), len(r.FsyncMs))
+		fmt.Fprintf(&b, "Its disk syncs 4 KiB in %s ms (median of %d).\n", Significant(Median(r.FsyncMs)), len(r.FsyncMs))
 	}
 	b.WriteString("\n")
 	for _, s := range system.All("") {

@@ -16,9 +16,9 @@ type unit struct {
 }
 
 var (
-	perSecond    = unit{false, grouped, median}
-	milliseconds = unit{true, inMilliseconds, median}
-	bytes        = unit{true, inBytes, median}
+	perSecond    = unit{false, grouped, Median}
+	milliseconds = unit{true, inMilliseconds, Median}
+	bytes        = unit{true, inBytes, Median}
 	// faults are events of which a single one in any round is too many.
 	faults = unit{true, grouped, slices.Max[[]float64]}
 )
@@ -55,17 +55,17 @@ func grouped(x float64) string {
 	return b.String()
 }
 
-func inMilliseconds(x float64) string { return significant(x) + " ms" }
+func inMilliseconds(x float64) string { return Significant(x) + " ms" }
 
 func inBytes(x float64) string {
 	if math.Abs(x) < 4096 {
 		return grouped(x) + " B"
 	}
-	return significant(x/1024) + " KiB"
+	return Significant(x/1024) + " KiB"
 }
 
-// significant formats a number with three digits, or more if its integer part has more.
-func significant(x float64) string {
+// Significant formats a number with three digits, or more if its integer part has more.
+func Significant(x float64) string {
 	switch size := math.Abs(x); {
 	case size >= 100:
 		return grouped(x)
@@ -77,5 +77,5 @@ func significant(x float64) string {
 	return fmt.Sprintf("%.3f", x)
 }
 
-// short formats a goal, which has few digits.
-func short(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%g", x), ".0") }
+// Short formats a goal, which has few digits.
+func Short(x float64) string { return strings.TrimSuffix(fmt.Sprintf("%g", x), ".0") }

@@ -17,8 +17,10 @@ type Cluster struct {
 	// Dial makes a new connection.
 	Dial func() (Client, error)
 	// Check returns an error if what was measured so far is not what the system's title says. It may be nil.
-	Check   func(context.Context) error
-	servers []*process
+	Check func(context.Context) error
+	// Endpoints are the addresses of Quorumlock's nodes for clients in other processes.
+	Endpoints []string
+	servers   []*process
 }
 
 // Servers returns the number of servers.

@@ -18,22 +18,29 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// quorumlock is three nodes built from this tree, with or without TLS on every port.
+// quorumlock is three nodes built from this tree, with or without TLS on every port. Clients cache their locks or not.
 type quorumlock struct {
-	bin string
-	tls bool
+	bin    string
+	tls    bool
+	cached bool
 }
 
 func (q quorumlock) Name() string {
-	if q.tls {
+	switch {
+	case q.tls:
 		return QuorumlockTLS
+	case q.cached:
+		return QuorumlockCached
 	}
 	return Quorumlock
 }
 
 func (q quorumlock) Title() string {
-	if q.tls {
+	switch {
+	case q.tls:
 		return "Quorumlock, TLS"
+	case q.cached:
+		return "Quorumlock, cached"
 	}
 	return "Quorumlock"
 }
@@ -89,11 +96,19 @@ func (q quorumlock) Start(ctx context.Context, dir string) (*Cluster, error) {
 			return nil, err
 		}
 	}
-	dial := func() (Client, error) { return dialQuorumlock(cfg) }
-	return launch(ctx, dir, q.commands(nodes, dir), dial, func(ctx context.Context) error {
+	var options []client.LockOption
+	if q.cached {
+		options = append(options, client.WithCached(cachedIdle))
+	}
+	dial := func() (Client, error) { return dialQuorumlock(cfg, options...) }
+	c, err := launch(ctx, dir, q.commands(nodes, dir), dial, func(ctx context.Context) error {
 		_, err := quorumlockReady(ctx, cfg)
 		return err
 	})
+	if err == nil {
+		c.Endpoints = cfg.Endpoints
+	}
+	return c, err
 }
 
 // commands returns the command line of each node.
@@ -174,14 +189,21 @@ func quorumlockStatus(ctx context.Context, cfg client.Config) (*wire.StatusRespo
 	return wirecall.Of(c).Status(ctx, &wire.StatusRequest{})
 }
 
-type quorumlockClient struct{ *client.Client }
+type quorumlockClient struct {
+	*client.Client
+	options []client.LockOption
+}
 
-func dialQuorumlock(cfg client.Config) (Client, error) {
+// cachedIdle is how long a session keeps a cached lock that it does not use.
+const cachedIdle = time.Minute
+
+// dialQuorumlock returns a client whose locks are acquired with options.
+func dialQuorumlock(cfg client.Config, options ...client.LockOption) (Client, error) {
 	c, err := client.New(cfg)
 	if err != nil {
 		return nil, err // not a typed nil
 	}
-	return quorumlockClient{c}, nil
+	return quorumlockClient{c, options}, nil
 }
 
 func (c quorumlockClient) Open(ctx context.Context, ttl time.Duration) (Session, error) {
@@ -189,13 +211,16 @@ func (c quorumlockClient) Open(ctx context.Context, ttl time.Duration) (Session,
 	if err != nil {
 		return nil, err
 	}
-	return quorumlockSession{s}, nil
+	return quorumlockSession{s, c.options}, nil
 }
 
-type quorumlockSession struct{ *client.Session }
+type quorumlockSession struct {
+	*client.Session
+	options []client.LockOption
+}
 
 func (s quorumlockSession) Lock(ctx context.Context, name string) (Hold, error) {
-	h, err := s.Session.Lock(ctx, name)
+	h, err := s.Session.Lock(ctx, name, s.options...)
 	if err != nil {
 		return nil, err
 	}

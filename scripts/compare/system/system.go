@@ -67,6 +67,7 @@ type Need struct {
 const (
 	Quorumlock              = "quorumlock"
 	QuorumlockTLS           = "quorumlock-tls"
+	QuorumlockCached        = "quorumlock-cached"
 	QuorumlockRedis         = "quorumlock-redis"
 	QuorumlockRedisFollower = "quorumlock-redis-follower"
 	Etcd                    = "etcd"
@@ -78,13 +79,14 @@ const (
 )
 
 // Own are the systems that are built from this tree.
-var Own = []string{Quorumlock, QuorumlockTLS, QuorumlockRedis, QuorumlockRedisFollower}
+var Own = []string{Quorumlock, QuorumlockTLS, QuorumlockCached, QuorumlockRedis, QuorumlockRedisFollower}
 
 // All returns all systems. bin is the absolute path of the programs that the build creates.
 func All(bin string) []System {
 	return []System{
 		quorumlock{bin: bin},
 		quorumlock{bin: bin, tls: true},
+		quorumlock{bin: bin, cached: true},
 		redisPort{quorumlock: quorumlock{bin: bin}},
 		redisPort{quorumlock: quorumlock{bin: bin}, follower: true},
 		etcd{program: filepath.Join(bin, "compare", "etcd")},

@@ -29,7 +29,8 @@ func (o *order) enter(h system.Hold) {
 	o.inside = true
 	if h, ok := h.(system.Ordered); ok {
 		o.promised = true
-		if h.Arrived() <= o.arrived || h.Granted() <= o.granted {
+		// The grants of one cached hold have one request, and tokens that increase.
+		if h.Arrived() < o.arrived || h.Granted() <= o.granted {
 			o.astray++
 		}
 		o.arrived, o.granted = h.Arrived(), h.Granted()

@@ -57,6 +57,7 @@ func Stages(n Sizes) []Stage {
 		{"idle", replicated, []Workload{idle("idle", n.Idle)}},
 		{"held", replicated, []Workload{held("held", n.Held)}},
 		{"tls", []string{own, system.QuorumlockTLS}, []Workload{pairs("tls", 128)}},
+		{"cached", []string{own, system.QuorumlockCached}, []Workload{pairs("cached/1", 1), pairs("cached/128", 128), hot("cached/hot", 16)}},
 		{"redis-port", redisClients, []Workload{pairs("redis-port", 128)}},
 		{"full", []string{own}, []Workload{full("full/few", few), full("full/many", n.Full)}},
 	}
