@@ -40,10 +40,25 @@ func (c *Client) do(ctx context.Context, kind wirecall.Kind, request *wire.Reque
 
 // VerifyToken reports whether the token holds the lock. The answer is linearizable: it was true at some
 // moment between the call and its return. VerifyToken is for resources that cannot compare tokens
-// themselves; the answer may be outdated when it arrives.
+// themselves; the answer may be outdated when it arrives. For a token of a cached hold it is not exact: see TokenState.
 func (c *Client) VerifyToken(ctx context.Context, name string, token uint64) (bool, error) {
+	state, err := c.TokenState(ctx, name, token)
+	return state.Held, err
+}
+
+// TokenState is what the cluster knows about a token.
+type TokenState struct {
+	// Held means that the token holds the lock.
+	Held bool
+	// Cached means that the token is one of those of a cached hold, all of which count as held as long as the hold
+	// stands. Only the session knows whether the token was used, is in use, or is still to be used.
+	Cached bool
+}
+
+// TokenState is VerifyToken with the information whether the answer is exact.
+func (c *Client) TokenState(ctx context.Context, name string, token uint64) (TokenState, error) {
 	resp, err := c.do(ctx, wirecall.Read, &wire.Request{Body: &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: name, Token: token}}})
-	return resp.GetVerifyToken().GetHeld(), err
+	return TokenState{resp.GetVerifyToken().GetHeld(), resp.GetVerifyToken().GetCached()}, err
 }
 
 // getLock reads the holders of a lock.

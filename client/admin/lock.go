@@ -77,6 +77,13 @@ type Holder struct {
 	Revocation *client.Revocation
 	// Locks are the names of all locks of the hold if it has several.
 	Locks []string
+	// Tokens is the number of tokens of a cached hold, from Token on; 0 if it is not cached. MaxIdle is how long its
+	// session keeps it unused, Idle how long it has been unused, as the session's last heartbeat reported; nil if it was
+	// in use then, or not known. Recalled means that others wait for it.
+	Tokens   uint32
+	MaxIdle  time.Duration
+	Idle     *time.Duration
+	Recalled bool
 }
 
 // Waiter is one place in the queue of a lock.

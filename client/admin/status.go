@@ -174,4 +174,8 @@ type Settings struct {
 	MaxLeaseTTL         time.Duration
 	MinKeyTTL           time.Duration
 	MaxKeyTTL           time.Duration
+	// MaxCachedIdle bounds how long a session keeps a cached hold unused; 0 means ten minutes.
+	MaxCachedIdle time.Duration
+	// NoCachedHolds means that cached holds are refused.
+	NoCachedHolds bool
 }

@@ -34,7 +34,7 @@ func TestHelpNamesEveryFlagAndItsVariable(t *testing.T) {
 func TestVersion(t *testing.T) {
 	for _, argument := range []string{"--version", "version"} {
 		code, stdout, _ := runToEnd(t, nil, argument)
-		if code != 0 || !strings.HasPrefix(stdout, "qlockd version v1.2.3-test") || !strings.HasSuffix(stdout, ", feature level 1\n") {
+		if code != 0 || !strings.HasPrefix(stdout, "qlockd version v1.2.3-test") || !strings.HasSuffix(stdout, fmt.Sprintf(", feature level %d\n", fsm.Level)) {
 			t.Errorf("%s: code %d, %q", argument, code, stdout)
 		}
 	}
