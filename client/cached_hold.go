@@ -32,13 +32,16 @@ type cachedHold struct {
 // idle reports whether there is no local holder.
 func (r *cachedHold) idle() bool { return r.held.first == nil }
 
-// serves reports whether the hold can be granted to a call with these options now. The session must be alive. With a
-// max_hold, at least half of it must remain even if the cluster's time has begun right after the last answer.
+// serves reports whether the hold can be granted now to a call with these options: the session, which is alive, must be
+// attached and not in Jeopardy. With a max_hold, at least half of it must remain even if the cluster's time has begun
+// right after the last answer.
 func (r *cachedHold) serves(maxHoldMs, lockDelayMs uint32) bool {
 	s := r.lock.session
 	c, now := s.client, s.client.mu.now()
-	return !r.over && s.conn != nil && s.conn == c.conn && s.conn.err == nil && s.state == Active && now < s.overdue() &&
-		r.maxHoldMs == maxHoldMs && r.lockDelayMs == lockDelayMs && (maxHoldMs == 0 || now < s.proofAt+r.maxHold()/2)
+	return s.conn != nil && s.conn == c.conn && s.conn.err == nil &&
+		now < s.overdue() &&
+		r.maxHoldMs == maxHoldMs && r.lockDelayMs == lockDelayMs &&
+		(maxHoldMs == 0 || now < s.proofAt+r.maxHold()/2)
 }
 
 func (r *cachedHold) maxHold() time.Duration { return time.Duration(r.maxHoldMs) * time.Millisecond }
