@@ -119,17 +119,20 @@ func (r *cachedHold) grantNext() {
 // recall ends all local granting, because others wait or an operator has revoked the hold, at some time after since.
 // It may be repeated.
 func (r *cachedHold) recall(since time.Duration) {
-	first := !r.recalled
+	first, idle := !r.recalled, r.idle()
 	if first {
 		r.recalled, r.recalledAt = true, since
-		r.lock.contend()
 	}
-	if r.idle() {
+	if idle {
 		r.release()
+	} else {
+		r.giveBack()
+	}
+	if !first {
 		return
 	}
-	r.giveBack()
-	if first && r.maxHoldMs != 0 {
+	r.lock.contend() // after the release was sent
+	if !idle && r.maxHoldMs != 0 {
 		r.held.askRemaining(func(end time.Duration) { r.recalledAt = max(r.recalledAt, end-r.maxHold()) })
 	}
 }
@@ -145,11 +148,9 @@ func (r *cachedHold) giveBack() {
 		return
 	}
 	l.hold = nil
-	if r.recalled {
-		l.sendWaiting()
-		return
+	if !r.recalled {
+		l.askNext()
 	}
-	l.askNext()
 }
 
 // expiry returns the earliest time at which the cluster ends the hold because of its max_hold, which it counts from the

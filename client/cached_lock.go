@@ -213,14 +213,17 @@ func (l *cachedLock) queued(k *acquireCall, result *wire.Result) {
 	}
 	if contended {
 		l.contend()
-		l.sendWaiting()
 	}
 }
 
-// contend records that another session wants the lock as well.
+// contend records that others want the lock as well, and gives all calls that wait locally their place in the queue.
 func (l *cachedLock) contend() {
-	l.asking = nil
 	l.size, l.calm = 1, 0
+	l.asking = nil
+	for l.waiting.n > 0 {
+		l.ask(l.leaveQueue())
+		l.asking = nil
+	}
 }
 
 // answered handles the end of a call on the cluster.
@@ -247,14 +250,6 @@ func (l *cachedLock) answered(k *acquireCall) {
 func (l *cachedLock) askNext() {
 	if l.waiting.n > 0 && l.asking == nil {
 		l.ask(l.leaveQueue())
-	}
-}
-
-// sendWaiting sends all calls that wait locally to the cluster, where each has its place in the queue.
-func (l *cachedLock) sendWaiting() {
-	for l.waiting.n > 0 {
-		l.ask(l.leaveQueue())
-		l.asking = nil
 	}
 }
 

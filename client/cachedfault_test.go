@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -326,40 +327,41 @@ func TestManyCallersAndOneForeignClaim(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		s, other := f.session(c), f.session(c)
 		const callers, rounds = 16, 40
-		served, inside := 0, 0
+		var served, inside atomic.Int32
 		done := make(chan struct{})
 		for range callers {
 			go func() {
 				for range rounds {
 					hold := mustCached(t, s, "x")
-					inside++
-					if inside != 1 {
+					if inside.Add(1) != 1 {
 						t.Error("two holders")
 					}
 					time.Sleep(time.Millisecond)
-					inside--
-					served++
-					ok(t, hold.Unlock(context.Background()))
+					inside.Add(-1)
+					served.Add(1)
+					if err := hold.Unlock(context.Background()); err != nil {
+						t.Error(err)
+					}
 				}
 				done <- struct{}{}
 			}()
 		}
 		time.Sleep(20*time.Millisecond + time.Microsecond)
-		before := served
+		before := served.Load()
 		hold := mustLock(t, other, "x")
-		if inside != 0 || served > before+2 {
-			t.Errorf("%d local holds before the foreign one", served-before)
+		if inside.Load() != 0 || served.Load() > before+2 {
+			t.Errorf("%d local holds before the foreign one", served.Load()-before)
 		}
 		unlocked(t, hold)
 		for range callers {
 			<-done
 		}
 		synctest.Wait()
-		if served != callers*rounds || !s.idle("x") {
-			t.Errorf("%d served, cached: %v", served, s.idle("x"))
+		if served.Load() != callers*rounds || !s.idle("x") {
+			t.Errorf("%d served, cached: %v", served.Load(), s.idle("x"))
 		}
 		if n := f.frames(); n > 150 {
-			t.Errorf("%d requests for %d holds", n, served)
+			t.Errorf("%d requests for %d holds", n, served.Load())
 		}
 	})
 }
