@@ -32,13 +32,16 @@ type cachedHold struct {
 // idle reports whether there is no local holder.
 func (r *cachedHold) idle() bool { return r.held.first == nil }
 
-// serves reports whether the hold can be granted to a call with these options now. The session must be alive. With a
-// max_hold, at least half of it must remain even if the cluster's time has begun right after the last answer.
+// serves reports whether the hold can be granted now to a call with these options: the session, which is alive, must be
+// attached and not in Jeopardy. With a max_hold, at least half of it must remain even if the cluster's time has begun
+// right after the last answer.
 func (r *cachedHold) serves(maxHoldMs, lockDelayMs uint32) bool {
 	s := r.lock.session
 	c, now := s.client, s.client.mu.now()
-	return !r.over && s.conn != nil && s.conn == c.conn && s.conn.err == nil && s.state == Active && now < s.overdue() &&
-		r.maxHoldMs == maxHoldMs && r.lockDelayMs == lockDelayMs && (maxHoldMs == 0 || now < s.proofAt+r.maxHold()/2)
+	return s.conn != nil && s.conn == c.conn && s.conn.err == nil &&
+		now < s.overdue() &&
+		r.maxHoldMs == maxHoldMs && r.lockDelayMs == lockDelayMs &&
+		(maxHoldMs == 0 || now < s.proofAt+r.maxHold()/2)
 }
 
 func (r *cachedHold) maxHold() time.Duration { return time.Duration(r.maxHoldMs) * time.Millisecond }
@@ -109,7 +112,7 @@ func (r *cachedHold) renew() {
 		k = l.leaveQueue()
 	} else {
 		k = newAcquire(context.Background(), l.session.client).one(l.name)
-		k.of, k.abandoned, k.acquire.WaitForever = l, true, false
+		k.of, k.abandoned, k.renewal, k.acquire.WaitForever = l, true, true, false
 		k.acquire.MaxHoldMs, k.acquire.LockDelayMs = r.maxHoldMs, r.lockDelayMs
 		k.cached.IdleMs = uint32(r.keepFor / time.Millisecond)
 	}
@@ -120,7 +123,7 @@ func (r *cachedHold) renew() {
 	r.release()
 }
 
-// grantNext grants the hold to the first call that waits locally. If the call cannot have it, the lock is acquired anew.
+// grantNext grants the hold to the first call that waits locally. If the call cannot have it, the lock is acquired again.
 func (r *cachedHold) grantNext() {
 	l := r.lock
 	if l.waiting.n == 0 {
@@ -138,17 +141,20 @@ func (r *cachedHold) grantNext() {
 // recall ends all local granting, because others wait or an operator has revoked the hold, at some time after since.
 // It may be repeated.
 func (r *cachedHold) recall(since time.Duration) {
-	first := !r.recalled
+	first, idle := !r.recalled, r.idle()
 	if first {
 		r.recalled, r.recalledAt = true, since
-		r.lock.contend()
 	}
-	if r.idle() {
+	if idle {
 		r.release()
+	} else {
+		r.giveBack()
+	}
+	if !first {
 		return
 	}
-	r.giveBack()
-	if first && r.maxHoldMs != 0 {
+	r.lock.contend() // after the release was sent
+	if !idle && r.maxHoldMs != 0 {
 		r.held.askRemaining(func(end time.Duration) { r.recalledAt = max(r.recalledAt, end-r.maxHold()) })
 	}
 }
@@ -164,11 +170,9 @@ func (r *cachedHold) giveBack() {
 		return
 	}
 	l.hold = nil
-	if r.recalled {
-		l.sendWaiting()
-		return
+	if !r.recalled {
+		l.askNext()
 	}
-	l.askNext()
 }
 
 // expiry returns the earliest time at which the cluster ends the hold because of its max_hold, which it counts from the

@@ -233,31 +233,38 @@ func (l *cachedLock) queued(k *acquireCall, result *wire.Result) {
 		k.claims = true
 		l.claims++
 	}
-	// Without the right to read the lock, the answer has no holders.
 	l.failTries()
+	// Without the right to read the lock, the answer has no holders.
 	contended := result.GetPosition() > uint64(l.claims) || len(result.GetHolders()) == 0
 	for _, h := range result.GetHolders() {
 		contended = contended || h.GetSessionId() != l.session.id
 	}
 	if contended {
 		l.contend()
-		l.sendWaiting()
 	}
 }
 
-// contend records that another session wants the lock as well.
+// contend records that others want the lock as well, and gives all calls that wait locally their place in the queue.
 func (l *cachedLock) contend() {
-	l.asking = nil
 	l.size, l.calm = 1, 0
-	if !l.caching {
-		return
+	l.stopCaching()
+	l.asking = nil
+	for l.waiting.n > 0 {
+		l.ask(l.leaveQueue())
+		l.asking = nil
 	}
-	l.caching = false
-	if l.session.client.mu.now()-l.since < shortUse {
+}
+
+// stopCaching sets after how many calm grants the lock is cached again.
+func (l *cachedLock) stopCaching() {
+	switch {
+	case !l.caching:
+	case l.session.client.mu.now()-l.since < shortUse:
 		l.enough = min(2*l.enough, mostCalm)
-	} else {
+	default:
 		l.enough = leastCalm
 	}
+	l.caching = false
 }
 
 // answered handles the end of a call on the cluster.
@@ -287,14 +294,6 @@ func (l *cachedLock) answered(k *acquireCall) {
 func (l *cachedLock) askNext() {
 	if l.waiting.n > 0 && l.asking == nil {
 		l.ask(l.leaveQueue())
-	}
-}
-
-// sendWaiting sends all calls that wait locally to the cluster, where each has its place in the queue.
-func (l *cachedLock) sendWaiting() {
-	for l.waiting.n > 0 {
-		l.ask(l.leaveQueue())
-		l.asking = nil
 	}
 }
 

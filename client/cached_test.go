@@ -197,6 +197,10 @@ func TestRecall(t *testing.T) {
 					waiting = append(waiting, late)
 					unlocked(t, hold)
 				}
+				synctest.Wait()
+				if len(got) != 1 {
+					t.Fatal("the other request still waits")
+				}
 				first := <-got
 				ok(t, first.err)
 				if first.hold.ID() == hold.ID() {

@@ -24,6 +24,7 @@ type acquireCall struct {
 	cached     wire.AcquireCached
 	of         *cachedLock
 	claims     bool          // it waits in the cluster's queue
+	renewal    bool          // it belongs to nobody: see renew
 	limit      Timer         // of WithWait, while the call waits locally
 	until      time.Duration // when limit fires
 }

@@ -306,7 +306,7 @@ func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	}
 	abandoned := k.abandoned
 	c.finish(k)
-	if abandoned && (h.held.cached == nil || !h.held.cached.unlock(h)) {
+	if abandoned && !(a.renewal && h.held.cached.unlock(h)) {
 		h.startRelease()
 	}
 }

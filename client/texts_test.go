@@ -61,6 +61,7 @@ func poisonedOfClient(ctx context.Context, c *Client) map[string]func(text strin
 			return errorOf(wirecall.Of(c).AcknowledgeAlarms(ctx, &wire.AcknowledgeAlarmsRequest{Reason: text}))
 		},
 		"Client.VerifyToken": func(text string) error { return errorOf(c.VerifyToken(ctx, text, 1)) },
+		"Client.TokenState":  func(text string) error { return errorOf(c.TokenState(ctx, text, 1)) },
 		"Calls.ListAudit": func(text string) error {
 			return errorOf(wirecall.Of(c).ListAudit(ctx, &wire.ListAuditRequest{PageToken: text}))
 		},
