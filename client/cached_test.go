@@ -316,9 +316,9 @@ func TestHeartbeatReportsIdleHolds(t *testing.T) {
 		before := time.Since(f.start)
 		time.Sleep(ttl / 3)
 		synctest.Wait()
-		beat := f.all(heartbeats)[0]
-		reported := beat.req.GetHeartbeat().GetIdle()
-		if len(reported) != 1 || reported[0].GetHoldId() != idle.ID() || time.Duration(reported[0].GetIdleMs())*time.Millisecond != (beat.at-before).Truncate(time.Millisecond) {
+		heartbeat := f.all(heartbeats)[0]
+		reported := heartbeat.req.GetHeartbeat().GetIdle()
+		if len(reported) != 1 || reported[0].GetHoldId() != idle.ID() || time.Duration(reported[0].GetIdleMs())*time.Millisecond != (heartbeat.at-before).Truncate(time.Millisecond) {
 			t.Fatal(reported)
 		}
 		unlocked(t, used)
