@@ -101,7 +101,7 @@ func (r *cachedHold) unlock(h *Hold) bool {
 	return true
 }
 
-// grantNext grants the hold to the first call that waits locally. If the call cannot have it, the lock is acquired anew.
+// grantNext grants the hold to the first call that waits locally. If the call cannot have it, the session acquires the lock again.
 func (r *cachedHold) grantNext() {
 	l := r.lock
 	if l.waiting.n == 0 {
@@ -190,7 +190,8 @@ func (d *held) ownerKey() uint64 {
 }
 
 // owns reports whether anything besides d stands under an owner key.
-func (s *Session) owns(owner uint64, d *held) bool {
+func (t *cachedLocks) owns(owner uint64, d *held) bool {
+	s := t.session
 	for other := range s.holds.all {
 		if other != d && other.owner == owner {
 			return true
@@ -212,7 +213,8 @@ func (s *Session) owns(owner uint64, d *held) bool {
 }
 
 // watchIdle makes the session look for unused holds by that time.
-func (s *Session) watchIdle(at time.Duration) {
+func (t *cachedLocks) watchIdle(at time.Duration) {
+	s := t.session
 	if at < s.idleAt {
 		s.idleAt = at
 		s.wakeBy(at)
@@ -220,7 +222,8 @@ func (s *Session) watchIdle(at time.Duration) {
 }
 
 // releaseIdle releases the holds that were unused for too long.
-func (s *Session) releaseIdle(now time.Duration) {
+func (t *cachedLocks) releaseIdle(now time.Duration) {
+	s := t.session
 	s.idleAt = never
 	for _, l := range s.cached {
 		r := l.hold
@@ -236,7 +239,8 @@ func (s *Session) releaseIdle(now time.Duration) {
 }
 
 // idleHolds returns the cached holds that are not in use, for a heartbeat.
-func (s *Session) idleHolds() (idle []*wire.IdleHold) {
+func (t *cachedLocks) idleHolds() (idle []*wire.IdleHold) {
+	s := t.session
 	for _, l := range s.cached {
 		if r := l.hold; r != nil && r.idle() && len(idle) < mostIdleHolds {
 			unused := s.client.mu.now() - r.usedAt

@@ -39,8 +39,18 @@ type cachedLock struct {
 	calm    int          // grants in a row that met no other session, while size is 1
 }
 
+// cachedLocks are the locks that a session uses [WithCached] for. It is guarded by the client's mutex.
+type cachedLocks struct {
+	session *Session
+
+	cached     map[string]*cachedLock // by name; nil until needed
+	cachedMost int                    // number of locks at which trimCached is due again
+	owners     uint64                 // the owner keys that ownerKey has assigned
+}
+
 // lockCached is [Session.Lock] with WithCached.
-func (s *Session) lockCached(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
+func (t *cachedLocks) lockCached(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
+	s := t.session
 	if err := o.checkCached(); err != nil {
 		return nil, err
 	}
@@ -74,7 +84,8 @@ func (o *acquireOptions) checkCached() error {
 }
 
 // grantLocally grants a cached hold that nobody uses. It returns nil if the call has to go another way.
-func (s *Session) grantLocally(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
+func (t *cachedLocks) grantLocally(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
+	s := t.session
 	s.client.mu.Lock()
 	defer s.client.unlock()
 	if err := s.usable(); err != nil {
@@ -91,7 +102,8 @@ func (s *Session) grantLocally(ctx context.Context, name string, o *acquireOptio
 func millisOf(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1) / time.Millisecond) }
 
 // cachedLock returns the record of a lock.
-func (s *Session) cachedLock(name string) *cachedLock {
+func (t *cachedLocks) cachedLock(name string) *cachedLock {
+	s := t.session
 	if l := s.cached[name]; l != nil {
 		return l
 	}
@@ -108,7 +120,8 @@ func (s *Session) cachedLock(name string) *cachedLock {
 
 // trimCached releases those of the idle holds that were unused for the longest time, and forgets the locks that the
 // session does not use. It is called again once the number of locks has doubled, so its cost is a constant per lock.
-func (s *Session) trimCached() {
+func (t *cachedLocks) trimCached() {
+	s := t.session
 	var idle []*cachedHold
 	for name, l := range s.cached {
 		switch {
@@ -265,7 +278,8 @@ func (l *cachedLock) keep(d *held, op *wire.AcquireCached) {
 }
 
 // failLocal fails the calls that wait locally, because the session is lost.
-func (s *Session) failLocal(reason error) {
+func (t *cachedLocks) failLocal(reason error) {
+	s := t.session
 	for _, l := range s.cached {
 		for l.waiting.n > 0 {
 			s.client.fail(&l.leaveQueue().call, reason)

@@ -133,7 +133,8 @@ func (s *Session) send(ctx context.Context, k *acquireCall) (*Hold, error) {
 }
 
 // ownerOf returns the owner of the hold that a call's ctx descends from, or 0 if the call is a separate owner.
-func (s *Session) ownerOf(ctx context.Context) uint64 {
+func (t *cachedLocks) ownerOf(ctx context.Context) uint64 {
+	s := t.session
 	outer, ok := ctx.Value(holdKey{}).(*Hold)
 	if !ok || outer.held.session != s {
 		return 0
