@@ -202,6 +202,7 @@ func TestCachedHoldsAreRefused(t *testing.T) {
 
 // TestCachedWithHooks checks that both hooks are called once for each local hold.
 func TestCachedWithHooks(t *testing.T) {
+	type nthKey struct{}
 	virtual(t, 1, func(t *testing.T, f *fake, _ *Client) {
 		ctx := context.Background()
 		var began []string
@@ -209,7 +210,7 @@ func TestCachedWithHooks(t *testing.T) {
 		cfg := f.config()
 		cfg.Hooks = Hooks{
 			Acquire: func(ctx context.Context, locks []string) (context.Context, func(*Hold, error)) {
-				return context.WithValue(ctx, "n", len(began)), func(*Hold, error) { began = append(began, locks[0]) } //nolint:staticcheck
+				return context.WithValue(ctx, nthKey{}, len(began)), func(*Hold, error) { began = append(began, locks[0]) }
 			},
 			HoldEnded: func(e HoldEnd) { ends = append(ends, e) },
 		}
@@ -221,7 +222,7 @@ func TestCachedWithHooks(t *testing.T) {
 		for i := range 3 {
 			hold := mustCached(t, s, "x")
 			tokens = append(tokens, hold.Token())
-			if hold.Context().Value("n") != i {
+			if hold.Context().Value(nthKey{}) != i {
 				t.Error("the hold's context is not that of the hook")
 			}
 			time.Sleep(time.Duration(i+1) * time.Second)
@@ -242,7 +243,7 @@ func TestCachedWithHooks(t *testing.T) {
 			if i == 3 {
 				want, reason = time.Second, ErrForced
 			}
-			if e.Token != tokens[i] || e.Held != want || !errors.Is(e.Reason, reason) || e.Locks[0] != "x" || e.Context.Value("n") != i {
+			if e.Token != tokens[i] || e.Held != want || !errors.Is(e.Reason, reason) || e.Locks[0] != "x" || e.Context.Value(nthKey{}) != i {
 				t.Errorf("hold %d: %+v", i, e)
 			}
 		}
