@@ -121,7 +121,7 @@ func (m *checking) checkExtra(c *claim, e extra) error {
 		return fmt.Errorf("a value of %d bytes", len(e.value))
 	case validMaxHold(e.maxHoldMs) != nil || e.lockDelayMs > maxLockDelayMs:
 		return fmt.Errorf("max_hold %d ms, lock-delay %d ms", e.maxHoldMs, e.lockDelayMs)
-	case (e.holdGeneration != 0) != (c.token != 0 && e.maxHoldMs > 0) && !c.isCached() || (e.graceGeneration != 0) != (e.revocation.GetGraceMs() > 0):
+	case (e.holdGeneration != 0) != (c.token != 0 && c.bounded()) || (e.graceGeneration != 0) != (e.revocation.GetGraceMs() > 0):
 		return fmt.Errorf("generations %d and %d of its deadlines", e.holdGeneration, e.graceGeneration)
 	case e.upgrade != nil && !c.held():
 		return errors.New("only a hold is upgraded")
@@ -147,7 +147,6 @@ func (m *checking) checkCached(c *claim, e extra) error {
 		}
 		return nil
 	}
-	begun := c.token != 0 && e.maxHoldMs > 0 && e.wanted
 	switch {
 	case m.state.level < cachedLevel:
 		return fmt.Errorf("cached at level %d", m.state.level)
@@ -157,10 +156,6 @@ func (m *checking) checkCached(c *claim, e extra) error {
 		return errors.New("cached, and not an exclusive hold of one lock in FIFO order without a value")
 	case c.token != 0 && c.token+c.tokens()-1 > m.state.token:
 		return fmt.Errorf("%d tokens from %d on: the last one issued is %d", e.tokens, c.token, m.state.token)
-	case begun && e.holdGeneration == 0 || e.holdGeneration != 0 && (e.maxHoldMs == 0 || c.token == 0):
-		return fmt.Errorf("generation %d of its max_hold", e.holdGeneration)
-	case c.held() && !e.wanted && m.lock[c.one[0].lock.id].awaited():
-		return errors.New("others wait, and its session was not notified")
 	}
 	return nil
 }

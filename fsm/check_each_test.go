@@ -44,6 +44,8 @@ var brokenParts = []struct {
 	{twoLocks, (*checking).checkOutcomes, brokenOutcomes},
 	{twoLocks, (*checking).checkClaims, brokenClaims},
 	{family, (*checking).checkClaims, brokenFamilyClaims},
+	{caching, (*checking).checkClaims, brokenCachedClaims},
+	{caching, (*checking).checkSessions, brokenCachedSessions},
 }
 
 // recountAllHolders is checkLocks without the checks that come first.

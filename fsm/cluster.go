@@ -54,7 +54,19 @@ func validBootstrap(op *wire.Bootstrap) *wire.Result {
 		validText("cluster_id", op.GetClusterId(), maxMemberText),
 		validText("lineage", op.GetLineage(), maxLineageBytes),
 		validMembers(op.GetMembers()),
+		understood(op),
 	)
+}
+
+// understood refuses a bootstrap whose settings need a feature level that one of the members has not.
+func understood(op *wire.Bootstrap) *wire.Result {
+	needed := levelOfSettings(op.GetSettings())
+	for _, member := range op.GetMembers() {
+		if member.GetLevel() != 0 && member.Level < needed {
+			return invalid("the settings need level %d, and node %q understands level %d: upgrade it, or leave out the settings of cached holds", needed, member.Id, member.Level)
+		}
+	}
+	return nil
 }
 
 func validMembers(members []*wire.Member) *wire.Result {

@@ -177,14 +177,17 @@ func compareLocks(t tester, m *Machine, d *model.Model) {
 func compareTokens(t tester, m *Machine, d *model.Model, l *wire.LockInfo) {
 	t.Helper()
 	for _, h := range l.Holders {
-		r := m.VerifyToken(&wire.VerifyTokenRequest{Name: l.Name, Token: h.Token})
-		if !r.Held || !same(r.Holder, h) || r.Revision != d.Revision {
-			t.Fatalf("token %d of lock %q: %v\nthe model %v", h.Token, l.Name, r, h)
+		for _, further := range []uint64{0, uint64(h.Tokens) / 2, uint64(max(1, h.Tokens)) - 1} {
+			r := m.VerifyToken(&wire.VerifyTokenRequest{Name: l.Name, Token: h.Token + further})
+			if !r.Held || !same(r.Holder, h) || r.Revision != d.Revision || r.Cached != (h.Tokens > 0) {
+				t.Fatalf("token %d of lock %q: %v\nthe model %v", h.Token+further, l.Name, r, h)
+			}
 		}
 	}
 	dead := []uint64{0, d.Token + 1}
 	for _, x := range l.Delays {
-		dead = append(dead, x.Token)
+		first, last := d.Claim(x.HoldId).Range()
+		dead = append(dead, first, last)
 	}
 	if n := len(l.Holders); n > 0 && l.Holders[0].Token > walkFloor+1 {
 		before := l.Holders[0].Token - 1
@@ -235,7 +238,7 @@ func compareDeadlines(t tester, m *Machine, d *model.Model) {
 		case c.Token == 0:
 			wantWaits = append(wantWaits, Wait{ID: c.ID, SessionID: c.Session, Generation: c.WaitGeneration, WaitMs: c.WaitMs, WaitForever: c.WaitForever})
 		default:
-			if c.MaxHold > 0 {
+			if c.Bounded() {
 				wantHolds = append(wantHolds, HoldDeadline{HoldID: c.ID, SessionID: c.Session, Generation: c.HoldGeneration, Ms: c.MaxHold})
 			}
 			if c.Graced() {

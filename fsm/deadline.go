@@ -14,6 +14,13 @@ func (m *Machine) beginMaxHold(c *claim, e *wire.Event) {
 	e.MaxHoldMs, e.Generation = own.maxHoldMs, own.holdGeneration
 }
 
+// bounded reports whether the deadline of a hold's max_hold runs. That of a cached hold begins when its session is
+// notified that others wait, because its session counts max_hold for each of the local holders.
+func (c *claim) bounded() bool {
+	e := c.extra()
+	return e != nil && e.maxHoldMs > 0 && (e.tokens == 0 || e.wanted)
+}
+
 // beginGrace restarts the deadline of a revocation's grace and adds it to the event.
 func (m *Machine) beginGrace(c *claim, e *wire.Event) {
 	own := c.vary()
@@ -43,7 +50,9 @@ func (m *Machine) extend(s *session, op *wire.Extend) *wire.Result {
 		c.vary().maxHoldMs = op.MaxHoldMs
 	}
 	m.recharge(s, c, before)
-	m.beginMaxHold(c, m.emitClaim(wire.Event_EXTENDED, c))
+	if e := m.emitClaim(wire.Event_EXTENDED, c); c.bounded() {
+		m.beginMaxHold(c, e)
+	}
 	return answer(wire.Status_OK, "")
 }
 

@@ -13,7 +13,7 @@ import (
 // FuzzApply checks that any bytes of an entry lead to results or an error, that no handler panics, and
 // that every invariant holds afterwards.
 func FuzzApply(f *testing.F) {
-	base, many, locked, keys := busy(f, 1), family(f), guarded(f), keyed(f)
+	base, many, locked, keys, cached := busy(f, 1), family(f), guarded(f), keyed(f), caching(f)
 	for seed := range uint64(20) {
 		log := walk(seed+6e6, 40) // every fourth one is with keys
 		f.Add(entry(f, log[1:]...))
@@ -24,12 +24,13 @@ func FuzzApply(f *testing.F) {
 	f.Add(newerEntry(f))
 	f.Add(entry(f, ofTheFamily(many)...))
 	f.Add(entry(f, ofTheFamily(locked)...))
+	f.Add(entry(f, ofTheFamily(cached)...))
 	f.Add(entry(f, strangeAccess()...))
 	for _, cmd := range strange(base) {
 		f.Add(entry(f, cmd))
 	}
 	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, m := range []*Machine{base.Fork(), many.Fork(), locked.Fork(), keys.Fork(), New(Level)} {
+		for _, m := range []*Machine{base.Fork(), many.Fork(), locked.Fork(), keys.Fork(), cached.Fork(), New(Level)} {
 			revision := m.Revision()
 			applied, err := m.Apply(data)
 			switch {
@@ -61,6 +62,7 @@ func ofTheFamily(m *Machine) []*wire.Command {
 	}}
 	m.EachSession(func(s Session) bool {
 		add(s.ID, 901, &wire.Command{Op: &wire.Command_Acquire{Acquire: several}})
+		add(s.ID, 902, acquiringCached("c", 3))
 		return true
 	})
 	add(0, 0, &wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: secretHash("lease"), Acquire: several}}})
@@ -82,6 +84,14 @@ func ofTheFamily(m *Machine) []*wire.Command {
 	return append(commands, ofAccess(m)...)
 }
 
+// acquiringCached waits for a cached hold with that many tokens.
+func acquiringCached(name string, tokens uint32) *wire.Command {
+	return &wire.Command{Op: &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{
+		Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: name}}, WaitForever: true, MaxHoldMs: 300, LockDelayMs: 200},
+		Tokens:  tokens, IdleMs: 1_000,
+	}}}
+}
+
 // strange returns commands with numbers at the limits of their ranges.
 func strange(m *Machine) []*wire.Command {
 	const most = 1<<64 - 1
@@ -94,6 +104,10 @@ func strange(m *Machine) []*wire.Command {
 			Locks: []*wire.LockRequest{{Name: "a"}}, Owner: most, WaitMs: 1<<32 - 1, WaitForever: true,
 		}}},
 		{SessionId: id, Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x", Mode: -1}}}}},
+		{SessionId: id, Seq: 2, Op: &wire.Command_AcquireCached{}},
+		{SessionId: id, Seq: 3, Op: &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{Tokens: 1<<32 - 1, IdleMs: 1<<32 - 1, Acquire: &wire.Acquire{
+			Locks: []*wire.LockRequest{nil}, MaxHoldMs: 1<<32 - 1, Owner: most,
+		}}}},
 		{SessionId: id, Seq: most - 1, Op: &wire.Command_Release{Release: &wire.Release{HoldId: most, Token: most}}},
 		{SessionId: id, Seq: most - 2, Op: &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: most}}},
 		{SessionId: most, Op: &wire.Command_CloseSession{CloseSession: &wire.CloseSession{}}},
@@ -158,6 +172,7 @@ func FuzzRestore(f *testing.F) {
 	f.Add(snapshotOf(f, family(f)))
 	f.Add(snapshotOf(f, guarded(f)))
 	f.Add(snapshotOf(f, keyed(f)))
+	f.Add(snapshotOf(f, caching(f)))
 	f.Add([]byte{0xff, 0xff, 0xff, 0xff, 0x0f})
 	f.Add(bytes.Repeat([]byte{0xff}, 11)) // no valid length
 	log := walk(7e6, 30)

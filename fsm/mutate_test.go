@@ -16,7 +16,7 @@ import (
 // restored state must satisfy every invariant and be written the same again, and no later command may fail.
 func TestMutatedSnapshot(t *testing.T) {
 	roll, whole := seeded(*base), 0
-	bases := [][]byte{snapshotOf(t, family(t)), snapshotOf(t, twoLocks(t)), snapshotOf(t, guarded(t))}
+	bases := [][]byte{snapshotOf(t, family(t)), snapshotOf(t, twoLocks(t)), snapshotOf(t, guarded(t)), snapshotOf(t, caching(t))}
 	for range scaled(15_000) {
 		mutant := records(t, bases[roll(len(bases))])
 		for range 1 + roll(3) {

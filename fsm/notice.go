@@ -57,8 +57,7 @@ func (c *claim) listens() bool {
 // asksNotice reports whether the holder is notified of the first waiter.
 func (e *extra) asksNotice() bool { return e.notify || e.tokens > 0 }
 
-// notify notifies a holder that others wait. The max_hold of a cached hold begins with that, because its session
-// counts it for each of the local holders.
+// notify notifies a holder that others wait. The max_hold of a cached hold begins with that: see bounded.
 func (m *Machine) notify(c *claim) {
 	c.vary().wanted = true
 	e := m.emitClaim(wire.Event_WANTED, c)
@@ -67,7 +66,7 @@ func (m *Machine) notify(c *claim) {
 	}
 	s, _ := m.editSession(c.session)
 	s.recalls++
-	if own := c.extra(); own.maxHoldMs > 0 && own.holdGeneration == 0 {
+	if c.bounded() {
 		m.beginMaxHold(c, e)
 	}
 }

@@ -225,7 +225,7 @@ func (m *Machine) grant(s *session, c *claim, waited bool) *wire.Event {
 	e := m.emitClaim(wire.Event_GRANTED, c)
 	e.Waited, e.ByValue = waited, s.key != nil
 	e.Tokens = c.cached()
-	if c.extra() != nil && c.extra().maxHoldMs > 0 && !c.isCached() {
+	if c.bounded() {
 		m.beginMaxHold(c, e)
 	}
 	m.listen(c)

@@ -57,6 +57,12 @@ var rareStates = []rareState{
 		live, _ := p.m.locks.get(c.Locks[0].Name)
 		return c.Upgrading() && live.waiters > 0
 	})},
+	{"a cached hold that nobody waits for", 50, anyClaim(func(_ *pair, c *model.Claim) bool { return c.Holds() && c.Cached() && !c.Recalled() })},
+	{"a recalled hold", 50, anyClaim(func(_ *pair, c *model.Claim) bool { return c.Holds() && c.Recalled() })},
+	{"a recalled hold that nobody waits for any more", 5, anyClaim(func(p *pair, c *model.Claim) bool { return c.Holds() && c.Recalled() && !waitedFor(p, c) })},
+	{"a recalled hold with max_hold", 20, anyClaim(func(_ *pair, c *model.Claim) bool { return c.Recalled() && c.Bounded() })},
+	{"a wait for a cached hold", 20, anyClaim(func(_ *pair, c *model.Claim) bool { return c.Queued() && c.Cached() })},
+	{"a lock-delay of a cached hold", 10, anyClaim(func(_ *pair, c *model.Claim) bool { return c.Delays() && c.Cached() })},
 	{"a member is drained", 10, func(p *pair) bool {
 		return slices.ContainsFunc(p.d.Members, func(m *wire.Member) bool { return m.Drained })
 	}},

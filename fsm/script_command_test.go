@@ -38,6 +38,8 @@ func (s *script) clusterCommand(a args) *wire.Command {
 		MaxClaimsPerSession: s.number(a, "max_claims_per_session", 0),
 		MaxWindow:           s.number(a, "max_window", 0),
 		MaxValueBytes:       uint32(s.number(a, "max_value_bytes", 0)),
+		MaxCachedIdleMs:     uint32(s.number(a, "max_cached_idle_ms", 0)),
+		NoCachedHolds:       s.number(a, "no_cached_holds", 0) > 0,
 	}})
 }
 
@@ -53,6 +55,10 @@ func (s *script) leaderCommand(a args) *wire.Command {
 		}}}
 	case "remaining":
 		return s.remainingCommand(a)
+	case "raise":
+		return &wire.Command{Op: &wire.Command_RaiseLevel{RaiseLevel: &wire.RaiseLevel{Level: s.short(a, "level")}}}
+	case "report":
+		return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: &wire.Member{Id: a.arg(0), Level: s.short(a, "level")}}}}
 	case "drop":
 		return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: a.arg(0)}}}
 	case "backup":
@@ -180,6 +186,10 @@ func (s *script) request(a args, cmd *wire.Command) {
 	switch a.verb {
 	case "acquire":
 		cmd.Op = &wire.Command_Acquire{Acquire: s.acquire(a)}
+	case "acquire-cached":
+		cmd.Op = &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{
+			Acquire: s.acquire(a), Tokens: uint32(s.number(a, "tokens", 10)), IdleMs: uint32(s.number(a, "idle", 1_000)),
+		}}
 	case "release":
 		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: hold, Token: token}}
 	case "set":

@@ -171,6 +171,9 @@ func (s *script) line(line string) {
 	case "show":
 		s.show(a.arg(0))
 		return
+	case "verify":
+		s.verify(a)
+		return
 	case "key":
 		s.showKey(a.arg(0))
 		return
@@ -208,7 +211,7 @@ func (s *script) note(a args, applied *Applied) {
 	if r.Session != nil {
 		s.ids[a.who] = r.Session.SessionId
 	}
-	if (a.verb == "acquire" || a.verb == "lease") && r.HoldId != 0 {
+	if slices.Contains([]string{"acquire", "acquire-cached", "lease"}, a.verb) && r.HoldId != 0 {
 		s.holds[a.who+" "+a.first()] = r
 	}
 	if r.SessionId != 0 {
@@ -241,11 +244,30 @@ func (s *script) show(name string) {
 		return
 	}
 	for _, h := range l.Holders {
-		s.print("held by %s%s, hold %d, token %d%s", s.who(h.SessionId), after(" of ", h.Identity), h.HoldId, h.Token, quoted(" value ", string(h.Value)))
+		s.print("held by %s%s, hold %d, token %d%s%s", s.who(h.SessionId), after(" of ", h.Identity), h.HoldId, h.Token, quoted(" value ", string(h.Value)), cachedText(h))
 	}
 	for _, w := range l.Queue {
 		s.print("%d. %s%s, wait %d", w.Position, s.who(w.SessionId), after(" of ", w.Identity), w.WaitId)
 	}
+}
+
+// cachedText returns what only cached holds have.
+func cachedText(h *wire.HolderInfo) string {
+	text := nonzero("tokens", uint64(h.Tokens)) + nonzero("idle", uint64(h.MaxIdleMs))
+	if h.Recalled {
+		text += " recalled"
+	}
+	return text
+}
+
+// verify prints whether a token holds a lock.
+func (s *script) verify(a args) {
+	r := s.m.VerifyToken(&wire.VerifyTokenRequest{Name: a.arg(0), Token: s.number(a, "token", 0)})
+	text := map[bool]string{true: "held by " + s.who(r.GetHolder().GetSessionId()), false: "not held"}[r.Held]
+	if r.Cached {
+		text += ", one of the tokens of a cached hold"
+	}
+	s.print("%s", text)
 }
 
 func quoted(label, text string) string {
@@ -308,6 +330,7 @@ func heldText(h *wire.HeldLock) string {
 	if h.Revocation != nil {
 		text += quoted(" revoked ", h.Revocation.Reason) + nonzero("grace", uint64(h.Revocation.GraceMs))
 	}
+	text += nonzero("tokens", uint64(h.Tokens))
 	if h.Wanted {
 		text += " wanted"
 	}
@@ -345,7 +368,7 @@ func (s *script) describe(e *wire.Event) string {
 	if e.Lock != "" {
 		text += " " + cmp.Or(strings.Join(e.Locks, ","), e.Lock) + modeText(e.Mode, e.Permits) + nonzero("hold", e.HoldId)
 	}
-	text += nonzero("token", e.Token) + nonzero("generation", e.Generation) + nonzero("wait", uint64(e.WaitMs))
+	text += nonzero("token", e.Token) + nonzero("tokens", uint64(e.Tokens)) + nonzero("generation", e.Generation) + nonzero("wait", uint64(e.WaitMs))
 	if e.WaitForever {
 		text += " forever"
 	}

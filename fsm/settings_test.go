@@ -27,7 +27,7 @@ func init() {
 	smallest := model.Smallest.ProtoReflect()
 	fields := smallest.Descriptor().Fields()
 	for i := range fields.Len() {
-		if f := fields.Get(i); !budgetSettings[string(f.Name())] {
+		if f := fields.Get(i); f.Kind() != protoreflect.BoolKind && !budgetSettings[string(f.Name())] {
 			setSetting(model.Smallest, f, 1)
 		}
 	}
@@ -53,6 +53,9 @@ func TestEverySettingIsBounded(t *testing.T) {
 	fields := (&wire.Settings{}).ProtoReflect().Descriptor().Fields()
 	for i := range fields.Len() {
 		f := fields.Get(i)
+		if f.Kind() == protoreflect.BoolKind {
+			continue // both values are allowed
+		}
 		at := slices.IndexFunc(settingBounds, func(b settingBound) bool { return b.name == string(f.Name()) })
 		if at < 0 {
 			t.Errorf("%s has no bounds", f.Name())

@@ -126,7 +126,7 @@ func (w *walker) spoil(op *wire.Acquire) {
 
 func (w *walker) upgrade(c *model.Claim) *wire.Upgrade {
 	return &wire.Upgrade{
-		HoldId: c.ID, Token: w.about(c.Token), WaitMs: uint32(w.roll(3) * 500),
+		HoldId: c.ID, Token: w.token(c), WaitMs: uint32(w.roll(3) * 500),
 		WaitForever: w.one(3), AllowDeadlock: w.one(8),
 	}
 }
@@ -264,9 +264,9 @@ func (w *walker) operator() *wire.Command {
 	}
 	c := w.some((*model.Claim).Holds)
 	if w.one(3) {
-		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), Ticket: "T-1"}}}
+		return &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: c.ID, Token: w.token(c), Reason: w.reason(), Operator: w.who(), Ticket: "T-1"}}}
 	}
-	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.about(c.Token), Reason: w.reason(), Operator: w.who(), Ticket: "T-1", GraceMs: []uint32{0, 60, 800}[w.roll(3)]}}}
+	return &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: c.ID, Token: w.token(c), Reason: w.reason(), Operator: w.who(), Ticket: "T-1", GraceMs: []uint32{0, 60, 800}[w.roll(3)]}}}
 }
 
 // aYear is how far a floor may be ahead, in tokens.
@@ -306,7 +306,7 @@ func (w *walker) membership() *wire.Command {
 	if w.one(3) {
 		return &wire.Command{Op: &wire.Command_DropMember{DropMember: &wire.DropMember{Id: id}}}
 	}
-	m := &wire.Member{Id: id, PeerAddr: "a", Level: 1}
+	m := &wire.Member{Id: id, PeerAddr: "a", Level: Level}
 	if !w.one(4) {
 		m.Incarnation = fmt.Sprint("i", w.roll(6))
 	}
@@ -355,6 +355,7 @@ func (w *walker) restoreBackup() *wire.Command {
 	case 4:
 		op.Backup.Token = max(ClockToken(op.ClockUnixMs), w.d.Token) + aYear + uint64(w.roll(2))
 	}
+	w.setCaching(op.Settings)
 	w.fillAudit(op)
 	return &wire.Command{Op: &wire.Command_RestoreBackup{RestoreBackup: op}}
 }

@@ -21,7 +21,7 @@ type walkPort struct {
 // useKeys makes a walk one with keys: two nodes send requests of Redis ports.
 func (w *walker) useKeys(boot *wire.Command) {
 	w.keyed, w.ports = true, map[string]*walkPort{}
-	boot.GetBootstrap().Members = append(boot.GetBootstrap().Members, &wire.Member{Id: "n2", Level: 1})
+	boot.GetBootstrap().Members = append(boot.GetBootstrap().Members, &wire.Member{Id: "n2", Level: Level})
 }
 
 // keys returns a request of a Redis port, or what a leader records of keys.

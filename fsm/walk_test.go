@@ -78,9 +78,10 @@ func newWalker(roll dice, guarded bool) (*walker, *wire.Command) {
 	}
 	boot := &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
 		ClusterId: walkCluster, TokenFloor: walkFloor, Settings: limits, Lineage: walkLineage,
-		Members: []*wire.Member{{Id: "n1", Level: 1}},
+		Members: []*wire.Member{{Id: "n1", Level: Level}},
 	}}}
 	w := &walker{roll: roll, guarded: guarded, d: model.New(), seqs: map[uint64]uint64{}, asked: map[[2]uint64]*wire.Command{}, leases: map[string]*wire.OpenLease{}}
+	w.setCaching(limits)
 	w.labelled = limits.MaxStateBytes < 1<<30
 	w.changing = roll(16) == 0
 	w.readers = roll(4)
@@ -99,6 +100,9 @@ func (w *walker) one(n int) bool { return w.roll(n) == 0 }
 func (w *walker) ordinary() *wire.Command {
 	if len(w.d.Live) < w.contention && w.one(2) {
 		return w.outset()
+	}
+	if w.d.Level < Level && w.one(12) {
+		return w.raiseLevel()
 	}
 	if w.d.Suspended != 0 && w.one(10) {
 		if w.one(2) {
@@ -364,25 +368,29 @@ func (w *walker) ask(cmd *wire.Command) {
 	pick := w.roll(60)
 	switch {
 	case pick < 14 && (w.d.Claim(c.ID) == c && c.Holds() || w.one(9)):
-		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: w.about(c.ID), Token: w.about(c.Token)}}
+		cmd.Op = &wire.Command_Release{Release: &wire.Release{HoldId: w.about(c.ID), Token: w.token(c)}}
 	case pick < 20 && (w.waits(cmd.SessionId) || w.one(6)):
 		cmd.Op = &wire.Command_Cancel{Cancel: &wire.Cancel{AcquireSeq: w.waitedSeq(cmd.SessionId)}}
 	case pick < 18:
-		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: c.ID, Token: w.about(c.Token), Value: w.value()}}
+		cmd.Op = &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: c.ID, Token: w.token(c), Value: w.value()}}
 	case pick < 30:
 		if c = w.hold(cmd.SessionId, reads); reads(c) || w.one(12) {
 			cmd.Op = &wire.Command_Upgrade{Upgrade: w.upgrade(c)}
 		}
 	case pick < 32:
 		if c = w.hold(cmd.SessionId, writes); writes(c) || w.one(12) {
-			cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: c.ID, Token: w.about(c.Token)}}
+			cmd.Op = &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: c.ID, Token: w.token(c)}}
 		}
 	case pick < 34:
 		if c = w.hold(cmd.SessionId, bounded); bounded(c) || w.one(12) {
 			cmd.Op = &wire.Command_Extend{Extend: w.extend(c)}
 		}
 	}
-	if cmd.Op == nil {
+	switch {
+	case cmd.Op != nil:
+	case w.one(8):
+		cmd.Op = &wire.Command_AcquireCached{AcquireCached: w.acquireCached(cmd.SessionId)}
+	default:
 		cmd.Op = &wire.Command_Acquire{Acquire: w.acquire(cmd.SessionId)}
 	}
 }
@@ -392,7 +400,7 @@ func writes(c *model.Claim) bool  { return c.Is(wire.Mode_EXCLUSIVE) }
 func bounded(c *model.Claim) bool { return c.Holds() && (c.MaxHold > 0 || c.Graced()) }
 
 func (w *walker) extend(c *model.Claim) *wire.Extend {
-	op := &wire.Extend{HoldId: c.ID, Token: w.about(c.Token), MaxHoldMs: uint32(w.roll(3) * 250)}
+	op := &wire.Extend{HoldId: c.ID, Token: w.token(c), MaxHoldMs: uint32(w.roll(3) * 250)}
 	if w.one(10) {
 		op.MaxHoldMs = 1
 	}

@@ -296,10 +296,8 @@ func (d *Deadlines) observeOne(e *wire.Event, now time.Time) {
 		if e.MaxHoldMs > 0 && !e.Upgrade { // an upgrade does not change the hold's own deadline
 			begin(Hold, e.HoldId, e.MaxHoldMs)
 		}
-	case wire.Event_EXTENDED:
-		begin(Hold, e.HoldId, e.MaxHoldMs)
-	case wire.Event_WANTED:
-		if e.MaxHoldMs > 0 { // of a cached hold, whose max_hold starts with the first waiter
+	case wire.Event_EXTENDED, wire.Event_WANTED:
+		if e.MaxHoldMs > 0 { // that of a cached hold begins when its session is notified of a waiter, not before
 			begin(Hold, e.HoldId, e.MaxHoldMs)
 		}
 	case wire.Event_REVOKED:

@@ -52,7 +52,9 @@ func TestEventsMoveDeadlines(t *testing.T) {
 		"delayed":          {&wire.Event{Type: wire.Event_DELAYED, LockDelayMs: 1000}, with(Delay, second)},
 		"delay ended":      {&wire.Event{Type: wire.Event_DELAY_ENDED}, with(Delay, 0)},
 		"delay in part":    {&wire.Event{Type: wire.Event_DELAY_ENDED, Partial: true}, all},
+		"extended, cached": {&wire.Event{Type: wire.Event_EXTENDED}, all},
 		"wanted":           {&wire.Event{Type: wire.Event_WANTED}, all},
+		"recalled":         {&wire.Event{Type: wire.Event_WANTED, MaxHoldMs: 1000}, with(Hold, second)},
 	} {
 		bubble.Test(t, func(t *testing.T) {
 			d := idleDeadlines()

@@ -124,6 +124,8 @@ func (d *Model) who() string { return d.caller.GetIdentity() }
 func (d *Model) forbids(s *Session, cmd *wire.Command) bool {
 	var hold uint64
 	switch op := cmd.Op.(type) {
+	case *wire.Command_AcquireCached:
+		return !d.May(s.Identity, wire.Verb_LOCK, op.AcquireCached.Acquire.Locks[0].Name)
 	case *wire.Command_Acquire:
 		return slices.ContainsFunc(op.Acquire.Locks, func(l *wire.LockRequest) bool { return !d.May(s.Identity, wire.Verb_LOCK, l.Name) })
 	case *wire.Command_Upgrade:

@@ -54,6 +54,12 @@ func validName(name string) bool {
 func validMaxHold(ms uint32) bool { return ms == 0 || ms >= 100 && ms <= 1<<31 }
 
 func (d *Model) acquire(s *Session, seq uint64, op *wire.Acquire) *wire.Result {
+	return d.acquireAs(s, seq, &wire.AcquireCached{Acquire: op})
+}
+
+// acquireAs acquires a cached hold if it is to have a range of tokens, and a plain one otherwise.
+func (d *Model) acquireAs(s *Session, seq uint64, as *wire.AcquireCached) *wire.Result {
+	op := as.Acquire
 	order := max(op.Order, wire.Order_FIFO)
 	free := true
 	for _, l := range op.Locks {
@@ -74,7 +80,7 @@ func (d *Model) acquire(s *Session, seq uint64, op *wire.Acquire) *wire.Result {
 	if !d.roomForNames(s.Identity, op.Locks) {
 		return d.exhausted()
 	}
-	c := d.claimFor(s, seq, op, order)
+	c := d.claimFor(s, seq, as, order)
 	if !d.affords(s, outcomeWeight, roomToShrink) {
 		d.drop(c)
 		return d.exhausted()
@@ -139,11 +145,13 @@ func (d *Model) room(s *Session, op *wire.Acquire, free bool) bool {
 }
 
 // claimFor adds a new claim behind all others.
-func (d *Model) claimFor(s *Session, seq uint64, op *wire.Acquire, order wire.Order) *Claim {
+func (d *Model) claimFor(s *Session, seq uint64, as *wire.AcquireCached, order wire.Order) *Claim {
+	op := as.Acquire
 	c := &Claim{
 		ID: d.Revision, Session: s.ID, Owner: op.Owner, Seq: seq, Locks: plainAll(op.Locks), Value: op.Value,
 		WaitMs: op.WaitMs, WaitForever: op.WaitForever, WaitGeneration: 1,
 		notify: op.Notify, tolerant: op.AllowDeadlock, MaxHold: op.MaxHoldMs, Delay: op.LockDelayMs, queuedAt: d.wall,
+		Tokens: as.Tokens, Idle: as.IdleMs,
 	}
 	d.add(c)
 	for _, l := range c.Locks {

@@ -17,9 +17,7 @@ func (d *Model) extend(s *Session, op *wire.Extend) *wire.Result {
 	case op.MaxHoldMs > 0:
 		c.MaxHold = op.MaxHoldMs
 	}
-	c.HoldGeneration++
-	e := d.tellHold(wire.Event_EXTENDED, c)
-	e.MaxHoldMs, e.Generation = c.MaxHold, c.HoldGeneration
+	c.startMaxHold(d.tellHold(wire.Event_EXTENDED, c))
 	return says(wire.Status_OK)
 }
 
@@ -28,7 +26,7 @@ func (d *Model) expireHold(op *wire.ExpireHold) *wire.Result {
 	switch {
 	case c == nil || !c.Holds():
 		return says(wire.Status_NOT_FOUND)
-	case op.Grace && !c.Graced(), !op.Grace && c.MaxHold == 0, op.Term != d.Term:
+	case op.Grace && !c.Graced(), !op.Grace && !c.Bounded(), op.Term != d.Term:
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	switch {

@@ -205,7 +205,7 @@ func (d *Model) fits(want *wire.LockRequest) bool {
 // held returns the session's hold with that ID and token; nil if it has none.
 func (d *Model) held(s *Session, hold, token uint64) *Claim {
 	c := d.Claim(hold)
-	if c == nil || c.Session != s.ID || !c.Holds() || c.Token != token {
+	if c == nil || c.Session != s.ID || !c.Holds() || !c.Has(token) {
 		return nil
 	}
 	return c

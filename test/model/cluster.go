@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"google.golang.org/protobuf/proto"
+	"google.golang.org/protobuf/reflect/protoreflect"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -24,14 +25,14 @@ func DefaultLimits() *wire.Settings {
 
 // Smallest are the documented minima of the limits. Tests of small limits lower them.
 var Smallest = &wire.Settings{
-	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100, MaxLeaseTtlMs: 100, MinKeyTtlMs: 10, MaxKeyTtlMs: 10,
+	MinTtlMs: 100, MaxTtlMs: 100, DefaultTtlMs: 100, MaxLeaseTtlMs: 100, MinKeyTtlMs: 10, MaxKeyTtlMs: 10, MaxCachedIdleMs: 100,
 	MaxSessions: 16, MaxLocks: 64, MaxWaitersPerLock: 16,
 	MaxClaimsPerSession: 64, MaxWindow: 64, MaxValueBytes: 64, MaxClientInfoBytes: 256,
 	MaxStateBytes: 5 << 20, MaxSessionBytes: 256 << 10,
 }
 
 var largest = &wire.Settings{
-	MinTtlMs: 1 << 31, MaxTtlMs: 1 << 31, DefaultTtlMs: 1 << 31, MaxLeaseTtlMs: 1 << 31, MinKeyTtlMs: 1 << 31, MaxKeyTtlMs: 1 << 31,
+	MinTtlMs: 1 << 31, MaxTtlMs: 1 << 31, DefaultTtlMs: 1 << 31, MaxLeaseTtlMs: 1 << 31, MinKeyTtlMs: 1 << 31, MaxKeyTtlMs: 1 << 31, MaxCachedIdleMs: 1 << 31,
 	MaxSessions: 1 << 24, MaxLocks: 1 << 28, MaxWaitersPerLock: 1 << 24,
 	MaxClaimsPerSession: 1 << 21, MaxWindow: 1 << 21, MaxValueBytes: 1 << 16, MaxClientInfoBytes: 1 << 16,
 	MaxStateBytes: 1 << 50, MaxSessionBytes: 1 << 50,
@@ -51,6 +52,9 @@ func limitsFrom(given *wire.Settings) *wire.Settings {
 	fields, get := limits.ProtoReflect().Descriptor().Fields(), limits.ProtoReflect().Get
 	for i := range fields.Len() {
 		f := fields.Get(i)
+		if f.Kind() == protoreflect.BoolKind || f.Name() == "max_cached_idle_ms" && given.GetMaxCachedIdleMs() == 0 {
+			continue
+		}
 		if n := get(f).Uint(); n < Smallest.ProtoReflect().Get(f).Uint() || n > largest.ProtoReflect().Get(f).Uint() {
 			return nil
 		}
@@ -81,7 +85,7 @@ func (d *Model) bootstrap(op *wire.Bootstrap) *wire.Result {
 	if d.Cluster != "" {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
-	d.Cluster, d.Lineage, d.Token, d.Level, d.Limits = op.ClusterId, op.Lineage, max(d.Token, op.TokenFloor), 1, limits
+	d.Cluster, d.Lineage, d.Token, d.Level, d.Limits = op.ClusterId, op.Lineage, max(d.Token, op.TokenFloor), levelOfLimits(op.Settings), limits
 	d.newHistory()
 	for _, m := range op.Members {
 		d.member(m)

@@ -14,6 +14,9 @@ func digest(cmd *wire.Command) uint64 {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
 		b = encoded(b, 48, op.Acquire, op.Acquire.GetOwner())
+	case *wire.Command_AcquireCached:
+		b = encoded(b, 58, op.AcquireCached.GetAcquire(), op.AcquireCached.GetAcquire().GetOwner())
+		b = numbers(b, uint64(op.AcquireCached.GetTokens()), uint64(op.AcquireCached.GetIdleMs()))
 	case *wire.Command_OpenLease:
 		b = encoded(b, 37, op.OpenLease.GetAcquire(), 0)
 	case *wire.Command_Release:
@@ -79,6 +82,8 @@ func (d *Model) echo(cmd *wire.Command, r *wire.Result) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
 		r.Digest, r.Name = digest(cmd), firstName(op.Acquire)
+	case *wire.Command_AcquireCached:
+		r.Digest, r.Name = digest(cmd), firstName(op.AcquireCached.GetAcquire())
 	case *wire.Command_OpenLease:
 		r.Digest, r.Name = digest(cmd), firstName(op.OpenLease.GetAcquire())
 	case *wire.Command_Upgrade:

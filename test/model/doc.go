@@ -12,7 +12,7 @@
 //   - model.go: the lists, and the switch over the commands;
 //   - cluster.go, session.go, request.go: who may send requests, and exactly-once semantics;
 //   - claim.go, acquire.go, settle.go, release.go: locks;
-//   - upgrade.go, bound.go, lease.go, operator.go: everything else about locks;
+//   - cached.go, upgrade.go, bound.go, lease.go, operator.go: everything else about locks;
 //   - access.go: identities, the policy and tokens;
 //   - deadlock.go: deadlocks;
 //   - event.go, read.go, compare.go: events and reads, and the comparison with the service's.

@@ -60,5 +60,6 @@ func (d *Model) tellGrant(c *Claim, up *Upgrade, waited bool) {
 		e.Upgrade, e.Seq = true, up.Seq
 		return
 	}
-	e.MaxHoldMs, e.Generation = c.MaxHold, c.HoldGeneration
+	e.Tokens = c.Tokens
+	c.startMaxHold(e)
 }

@@ -122,9 +122,12 @@ type Claim struct {
 	Count          uint32
 	// MaxHold and Delay are in milliseconds; 0 means none.
 	MaxHold, Delay uint32
-	Revoked        *wire.Revocation
-	Upgrade        *Upgrade // nil unless it waits to become exclusive
-	Over           bool
+	// Tokens is the number of tokens of a cached hold, 0 for others. Idle is how long its session keeps it unused, in
+	// milliseconds.
+	Tokens, Idle uint32
+	Revoked      *wire.Revocation
+	Upgrade      *Upgrade // nil unless it waits to become exclusive
+	Over         bool
 
 	notify, wanted, tolerant       bool
 	queuedAt, grantedAt, delayedAt int64
@@ -176,8 +179,11 @@ func (d *Model) Apply(cmd *wire.Command, wall int64, turns ...uint64) *wire.Resu
 	return answer
 }
 
-// admit refuses commands before the bootstrap.
+// admit refuses commands before the bootstrap, and those of a later feature level.
 func (d *Model) admit(cmd *wire.Command) *wire.Result {
+	if d.Cluster != "" && levelOf(cmd) > d.Level {
+		return says(wire.Status_UNSUPPORTED)
+	}
 	if status := d.fault(cmd); status != 0 && (d.Cluster != "" || cmd.GetBootstrap() != nil || cmd.GetBeginTerm() != nil) {
 		return says(status)
 	}

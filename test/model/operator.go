@@ -87,7 +87,7 @@ func (d *Model) about(c *Claim) *wire.AuditRecord {
 
 func (d *Model) force(op *wire.ForceRelease) *wire.Result {
 	c := d.Claim(op.HoldId)
-	if c == nil || !c.Holds() || c.Token != op.Token {
+	if c == nil || !c.Holds() || !c.Has(op.Token) {
 		return says(wire.Status_NOT_HELD)
 	}
 	if !d.mayOn(d.who(), wire.Verb_OPERATE, c) {
@@ -100,7 +100,7 @@ func (d *Model) force(op *wire.ForceRelease) *wire.Result {
 
 func (d *Model) revoke(op *wire.Revoke) *wire.Result {
 	c := d.Claim(op.HoldId)
-	if c == nil || !c.Holds() || c.Token != op.Token {
+	if c == nil || !c.Holds() || !c.Has(op.Token) {
 		return says(wire.Status_NOT_HELD)
 	}
 	if !d.mayOn(d.who(), wire.Verb_OPERATE, c) {

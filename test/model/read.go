@@ -14,6 +14,7 @@ func (d *Model) holderInfo(c *Claim, name string) *wire.HolderInfo {
 		HoldId: c.ID, Token: c.Token, SessionId: c.Session, Owner: c.Owner, Mode: l.Mode, Value: c.Value,
 		Client: d.Session(c.Session).Client, GrantedUnixMs: c.grantedAt, Revision: c.Granted, Permits: l.Permits,
 		Count: c.Count, MaxHoldMs: c.MaxHold, LockDelayMs: c.Delay, Revocation: c.Revoked, Locks: c.names(),
+		Tokens: c.Tokens, MaxIdleMs: c.Idle, Recalled: c.Recalled(),
 		Leased: d.Session(c.Session).Leased, ByValue: d.Session(c.Session).ByValue, Identity: d.Session(c.Session).Identity,
 	}
 }

@@ -29,6 +29,9 @@ func (d *Model) setValue(s *Session, op *wire.SetValue) *wire.Result {
 	if c == nil {
 		return says(wire.Status_NOT_HELD)
 	}
+	if c.Cached() {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
 	if !d.affordsValue(s, c, op.Value) {
 		return d.exhausted()
 	}

@@ -58,7 +58,7 @@ func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
 	if full && !givesUp(cmd) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
 	}
-	if d.Suspended != 0 && (cmd.GetAcquire() != nil || cmd.GetUpgrade() != nil) {
+	if d.Suspended != 0 && (cmd.GetAcquire() != nil || cmd.GetAcquireCached() != nil || cmd.GetUpgrade() != nil) {
 		return says(wire.Status_UNAVAILABLE) // and not remembered: the client may retry
 	}
 	session, state := d.WeightOf(s), d.Weight()
@@ -122,6 +122,8 @@ func (d *Model) execute(s *Session, cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Acquire:
 		return d.acquire(s, cmd.Seq, op.Acquire)
+	case *wire.Command_AcquireCached:
+		return d.acquireAs(s, cmd.Seq, op.AcquireCached)
 	case *wire.Command_Release:
 		return d.release(s, op.Release)
 	case *wire.Command_Cancel:

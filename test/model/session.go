@@ -100,7 +100,7 @@ func (d *Model) HoldsOf(session uint64) []*wire.HeldLock {
 			held = append(held, &wire.HeldLock{
 				Name: c.Locks[0].Name, HoldId: c.ID, Token: c.Token, Seq: c.Seq, Revision: c.Granted,
 				Locks: d.liveRequests(c), Count: c.Count, MaxHoldMs: c.MaxHold, Generation: c.HoldGeneration,
-				Revocation: c.Revoked, Wanted: c.wanted,
+				Revocation: c.Revoked, Wanted: c.wanted, Tokens: c.Tokens,
 			})
 		}
 	}

@@ -1,6 +1,10 @@
 package model
 
-import "github.com/quorumlock/quorumlock/transport/wire"
+import (
+	"slices"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
+)
 
 // ready reports whether a claim may be granted now.
 func (d *Model) ready(c *Claim) bool {
@@ -55,16 +59,13 @@ func (d *Model) grantReady() {
 
 // serve grants a claim, or its upgrade, under a new token.
 func (d *Model) serve(c *Claim, waited bool) {
-	d.Token++
 	up := c.Upgrade
-	c.Token, c.Granted = d.Token, d.Revision
+	c.Token, c.Granted = d.Token+1, d.Revision
+	d.Token += c.issues()
 	if up != nil {
 		c.Locks[0].Mode, c.Upgrade = wire.Mode_EXCLUSIVE, nil
 	} else {
 		c.Count, c.grantedAt = 1, d.wall // for an upgrade, the hold keeps its start
-		if c.MaxHold > 0 {
-			c.HoldGeneration = 1
-		}
 	}
 	d.tellGrant(c, up, waited)
 	if waited && up != nil {
@@ -73,9 +74,8 @@ func (d *Model) serve(c *Claim, waited bool) {
 		d.rewrite(c.Session, c.Seq, c.grant())
 	}
 	for _, l := range c.Locks {
-		if c.notify && !c.wanted && d.first(l.Name, (*Claim).Queued) != nil {
-			c.wanted = true
-			d.tellHold(wire.Event_WANTED, c)
+		if c.listens() && d.first(l.Name, (*Claim).Queued) != nil {
+			d.notice(c)
 		}
 	}
 	d.startLease(c, waited)
@@ -86,13 +86,12 @@ func (d *Model) want(who *Claim) {
 	var told []*Claim
 	for _, l := range who.Locks {
 		for _, c := range d.holders(l.Name) {
-			if c != who && c.notify && !c.wanted {
-				c.wanted = true
+			if c != who && c.listens() && !slices.Contains(told, c) {
 				told = append(told, c)
 			}
 		}
 	}
 	for _, c := range told {
-		d.tellHold(wire.Event_WANTED, c)
+		d.notice(c)
 	}
 }

@@ -96,7 +96,7 @@ func (d *Model) loadClaim(body *wire.ClaimRecord) error {
 	c := &Claim{
 		ID: body.Id, Session: body.SessionId, Owner: body.Owner, Seq: body.Seq, Value: body.Value,
 		WaitMs: body.WaitMs, WaitForever: body.WaitForever, WaitGeneration: body.Generation, HoldGeneration: body.HoldGeneration, GraceGeneration: body.GraceGeneration,
-		Token: body.Token, Granted: body.GrantedRevision, MaxHold: body.MaxHoldMs, Delay: body.LockDelayMs,
+		Token: body.Token, Granted: body.GrantedRevision, MaxHold: body.MaxHoldMs, Delay: body.LockDelayMs, Tokens: body.Tokens, Idle: body.IdleMs,
 		Revoked: body.Revocation, Over: body.DelayGeneration != 0, notify: body.Notify, wanted: body.Wanted,
 		queuedAt: body.QueuedUnixMs, grantedAt: body.GrantedUnixMs, delayedAt: body.DelayedUnixMs,
 	}

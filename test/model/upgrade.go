@@ -75,7 +75,7 @@ func (d *Model) down(s *Session, op *wire.Downgrade) *wire.Result {
 	switch {
 	case c == nil:
 		return says(wire.Status_NOT_HELD)
-	case len(c.Locks) > 1 || c.Locks[0].Mode == wire.Mode_PERMITS:
+	case len(c.Locks) > 1 || c.Locks[0].Mode == wire.Mode_PERMITS || c.Cached():
 		return says(wire.Status_INVALID_ARGUMENT)
 	case c.Locks[0].Mode == wire.Mode_EXCLUSIVE:
 		c.Locks[0].Mode = wire.Mode_SHARED

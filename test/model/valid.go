@@ -22,6 +22,9 @@ func (d *Model) fault(cmd *wire.Command) wire.Status_Code {
 	if !validCaller(cmd.Caller) || !d.wellFormed(cmd) {
 		return wire.Status_INVALID_ARGUMENT
 	}
+	if op := cmd.GetAcquireCached(); op != nil {
+		return d.faultOfCached(op)
+	}
 	return 0
 }
 
@@ -62,7 +65,7 @@ func (d *Model) wellFormed(cmd *wire.Command) bool {
 		return cmd.Seq > 0 && validAcquire(op.Acquire)
 	case *wire.Command_Extend:
 		return cmd.Seq > 0 && validMaxHold(op.Extend.GetMaxHoldMs())
-	case *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue, *wire.Command_Upgrade, *wire.Command_Downgrade:
+	case *wire.Command_AcquireCached, *wire.Command_Release, *wire.Command_Cancel, *wire.Command_SetValue, *wire.Command_Upgrade, *wire.Command_Downgrade:
 		return cmd.Seq > 0
 	case *wire.Command_OpenSession:
 		return d.validOpen(op.OpenSession.GetSecretHash(), op.OpenSession.GetTtlMs(), d.Limits.GetMaxTtlMs(), op.OpenSession.GetClient())
@@ -163,6 +166,9 @@ func validBootstrap(op *wire.Bootstrap) bool {
 			return false
 		}
 		known[m.Id], known["of "+m.Incarnation] = true, m.Incarnation != ""
+		if m.Level != 0 && m.Level < levelOfLimits(op.Settings) {
+			return false
+		}
 	}
 	return op.GetClusterId() != "" && readable(op.ClusterId, 512) && readable(op.Lineage, 64) &&
 		op.TokenFloor <= highestFloor && op.TokenFloor <= clock(op.ClockUnixMs)+aYear && limitsFrom(op.Settings) != nil

@@ -93,7 +93,7 @@ func (c *Claim) weight() int {
 
 // special reports whether a claim has more than its owner, lock and mode.
 func (c *Claim) special() bool {
-	return len(c.Locks) > 1 || len(c.Value) > 0 || c.MaxHold > 0 || c.Delay > 0 || c.notify || c.tolerant ||
+	return len(c.Locks) > 1 || len(c.Value) > 0 || c.MaxHold > 0 || c.Delay > 0 || c.notify || c.tolerant || c.Cached() ||
 		c.Count > 1 || c.Upgrade != nil || c.WaitGeneration > 1
 }
 

@@ -41,7 +41,7 @@ var Allowed = map[string][]string{
 	"ReleaseLeaseRequest": everybody, "Cancel": everybody, "Downgrade": everybody, "DowngradeRequest": everybody,
 	"EndWatch": everybody, "WhoAmIRequest": everybody, "GetQuotaRequest": everybody,
 
-	"Acquire": lockers, "AcquireRequest": lockers, "AcquireLeaseRequest": lockers, "Upgrade": holders, "UpgradeRequest": holders,
+	"Acquire": lockers, "AcquireCached": lockers, "AcquireRequest": lockers, "AcquireLeaseRequest": lockers, "Upgrade": holders, "UpgradeRequest": holders,
 	"Extend": holders, "ExtendRequest": holders, "ExtendLeaseRequest": holders, "SetValue": holders, "SetValueRequest": holders,
 
 	// The answers contain only what the caller may read.
@@ -95,6 +95,8 @@ func example(m proto.Message, hold uint64) proto.Message {
 	switch m := m.(type) {
 	case *wire.Acquire:
 		m.Locks = locks
+	case *wire.AcquireCached:
+		m.Acquire = &wire.Acquire{Locks: locks}
 	case *wire.AcquireLeaseRequest:
 		m.Secret, m.Acquire = []byte("0123456789abcdef"), &wire.Acquire{Locks: locks}
 	case *wire.WatchRequest, *wire.CreateTokenRequest, *wire.SetPolicy:

@@ -39,7 +39,7 @@ func TestDigests(t *testing.T) {
 			t.Errorf("vector %d: digest %016x of the command, %016x of the request", i, cmd.Digest(), req.Digest())
 		}
 	}
-	if len(kinds) != 8 {
+	if len(kinds) != 9 {
 		t.Errorf("vectors of %d kinds of requests: %v", len(kinds), kinds)
 	}
 	if n := testing.AllocsPerRun(100, func() { _ = plain.Digest() }); n != 0 {
@@ -54,6 +54,8 @@ func commandOf(req *wire.Request) *wire.Command {
 	switch body := req.Body.(type) {
 	case *wire.Request_Acquire:
 		return &wire.Command{Op: &wire.Command_Acquire{Acquire: body.Acquire}}
+	case *wire.Request_AcquireCached:
+		return &wire.Command{Op: &wire.Command_AcquireCached{AcquireCached: body.AcquireCached}}
 	case *wire.Request_Release:
 		return &wire.Command{Op: &wire.Command_Release{Release: body.Release}}
 	case *wire.Request_Cancel:

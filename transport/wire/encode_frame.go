@@ -1,6 +1,6 @@
 package wire
 
-// AppendFrequent appends m's encoding to b if m is an acquire of one lock, a release or a heartbeat.
+// AppendFrequent appends m's encoding to b if m is an acquire of one lock, a release or a heartbeat without content.
 // Otherwise it reports false, and the returned slice must not be used.
 func (m *ClientFrame) AppendFrequent(b []byte) ([]byte, bool) {
 	f, ok := m.GetFrame().(*ClientFrame_Request)
@@ -30,7 +30,9 @@ func (m *Request) append(b []byte) ([]byte, bool) {
 	return b, false
 }
 
-func (m *Heartbeat) append(b []byte) ([]byte, bool) { return b, m != nil && len(m.unknownFields) == 0 }
+func (m *Heartbeat) append(b []byte) ([]byte, bool) {
+	return b, m != nil && len(m.unknownFields) == 0 && len(m.Idle) == 0
+}
 
 // AppendFrequent appends m's encoding to b if m is a plain answer or the outcome of a wait. Otherwise it
 // reports false, and the returned slice must not be used.

@@ -55,5 +55,7 @@ func (m *ClaimRecord) append(b []byte) ([]byte, bool) {
 	b = appendNumber(b, 21<<3|varint, uint64(m.LockDelayMs))
 	b = appendNumber(b, 24<<3|varint, m.DelayGeneration)
 	b = appendNumber(b, 25<<3|varint, uint64(m.DelayedUnixMs))
-	return appendNumber(b, 26<<3|varint, m.GraceGeneration), true
+	b = appendNumber(b, 26<<3|varint, m.GraceGeneration)
+	b = appendNumber(b, 27<<3|varint, uint64(m.Tokens))
+	return appendNumber(b, 28<<3|varint, uint64(m.IdleMs)), true
 }

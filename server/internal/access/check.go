@@ -164,7 +164,7 @@ func (c *Caller) mayLockAll(g *rights.Grants, request proto.Message) *wire.Resul
 			return c.mayLock(g, []*wire.LockRequest{{Name: op.GetName()}})
 		}
 		return c.mayLock(g, op.GetLocks())
-	case *wire.AcquireLeaseRequest:
+	case interface{ GetAcquire() *wire.Acquire }:
 		return c.mayLock(g, op.GetAcquire().GetLocks())
 	}
 	return c.onHold(g, wire.Verb_LOCK, request, func(m *fsm.Machine, hold uint64) []string {

@@ -96,6 +96,7 @@ func TestEveryLockOfARequest(t *testing.T) {
 	for name, request := range map[string]proto.Message{
 		"acquire":              &wire.Acquire{Locks: locks},
 		"acquire over HTTP":    &wire.AcquireRequest{Locks: locks},
+		"cached":               &wire.AcquireCached{Acquire: &wire.Acquire{Locks: locks}},
 		"lease":                &wire.AcquireLeaseRequest{Acquire: &wire.Acquire{Locks: locks}},
 		"force":                &wire.ForceRelease{HoldId: held.GetHoldId()},
 		"close":                &wire.ForceClose{SessionId: session},

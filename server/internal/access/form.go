@@ -34,7 +34,7 @@ func checkNames(request proto.Message) *wire.Result {
 			return malformed(wire.ValidName(op.GetName()))
 		}
 		return fsm.ValidNames(op.GetLocks())
-	case *wire.AcquireLeaseRequest:
+	case interface{ GetAcquire() *wire.Acquire }:
 		return fsm.ValidNames(op.GetAcquire().GetLocks())
 	case *wire.GetLockRequest:
 		return malformed(wire.ValidName(op.GetName()))

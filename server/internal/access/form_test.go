@@ -84,6 +84,7 @@ func TestNamesAreCheckedBeforeRights(t *testing.T) {
 		&wire.Acquire{Locks: bad}, &wire.Acquire{}, &wire.Acquire{Locks: make([]*wire.LockRequest, 65)},
 		&wire.AcquireRequest{Locks: bad}, &wire.AcquireRequest{Name: "a//b"}, &wire.AcquireRequest{},
 		&wire.AcquireLeaseRequest{Acquire: &wire.Acquire{Locks: bad}}, &wire.AcquireLeaseRequest{},
+		&wire.AcquireCached{Acquire: &wire.Acquire{Locks: bad}}, &wire.AcquireCached{},
 		&wire.GetLockRequest{Name: "a//b"}, &wire.GetLockRequest{}, &wire.VerifyTokenRequest{Name: "a//b"},
 		&wire.SkipDelay{Name: "a//b"}, &wire.Resize{Name: "a//b"}, &wire.WatchRequest{Name: "a//b"},
 	} {

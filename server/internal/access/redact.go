@@ -1,6 +1,7 @@
 package access
 
 import (
+	"cmp"
 	"slices"
 
 	"google.golang.org/protobuf/proto"
@@ -35,10 +36,7 @@ func (c *Caller) Answer(req *wire.Request, res *wire.Result) *wire.Result {
 	if len(res.GetHolders()) == 0 && len(res.GetCycle()) == 0 {
 		return res
 	}
-	acquire := req.GetAcquire()
-	if acquire == nil {
-		acquire = req.GetAcquireLease().GetAcquire()
-	}
+	acquire := cmp.Or(req.GetAcquire(), req.GetAcquireCached().GetAcquire(), req.GetAcquireLease().GetAcquire())
 	if acquire == nil {
 		return c.Result(res, res.GetName()) // an upgrade
 	}

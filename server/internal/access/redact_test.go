@@ -46,6 +46,8 @@ func TestRefusedAcquires(t *testing.T) {
 	}{
 		"acquire":     {&wire.Request{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: lock("else/1")}}}, 2},
 		"of two":      {&wire.Request{Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: lock("else/1", "team/a")}}}, 0},
+		"cached":      {&wire.Request{Body: &wire.Request_AcquireCached{AcquireCached: &wire.AcquireCached{Acquire: &wire.Acquire{Locks: lock("team/a")}}}}, 0},
+		"own cached":  {&wire.Request{Body: &wire.Request_AcquireCached{AcquireCached: &wire.AcquireCached{Acquire: &wire.Acquire{Locks: lock("else/2")}}}}, 2},
 		"a lease":     {&wire.Request{Body: &wire.Request_AcquireLease{AcquireLease: &wire.AcquireLeaseRequest{Acquire: &wire.Acquire{Locks: lock("team/a")}}}}, 0},
 		"own lease":   {&wire.Request{Body: &wire.Request_AcquireLease{AcquireLease: &wire.AcquireLeaseRequest{Acquire: &wire.Acquire{Locks: lock("else/2")}}}}, 2},
 		"an upgrade":  {&wire.Request{Body: &wire.Request_Upgrade{Upgrade: &wire.Upgrade{HoldId: 1}}}, 2},
