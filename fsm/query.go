@@ -172,6 +172,12 @@ func (m *Machine) LocksOf(session uint64, most int) (n int) {
 	return n
 }
 
+// Caches reports whether a session has a cached hold with that id.
+func (m *Machine) Caches(session, hold uint64) bool {
+	c, ok := m.claims.get(hold)
+	return ok && c.session == session && c.held() && c.isCached()
+}
+
 // LocksOfClaim returns the names of the locks of a hold, a wait or a lock-delay; nil if there is none with that id.
 func (m *Machine) LocksOfClaim(id uint64) []string {
 	c, ok := m.claims.get(id)

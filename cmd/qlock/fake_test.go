@@ -31,7 +31,7 @@ type fakeService struct {
 	drain      func(*wire.SetDrainedRequest) (*wire.SetDrainedResponse, error)
 	transfer   func(*wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error)
 	alarms     func(*wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error)
-	verify     func(name string, token uint64) (bool, error)
+	verify     func(*wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, error)
 	deadlocks  func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
 	contended  func(*wire.ListContendedRequest) (*wire.ListContendedResponse, error)
 	session    func(*wire.GetSessionRequest) (*wire.GetSessionResponse, error)
@@ -118,8 +118,8 @@ func (f *fakeService) AcknowledgeAlarms(ctx context.Context, req *wire.Acknowled
 	return answer(ctx, f, f.alarms, req)
 }
 
-func (f *fakeService) VerifyToken(ctx context.Context, name string, token uint64) (bool, error) {
-	return answer(ctx, f, func(name string) (bool, error) { return f.verify(name, token) }, name)
+func (f *fakeService) VerifyToken(ctx context.Context, req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, error) {
+	return answer(ctx, f, f.verify, req)
 }
 
 func (f *fakeService) ListDeadlocks(ctx context.Context, req *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {

@@ -40,6 +40,13 @@ func family() map[string]*wire.GetLockResponse {
 			Queue: []*wire.WaiterInfo{
 				{WaitId: 71, Position: 1, SessionId: 10, Client: batch(), Mode: wire.Mode_EXCLUSIVE, WaitForever: true, WaitingMs: 5_000},
 				{WaitId: 72, Position: 2, SessionId: 11, Mode: wire.Mode_EXCLUSIVE, WaitForever: true, WaitingMs: 4_000}}},
+		"cached": {Name: "cached", HolderCount: 1, Holders: []*wire.HolderInfo{
+			{HoldId: 80, Token: 17, Tokens: 64, SessionId: 9, Mode: wire.Mode_EXCLUSIVE, HeldForMs: 90_000, Client: web(), HeartbeatAgeMs: proto.Uint64(100),
+				MaxIdleMs: 30_000, IdleMs: proto.Uint64(3_000)}}},
+		"recalled": {Name: "recalled", HolderCount: 1, QueueLength: 1, Holders: []*wire.HolderInfo{
+			{HoldId: 81, Token: 81, Tokens: 16_384, SessionId: 9, Mode: wire.Mode_EXCLUSIVE, HeldForMs: 90_000, Client: web(), HeartbeatAgeMs: proto.Uint64(100),
+				MaxIdleMs: 30_000, Recalled: true, IdleMs: proto.Uint64(3_000)}},
+			Queue: []*wire.WaiterInfo{{WaitId: 82, Position: 1, SessionId: 10, Client: batch(), Mode: wire.Mode_EXCLUSIVE, WaitForever: true, WaitingMs: 40}}},
 		"ledger": {Name: "ledger", Holders: []*wire.HolderInfo{{SessionId: 14, Client: web()}}, QueueLength: 1, Queue: []*wire.WaiterInfo{
 			{WaitId: 50, Position: 1, SessionId: 10, Client: batch()}}},
 	}

@@ -58,6 +58,9 @@ func (t target) writeDryRun(w io.Writer) {
 		fmt.Fprintf(w, "  and with it %s: one hold\n", nameList(without(locks, t.name)))
 	}
 	fmt.Fprintf(w, "  held for %s, %s\n", millis(t.holder.GetHeldForMs()), liveness(t.holder))
+	if text := cached(t.holder); text != "" {
+		fmt.Fprintf(w, "  %s\n", text)
+	}
 	queue := t.lock.GetQueue()
 	switch delay := t.holder.GetLockDelayMs(); {
 	case delay > 0:

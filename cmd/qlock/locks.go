@@ -71,7 +71,7 @@ func writeLocks(w io.Writer, prefix string, locks []*wire.LockInfo) {
 	for _, l := range locks {
 		name, waiting := printable(l.GetName()), fmt.Sprint(l.GetQueueLength())
 		for _, h := range l.GetHolders() {
-			t.row(name, share(l, h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), millis(h.GetHeldForMs()),
+			t.row(name, shareOf(l, h), fmt.Sprint(h.GetToken()), millis(h.GetHeldForMs()),
 				heartbeat(h), waiting, who(h))
 		}
 		for _, d := range l.GetDelays() {
@@ -85,6 +85,14 @@ func writeLocks(w io.Writer, prefix string, locks []*wire.LockInfo) {
 		}
 	}
 	t.write(w)
+}
+
+// shareOf is share for a hold, which may be cached.
+func shareOf(l *wire.LockInfo, h *wire.HolderInfo) string {
+	if h.GetTokens() > 0 {
+		return howHeld(h)
+	}
+	return share(l, h.GetMode(), h.GetPermits())
 }
 
 // share describes how a hold holds a lock, and how many permits of a semaphore.

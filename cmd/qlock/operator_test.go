@@ -94,7 +94,7 @@ func TestMessagesForOperators(t *testing.T) {
 		}
 	}
 	got := execTest(t, f.dialer, "verify", "orders/42", "5", "-o", "json")
-	if got.code != exitNotHeld || got.out != "{\n  \"name\": \"orders/42\",\n  \"token\": \"5\",\n  \"held\": false\n}\n" {
+	if got.code != exitNotHeld || got.out != "{\n  \"name\": \"orders/42\",\n  \"token\": \"5\",\n  \"held\": false,\n  \"cached\": false\n}\n" {
 		t.Errorf("%+v", got)
 	}
 	long := strings.Repeat("x", 1025)

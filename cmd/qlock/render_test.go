@@ -76,6 +76,12 @@ func acknowledged(req *wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsRe
 	return &wire.AcknowledgeAlarmsResponse{Revision: 305}, nil
 }
 
+// verify knows the token of a hold and those of a cached one.
+func verify(req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, error) {
+	cached := req.GetName() == "cached" && req.GetToken() >= 17 && req.GetToken() <= 80
+	return &wire.VerifyTokenResponse{Cached: cached, Held: cached || req.GetName() == "orders/42" && req.GetToken() == 1<<62+17}, nil
+}
+
 // always returns the same answer to every request.
 func always[Req, Resp any](answer Resp) func(Req) (Resp, error) {
 	return func(Req) (Resp, error) { return answer, nil }
@@ -95,6 +101,7 @@ func answering(t *testing.T) *fakeService {
 			return &wire.ListLocksResponse{Locks: []*wire.LockInfo{
 				{Name: "orders/a much longer name", Holders: []*wire.HolderInfo{{Token: 5, SessionId: 12, HeldForMs: 93_784_000}}},
 				{Name: "pool", Limit: 10, Holders: family()["pool"].GetHolders(), QueueLength: 1, HolderCount: 5},
+				{Name: "cached", Holders: family()["cached"].GetHolders(), HolderCount: 1},
 				{Name: "closed", Delays: family()["closed"].GetDelays(), QueueLength: 1},
 				{Name: "zu/öffnen", QueueLength: 1}}}, nil
 		},
@@ -102,7 +109,7 @@ func answering(t *testing.T) *fakeService {
 			switch req.GetName() {
 			case "orders/42":
 				return lock(), nil
-			case "pool", "shared", "closed", "ledger":
+			case "pool", "shared", "closed", "ledger", "cached", "recalled":
 				return family()[req.GetName()], nil
 			case "alone":
 				return key(), nil
@@ -121,7 +128,7 @@ func answering(t *testing.T) *fakeService {
 		statusFunc: func(*wire.StatusRequest) (*wire.StatusResponse, error) { return clusterStatus(), nil },
 		add:        func(*wire.AddMemberRequest) (*wire.AddMemberResponse, error) { return &wire.AddMemberResponse{}, nil },
 		remove:     always[*wire.RemoveMemberRequest](&wire.RemoveMemberResponse{}),
-		verify:     func(name string, token uint64) (bool, error) { return name == "orders/42" && token == 1<<62+17, nil },
+		verify:     verify,
 		deadlocks: func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) {
 			return &wire.ListDeadlocksResponse{Deadlocks: []*wire.Deadlock{
 				{Cycle: []*wire.DeadlockStep{
@@ -164,11 +171,14 @@ var shown = map[string]string{
 	"show-pool":        "show pool",
 	"show-shared":      "show shared",
 	"show-closed":      "show closed",
+	"show-cached":      "show cached",
+	"show-recalled":    "show recalled",
 	"why":              "why orders/42",
 	"why-one":          "why orders/42 --session 11",
 	"why-pool":         "why pool",
 	"why-shared":       "why shared",
 	"why-closed":       "why closed",
+	"why-recalled":     "why recalled",
 	"contended":        "contended --by oldest --limit 3",
 	"contended-none":   "contended --prefix none/",
 	"session":          "session show 9",
@@ -177,6 +187,8 @@ var shown = map[string]string{
 	"audit":            "audit",
 	"leader":           "elect orders/42 --leader",
 	"verify":           "verify orders/42 4611686018427387921",
+	"verify-cached":    "verify cached 20",
+	"force-dry-cached": "force-release recalled --token 81 --dry-run",
 	"force":            "force-release orders/42 --token 4611686018427387921 --reason fire --operator me",
 	"force-dry":        "force-release orders/42 --token 4611686018427387921 --dry-run",
 	"force-dry-shared": "force-release shared --token 31 --dry-run",

@@ -26,7 +26,7 @@ type service interface {
 	GetLock(context.Context, *wire.GetLockRequest) (*wire.GetLockResponse, error)
 	ListSessions(context.Context, *wire.ListSessionsRequest) (*wire.ListSessionsResponse, error)
 	Status(context.Context, *wire.StatusRequest) (*wire.StatusResponse, error)
-	VerifyToken(ctx context.Context, name string, token uint64) (bool, error)
+	VerifyToken(context.Context, *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, error)
 	ListDeadlocks(context.Context, *wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error)
 	ListContended(context.Context, *wire.ListContendedRequest) (*wire.ListContendedResponse, error)
 	ListSamples(context.Context, *wire.ListSamplesRequest) (*wire.ListSamplesResponse, error)
@@ -172,6 +172,12 @@ type cluster struct {
 	*client.Client
 	wirecall.Calls
 	cfg client.Config
+}
+
+// VerifyToken is that of the SDK, with the whole answer.
+func (c cluster) VerifyToken(ctx context.Context, req *wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, error) {
+	resp, err := wirecall.Do(ctx, c.Client, wirecall.Read, &wire.Request{Body: &wire.Request_VerifyToken{VerifyToken: req}})
+	return resp.GetVerifyToken(), err
 }
 
 // Connector opens connections to the same cluster.

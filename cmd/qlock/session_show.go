@@ -65,7 +65,7 @@ func writeSessionHolds(w io.Writer, answer *wire.GetSessionResponse) {
 	}
 	t := newTable("HOLDS", "MODE", "TOKEN", "HELD FOR", "TOGETHER WITH")
 	for _, h := range answer.GetHolds() {
-		t.row(printable(h.GetName()), modeOf(h.GetHold().GetMode(), h.GetHold().GetPermits()), fmt.Sprint(h.GetHold().GetToken()),
+		t.row(printable(h.GetName()), howHeld(h.GetHold()), fmt.Sprint(h.GetHold().GetToken()),
 			millis(h.GetHold().GetHeldForMs()), others(h.GetHold().GetLocks(), h.GetName()))
 	}
 	writeClaims(w, t, len(answer.GetHolds()), answer.GetSession().GetHolds())

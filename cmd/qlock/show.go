@@ -78,6 +78,9 @@ func writeHolder(w io.Writer, name string, h *wire.HolderInfo) {
 	}
 	fmt.Fprintf(w, "%s%s, %s\n", how, who(h), liveness(h))
 	fmt.Fprintf(w, "  for %s, token %d, session %d\n", millis(h.GetHeldForMs()), h.GetToken(), h.GetSessionId())
+	if text := cached(h); text != "" {
+		fmt.Fprintf(w, "  %s, kept unused for at most %s\n", text, ttl(h.GetMaxIdleMs()))
+	}
 	if h.GetCount() > 1 {
 		fmt.Fprintf(w, "  acquired %d times\n", h.GetCount())
 	}

@@ -36,7 +36,7 @@ func failing(t *testing.T, err error) *fakeService {
 		drain:      func(*wire.SetDrainedRequest) (*wire.SetDrainedResponse, error) { return nil, err },
 		transfer:   func(*wire.TransferLeadershipRequest) (*wire.TransferLeadershipResponse, error) { return nil, err },
 		alarms:     func(*wire.AcknowledgeAlarmsRequest) (*wire.AcknowledgeAlarmsResponse, error) { return nil, err },
-		verify:     func(string, uint64) (bool, error) { return false, err },
+		verify:     func(*wire.VerifyTokenRequest) (*wire.VerifyTokenResponse, error) { return nil, err },
 		deadlocks:  func(*wire.ListDeadlocksRequest) (*wire.ListDeadlocksResponse, error) { return nil, err },
 		contended:  func(*wire.ListContendedRequest) (*wire.ListContendedResponse, error) { return nil, err },
 		session:    func(*wire.GetSessionRequest) (*wire.GetSessionResponse, error) { return nil, err },

@@ -7,6 +7,8 @@ import (
 	"strconv"
 
 	"github.com/urfave/cli/v2"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // verdict is the output of verify as JSON.
@@ -14,6 +16,20 @@ type verdict struct {
 	Name  string `json:"name"`
 	Token string `json:"token"`
 	Held  bool   `json:"held"`
+	// Cached is set if the token is one of a cached hold's, of which all are reported as held.
+	Cached bool `json:"cached"`
+}
+
+// String describes the verdict for people.
+func (v verdict) String() string {
+	name := printable(v.Name)
+	switch {
+	case v.Cached:
+		return fmt.Sprintf("token %s is one of those of a cached hold, which holds %s; only its session knows which of them is in use", v.Token, name)
+	case v.Held:
+		return fmt.Sprintf("token %s holds %s", v.Token, name)
+	}
+	return fmt.Sprintf("token %s does not hold %s", v.Token, name)
 }
 
 // verifyVerb verifies whether a token still holds a lock.
@@ -23,7 +39,8 @@ func verifyVerb(dial dialer) *cli.Command {
 		Usage:     "check whether a fencing token currently holds a lock",
 		ArgsUsage: "NAME TOKEN",
 		Description: "The answer was true at some time during the request and may be outdated on arrival. It\n" +
-			"is safer to compare tokens in the resource itself.\n\n" +
+			"is safer to compare tokens in the resource itself. A token of a cached hold counts as held as\n" +
+			"long as the hold stands, although the session may use a later one of its tokens by now.\n\n" +
 			"Exit codes: 0 held, 77 not held, 69 no serving leader, 64 usage.",
 		Action: func(c *cli.Context) error {
 			args := arguments(c)
@@ -38,18 +55,13 @@ func verifyVerb(dial dialer) *cli.Command {
 				return usagef("%q is no token: a positive decimal number is", args[1])
 			}
 			return ask(c, dial, defaultTimeout, func(ctx context.Context, svc service) error {
-				held, err := svc.VerifyToken(ctx, args[0], token)
+				answer, err := svc.VerifyToken(ctx, &wire.VerifyTokenRequest{Name: args[0], Token: token})
 				if err != nil {
 					return err
 				}
-				words := "holds"
-				if !held {
-					words = "does not hold"
-				}
-				err = show(c, fields{verdict{args[0], args[1], held}}, func(w io.Writer) {
-					fmt.Fprintf(w, "token %d %s %s\n", token, words, printable(args[0]))
-				})
-				if err == nil && !held {
+				v := verdict{args[0], args[1], answer.GetHeld(), answer.GetCached()}
+				err = show(c, fields{v}, func(w io.Writer) { fmt.Fprintln(w, v) })
+				if err == nil && !v.Held {
 					return &failure{code: exitNotHeld}
 				}
 				return err

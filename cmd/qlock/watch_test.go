@@ -54,6 +54,8 @@ func events() []*wire.Event {
 		{Type: wire.Event_EXPIRED, Revision: 305, Lock: "pool", SessionId: 9, HoldId: 213, Token: 5, Mode: wire.Mode_PERMITS, Permits: 3, Status: wire.Status_TIMEOUT},
 		{Type: wire.Event_DELAYED, Revision: 305, Lock: "pool", SessionId: 9, HoldId: 213, LockDelayMs: 2_500},
 		{Type: wire.Event_FORCED, Revision: 306, Lock: "a", HoldId: 212, Token: 1<<62 + 1, Reason: "fire"},
+		{Type: wire.Event_GRANTED, Revision: 307, Lock: "cached", SessionId: 9, HoldId: 214, Token: 17, Tokens: 64},
+		{Type: wire.Event_WANTED, Revision: 307, Lock: "cached", SessionId: 9, HoldId: 214, Token: 17, MaxHoldMs: 30_000},
 		{Type: wire.Event_RESIZED, Revision: 307, Lock: "pool", Limit: 12},
 	}
 }

@@ -173,12 +173,24 @@ func blockers(lock *wire.GetLockResponse, q *wire.WaiterInfo) []string {
 	for _, h := range lock.GetHolders() {
 		if lock.GetLimit() == 0 && (q.GetMode() != wire.Mode_SHARED || h.GetMode() != wire.Mode_SHARED) {
 			why = append(why, fmt.Sprintf("waits for %s to release it, %s", who(h), liveness(h)))
+			why = append(why, whyCached(h)...)
 		}
 	}
 	for _, d := range lock.GetDelays() {
 		why = append(why, fmt.Sprintf("waits for the lock-delay to end, in %s", left(d.RemainingMs)))
 	}
 	return why
+}
+
+// whyCached explains that a session keeps the lock although it may not use it.
+func whyCached(h *wire.HolderInfo) []string {
+	switch {
+	case h.GetTokens() == 0:
+		return nil
+	case h.GetRecalled():
+		return []string{"the holder keeps the lock cached, and was asked to give it back as soon as it is not in use"}
+	}
+	return []string{"the holder keeps the lock cached, and is about to be asked to give it back"}
 }
 
 // also describes the wait for another lock of the same acquire.

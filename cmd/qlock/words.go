@@ -23,6 +23,8 @@ var (
 	dash      = words.Dash
 	kindOf    = words.Kind
 	wants     = words.Wants
+	cached    = words.Cached
+	howHeld   = words.HowHeld
 	waitLeft  = words.WaitLeft
 	role      = words.Role
 	eventLine = words.Event

@@ -49,6 +49,8 @@ type deadline struct {
 	forgiven bool
 	// exhausted is set if the session was refused something because a budget was used up.
 	exhausted bool
+	// used is when the session's idle cached holds were last in use, as its last heartbeat reported.
+	used map[uint64]time.Time
 
 	at    time.Time // when to check it next
 	index int       // in the heap; -1 if it is not there
@@ -307,6 +309,7 @@ func (d *Deadlines) observeOne(e *wire.Event, now time.Time) {
 	case wire.Event_RELEASED, wire.Event_EXPIRED, wire.Event_FORCED:
 		d.remove(Hold, e.HoldId)
 		d.remove(Grace, e.HoldId)
+		d.forgetUse(e.SessionId, e.HoldId)
 	case wire.Event_DELAYED:
 		begin(Delay, e.HoldId, e.LockDelayMs)
 	case wire.Event_DELAY_ENDED:

@@ -51,8 +51,13 @@ func (it Item) Answer(result *wire.Result) {
 type Heartbeat struct {
 	Session uint64
 	Done    func(*wire.Result)
-	// Alive is set by the completer if the session is alive in the state that proves leadership.
-	Alive bool
+	// Idle are the cached holds that the heartbeat reports as not in use. Arrived is when it arrived, if there are any.
+	Idle    []*wire.IdleHold
+	Arrived time.Time
+	// Alive is set by the completer if the session is alive in the state that proves leadership. Recalled are its cached
+	// holds for which others wait in that state.
+	Alive    bool
+	Recalled []*wire.HoldNotice
 }
 
 // Batch is one raft entry and all its waiters.

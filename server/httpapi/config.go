@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
+	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/handshake"
 	"github.com/quorumlock/quorumlock/transport/identity"
@@ -39,13 +40,14 @@ const (
 // Replica is the part of the node that the port uses. All methods are safe for concurrent use. Callbacks must
 // not block.
 type Replica interface {
+	read.Source
+
 	// ProposeFrom proposes a command that came from a sender and calls done exactly once. NOT_LEADER
 	// and UNAVAILABLE mean not executed; UNCERTAIN means unknown.
 	ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result))
-	// Prove calls done with OK once an entry proposed after the call is applied on this node.
-	Prove(done func(*wire.Result))
-	// Heartbeat calls done with OK once leadership is verified by a proof newer than the call.
-	Heartbeat(session uint64, done func(*wire.Result))
+	// Heartbeat calls done with OK once leadership is verified by a proof newer than the call. idle are the session's
+	// cached holds that are not in use.
+	Heartbeat(session uint64, idle []*wire.IdleHold, done func(*wire.Result))
 	// Await calls done with the final outcome of a request that is QUEUED or about to be. The outcome is
 	// UNCERTAIN if this node loses leadership first.
 	Await(session, seq uint64, done func(*wire.Result)) (cancel func())
@@ -53,8 +55,6 @@ type Replica interface {
 	View(f func(*fsm.Machine))
 	// CatchUp waits until a follower is no longer behind: see access.Source.
 	CatchUp() bool
-	// Fork returns a copy of the applied state, for longer reads.
-	Fork() *fsm.Machine
 	// Leader returns the leader known to the node, empty if none.
 	Leader() *wire.LeaderHint
 	// OpenForward opens a connection to the leader's HTTP port that is known to be this node's. OnForward makes the
@@ -71,16 +71,6 @@ type Replica interface {
 	CaughtUp() bool
 	// Removed says that this node was removed from its cluster; "" if it was not.
 	Removed() string
-	// HeartbeatAge returns the time since the session's last sign of life; leader only.
-	HeartbeatAge(session uint64) (time.Duration, bool)
-	// Remaining returns the session's remaining time without a further sign of life; leader only.
-	Remaining(session uint64) (time.Duration, bool)
-	// HoldRemaining returns the time until the hold's own deadline; leader only.
-	HoldRemaining(hold uint64) (time.Duration, bool)
-	// DelayRemaining returns the remaining lock-delay of an ended hold; leader only.
-	DelayRemaining(hold uint64) (time.Duration, bool)
-	// Samples returns what this node has measured. The samples must not be changed.
-	Samples() *wire.ListSamplesResponse
 	// Watch sends the events as visible returns them, at the pace of send, until a final message or the end of ctx.
 	Watch(ctx context.Context, req *wire.WatchRequest, visible func(*wire.Event) *wire.Event, send func(*wire.WatchResponse) error) error
 	// SaveSnapshot writes the whole state; leader only.

@@ -237,7 +237,7 @@ func (f *fake) Prove(done func(*wire.Result)) {
 	done(&wire.Result{Status: wire.Status_OK})
 }
 
-func (f *fake) Heartbeat(session uint64, done func(*wire.Result)) {
+func (f *fake) Heartbeat(session uint64, idle []*wire.IdleHold, done func(*wire.Result)) {
 	status := wire.Status_SESSION_LOST
 	f.View(func(m *fsm.Machine) {
 		if _, found := m.Session(session); found {
@@ -336,8 +336,9 @@ func (f *fake) HeartbeatAge(uint64) (time.Duration, bool) { return time.Second, 
 
 func (f *fake) Remaining(uint64) (time.Duration, bool) { return 14 * time.Second, f.leads() }
 
-func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Second, f.leads() }
-func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
+func (f *fake) HoldRemaining(uint64) (time.Duration, bool)         { return 3 * time.Second, f.leads() }
+func (f *fake) IdleFor(session, hold uint64) (time.Duration, bool) { return 3 * time.Second, f.leads() }
+func (f *fake) DelayRemaining(uint64) (time.Duration, bool)        { return 2 * time.Second, f.leads() }
 
 func (f *fake) Samples() *wire.ListSamplesResponse {
 	return &wire.ListSamplesResponse{NodeId: f.id, IntervalMs: 5_000, Samples: []*wire.Sample{{UnixMs: 1_000, Grants: 3, Expirations: 2}}}

@@ -103,7 +103,7 @@ func (n *scripted) ProposeFrom(from identity.Sender, cmd *wire.Command, done fun
 
 func (n *scripted) Prove(done func(*wire.Result)) { n.park(&step{kind: "Prove", done: done}) }
 
-func (n *scripted) Heartbeat(session uint64, done func(*wire.Result)) {
+func (n *scripted) Heartbeat(session uint64, idle []*wire.IdleHold, done func(*wire.Result)) {
 	n.park(&step{kind: "Heartbeat", session: session, done: done})
 }
 
@@ -208,7 +208,7 @@ func (s *step) apply() *step {
 	case "Prove":
 		s.res = &wire.Result{Status: wire.Status_OK}
 	case "Heartbeat":
-		s.st.node.fake.Heartbeat(s.session, func(r *wire.Result) { s.res = r })
+		s.st.node.fake.Heartbeat(s.session, nil, func(r *wire.Result) { s.res = r })
 	default:
 		s.res = s.st.c.apply(s.cmd)
 	}

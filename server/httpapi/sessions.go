@@ -45,7 +45,7 @@ func (s sessionService) Heartbeat(ctx context.Context, req *connect.Request[wire
 	if err != nil {
 		return nil, err
 	}
-	res := s.call(ctx, func(done func(*wire.Result)) { s.replica.Heartbeat(session.ID, done) })
+	res := s.call(ctx, func(done func(*wire.Result)) { s.replica.Heartbeat(session.ID, nil, done) })
 	if res.GetStatus() != wire.Status_OK {
 		return nil, s.refusal(res, true)
 	}

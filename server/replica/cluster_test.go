@@ -341,7 +341,7 @@ func (n *node) do(cmd *wire.Command) *wire.Result {
 
 func (n *node) heartbeat(session uint64) *wire.Result {
 	n.c.t.Helper()
-	return n.wait("a heartbeat", func(done func(*wire.Result)) { n.Heartbeat(session, done) })
+	return n.wait("a heartbeat", func(done func(*wire.Result)) { n.Heartbeat(session, nil, done) })
 }
 
 func (n *node) wait(what string, call func(func(*wire.Result))) *wire.Result {

@@ -32,7 +32,7 @@ func (k *client) heartbeatAfter(c *cluster, delay time.Duration) {
 		return
 	}
 	done := make(chan *wire.Result, 1)
-	n.Heartbeat(k.session, func(r *wire.Result) { done <- r })
+	n.Heartbeat(k.session, nil, func(r *wire.Result) { done <- r })
 	select {
 	case r := <-done:
 		k.mu.Lock()
@@ -248,7 +248,7 @@ func TestDecidedExpiryIsFinal(t *testing.T) {
 			c.net.Delay(o, leader.id, 100*time.Millisecond)
 		}
 		pending := make(chan *wire.Result, 1)
-		leader.Heartbeat(s, func(r *wire.Result) { pending <- r })
+		leader.Heartbeat(s, nil, func(r *wire.Result) { pending <- r })
 		c.expect(<-pending, wire.Status_OK)
 		c.eventually("decided", func() bool { _, ok := leader.Remaining(s); return !ok })
 		if !leader.lives(s) {

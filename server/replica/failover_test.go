@@ -13,7 +13,7 @@ import (
 func (c *cluster) keepBeating(session uint64, every time.Duration, stop <-chan struct{}, lost chan<- time.Time) {
 	for {
 		if r := c.servingReplica(); r != nil {
-			r.Heartbeat(session, func(r *wire.Result) {
+			r.Heartbeat(session, nil, func(r *wire.Result) {
 				if r.Status == wire.Status_SESSION_LOST {
 					select {
 					case lost <- time.Now():

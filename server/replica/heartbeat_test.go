@@ -18,7 +18,7 @@ func TestPartitionedLeaderAcknowledgesNoHeartbeat(t *testing.T) {
 		// of answers to older heartbeats.
 		answers := make(chan *wire.Result, 100)
 		for range 100 {
-			leader.Heartbeat(s, func(r *wire.Result) { answers <- r })
+			leader.Heartbeat(s, nil, func(r *wire.Result) { answers <- r })
 			leader.Prove(func(r *wire.Result) {
 				if r.Status == wire.Status_OK {
 					t.Error("a partitioned leader proved its leadership")
@@ -54,7 +54,7 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 		answers := make(chan *wire.Result, clients)
 		begin := time.Now()
 		for _, s := range sessions {
-			leader.Heartbeat(s, func(r *wire.Result) { answers <- r })
+			leader.Heartbeat(s, nil, func(r *wire.Result) { answers <- r })
 		}
 		for range sessions {
 			c.expect(<-answers, wire.Status_OK)
@@ -67,7 +67,7 @@ func TestHeartbeatsShareOneEntry(t *testing.T) {
 		}
 		// Ordinary traffic proves leadership as well.
 		before = len(leader.entries())
-		leader.Heartbeat(sessions[0], func(r *wire.Result) { answers <- r })
+		leader.Heartbeat(sessions[0], nil, func(r *wire.Result) { answers <- r })
 		c.expect(leader.do(acquireCommand(sessions[1], 1, "x", 0)), wire.Status_GRANTED)
 		c.expect(<-answers, wire.Status_OK)
 		if n := len(leader.entries()) - before; n != 1 {
@@ -95,7 +95,7 @@ func TestBarrierIsNewerThanTheHeartbeat(t *testing.T) {
 			leader.Propose(acquireCommand(s, uint64(offset)+1, time.Duration(offset).String(), 0), func(*wire.Result) { committed <- time.Since(begin) })
 			time.Sleep(time.Duration(offset)*way/5 + time.Millisecond)
 			for what, ask := range map[string]func(func(*wire.Result)){
-				"heartbeat": func(done func(*wire.Result)) { leader.Heartbeat(s, done) },
+				"heartbeat": func(done func(*wire.Result)) { leader.Heartbeat(s, nil, done) },
 				"proof":     leader.Prove,
 			} {
 				asked := time.Now()

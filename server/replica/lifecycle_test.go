@@ -44,7 +44,7 @@ func TestEverythingIsAnsweredAtTheStop(t *testing.T) {
 		leader.Await(s, 99, count)
 		for i := range uint64(200) {
 			leader.Propose(acquireCommand(s, i+2, "l", forever), count)
-			leader.Heartbeat(s, count)
+			leader.Heartbeat(s, nil, count)
 			leader.Prove(count)
 		}
 		leader.stop()

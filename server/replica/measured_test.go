@@ -1,6 +1,7 @@
 package replica_test
 
 import (
+	"fmt"
 	"math"
 	"runtime"
 	"testing"
@@ -209,20 +210,25 @@ func TestNextBackupIsShown(t *testing.T) {
 func TestLimitsAndBuildAreShown(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := measured(t, 1)
-		c.nodes["n1"].cfg.Commit, c.nodes["n1"].cfg.Settings = "abc", &wire.Settings{MaxLocks: 12_345}
+		c.nodes["n1"].cfg.Commit, c.nodes["n1"].cfg.Settings = "abc", &wire.Settings{MaxLocks: 12_345, NoCachedHolds: true}
 		got := c.startAll().waitForReports().values()
 		settings := fsm.DefaultSettings().ProtoReflect()
 		for i := range settings.Descriptor().Fields().Len() {
 			f := settings.Descriptor().Fields().Get(i)
-			want := float64(settings.Get(f).Uint())
-			if f.Name() == "max_locks" {
+			want := 0.0
+			switch f.Name() {
+			case "max_locks":
 				want = 12_345
+			case "no_cached_holds":
+				want = 1
+			default:
+				want = float64(settings.Get(f).Uint())
 			}
 			if got["limit "+string(f.Name())] != want {
 				t.Errorf("%s is %v, want %v", f.Name(), got["limit "+string(f.Name())], want)
 			}
 		}
-		if key := "build_info abc 1 " + runtime.Version() + " test"; got[key] != 1 {
+		if key := fmt.Sprint("build_info abc ", fsm.Level, " ") + runtime.Version() + " test"; got[key] != 1 {
 			t.Errorf("no build_info among %v", got)
 		}
 	})

@@ -25,7 +25,7 @@ func (c *cluster) follow(sessions []uint64, ttl time.Duration) (end func() (lost
 			for {
 				sent := time.Now()
 				if r := c.servingReplica(); r != nil {
-					r.Heartbeat(s, func(r *wire.Result) {
+					r.Heartbeat(s, nil, func(r *wire.Result) {
 						if r.Status == wire.Status_OK {
 							proved <- sent
 						}

@@ -32,7 +32,7 @@ func (p *prompt) ProposeAll(all []command.Proposal) {
 	}
 	p.flushed()
 }
-func (p *prompt) Heartbeat(_ uint64, done func(*wire.Result)) {
+func (p *prompt) Heartbeat(_ uint64, _ []*wire.IdleHold, done func(*wire.Result)) {
 	done(&p.answer)
 	p.flushed()
 }

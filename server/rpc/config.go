@@ -33,7 +33,7 @@ type Replica interface {
 	CheckChange(*wire.Command) *wire.Result
 
 	ProposeAll([]command.Proposal)
-	Heartbeat(session uint64, done func(*wire.Result))
+	Heartbeat(session uint64, idle []*wire.IdleHold, done func(*wire.Result))
 	Remaining(session uint64) (time.Duration, bool)
 	Bind(session uint64, sink notify.Sink)
 	Unbind(session uint64, sink notify.Sink)

@@ -57,7 +57,7 @@ func (x *exchange) begin(c *conn) {
 	case *wire.Request_Release:
 		x.release.Release, x.command.Op = body.Release, &x.release
 	case *wire.Request_Heartbeat:
-		c.srv.cfg.Replica.Heartbeat(req.SessionId, x.answered)
+		c.srv.cfg.Replica.Heartbeat(req.SessionId, nil, x.answered)
 		return
 	}
 	c.enlist(command.Proposal{Command: &x.command, Size: x.size, Identity: c.caller.Identity(), Until: &x.until, Done: x.answered})

@@ -315,7 +315,7 @@ func (f *fake) OnAnswered(tell func()) (cancel func()) {
 	return func() {}
 }
 
-func (f *fake) Heartbeat(session uint64, done func(*wire.Result)) {
+func (f *fake) Heartbeat(session uint64, idle []*wire.IdleHold, done func(*wire.Result)) {
 	f.Prove(func(res *wire.Result) {
 		f.mu.Lock()
 		_, lives := f.machine.Session(session)
@@ -386,8 +386,9 @@ func (f *fake) OnLeader(w func(*wire.LeaderHint)) (cancel func()) {
 func (f *fake) HeartbeatAge(uint64) (time.Duration, bool) { return 1500 * time.Millisecond, f.leads() }
 func (f *fake) Remaining(uint64) (time.Duration, bool)    { return 9 * time.Second, f.leads() }
 
-func (f *fake) HoldRemaining(uint64) (time.Duration, bool)  { return 3 * time.Second, f.leads() }
-func (f *fake) DelayRemaining(uint64) (time.Duration, bool) { return 2 * time.Second, f.leads() }
+func (f *fake) HoldRemaining(uint64) (time.Duration, bool)         { return 3 * time.Second, f.leads() }
+func (f *fake) IdleFor(session, hold uint64) (time.Duration, bool) { return 3 * time.Second, f.leads() }
+func (f *fake) DelayRemaining(uint64) (time.Duration, bool)        { return 2 * time.Second, f.leads() }
 
 func (f *fake) Samples() *wire.ListSamplesResponse {
 	return &wire.ListSamplesResponse{NodeId: self, IntervalMs: 5_000, Samples: []*wire.Sample{{UnixMs: 1_000, Grants: 3, Expirations: 2}}}

@@ -132,8 +132,8 @@ func (c *conn) sessionRequest(req *wire.Request) {
 		}
 		c.respondFor(req, res, session)
 	}
-	if _, ok := req.GetBody().(*wire.Request_Heartbeat); ok { // a heartbeat in an unusual encoding
-		c.srv.cfg.Replica.Heartbeat(session, done)
+	if body, ok := req.GetBody().(*wire.Request_Heartbeat); ok { // with idle holds, or in an unusual encoding
+		c.srv.cfg.Replica.Heartbeat(session, body.Heartbeat.GetIdle(), done)
 		return
 	}
 	c.srv.cfg.Replica.ProposeFrom(c.sender(), commandOf(req), done)

@@ -16,6 +16,7 @@ func olderHolder(h *wire.HolderInfo, by time.Duration) *wire.HolderInfo {
 	h = proto.CloneOf(h)
 	h.HeldForMs += millis(by)
 	grow(h.HeartbeatAgeMs, by)
+	grow(h.IdleMs, by)
 	shrink(h.RemainingHoldMs, by)
 	if h.RemainingLeaseMs > 0 {
 		h.RemainingLeaseMs -= uint32(min(uint64(h.RemainingLeaseMs)-1, millis(by))) // 0 means unknown

@@ -12,6 +12,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/client"
 	"github.com/quorumlock/quorumlock/cmd/qlock/golden"
@@ -60,6 +61,17 @@ var pages = map[string]func(*screen){
 		s.press("3", "p")
 		s.happen(happened()[2:]...)
 		s.pass(time.Second)
+	},
+	"cached": func(s *screen) {
+		h := s.m.source.(*fakeSource).locks["orders/42"].GetHolders()[0]
+		h.Tokens, h.IdleMs = 64, proto.Uint64(3_000)
+		s.press("enter")
+		s.pass(time.Second)
+	},
+	"recalled": func(s *screen) {
+		h := s.m.source.(*fakeSource).locks["orders/42"].GetHolders()[0]
+		h.Tokens, h.Recalled = 64, true
+		s.press("enter")
 	},
 	"help": func(s *screen) { s.press("?") },
 	"stale": func(s *screen) {

@@ -181,6 +181,9 @@ func aboutHolder(h *wire.HolderInfo, name string) string {
 			parts = append(parts, what+" "+text)
 		}
 	}
+	if text := words.Cached(h); text != "" {
+		parts = append(parts, text)
+	}
 	if r := h.GetRevocation(); r != nil {
 		add("an operator wants it back:", words.Dash(words.Printable(r.GetReason())))
 	}

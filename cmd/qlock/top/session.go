@@ -81,7 +81,7 @@ func (p *sessionPage) holds(grown time.Duration) section {
 	for _, hold := range p.session.GetHolds() {
 		h := olderHolder(hold.GetHold(), grown)
 		s.rows = append(s.rows, row{
-			cells: []string{lockNames(hold.GetName(), h.GetLocks()), words.Mode(h.GetMode(), h.GetPermits()), fmt.Sprint(h.GetToken()), words.Millis(h.GetHeldForMs()), endOf(h)},
+			cells: []string{lockNames(hold.GetName(), h.GetLocks()), words.HowHeld(h), fmt.Sprint(h.GetToken()), words.Millis(h.GetHeldForMs()), endOf(h)},
 			key:   fmt.Sprint("hold ", h.GetHoldId()),
 			open:  p.lock(hold.GetName()),
 		})

@@ -43,6 +43,36 @@ func WaitLeft(q *wire.WaiterInfo) string {
 	return "in " + Millis(uint64(max(0, int64(q.GetWaitMs())-int64(q.GetWaitingMs()))))
 }
 
+// Cached describes a cached hold: whether its session was asked to give it back, or else for how long it has been
+// unused, as far as that is known, and its tokens. It returns "" for other holds.
+func Cached(h *wire.HolderInfo) string {
+	if h.GetTokens() == 0 {
+		return ""
+	}
+	state := ""
+	switch {
+	case h.GetRecalled():
+		state = ", recalled"
+	case h.IdleMs != nil:
+		state = ", idle for " + Millis(h.GetIdleMs())
+	}
+	return "cached" + state + ", tokens " + Tokens(h.GetToken(), h.GetTokens())
+}
+
+// Tokens formats a range of tokens by its first and its last one.
+func Tokens(first uint64, n uint32) string {
+	return fmt.Sprintf("%d-%d", first, first+uint64(max(n, 1))-1)
+}
+
+// HowHeld describes how a hold holds the lock.
+func HowHeld(h *wire.HolderInfo) string {
+	how := Mode(h.GetMode(), h.GetPermits())
+	if h.GetTokens() > 0 {
+		how += ", cached"
+	}
+	return how
+}
+
 // Names joins names for people.
 func Names(names []string) string {
 	shown := make([]string, len(names))

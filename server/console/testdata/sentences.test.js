@@ -13,6 +13,9 @@ test("why nothing moves", () => {
   for (const [given, elapsed, text] of [
     [lock(), 0, "Nobody holds this lock, and nobody waits for it."],
     [held(), 0, "Nobody waits: ann (refunds) has held it exclusively for 1 min 01 s."],
+    [held({ holders: [hold({ tokens: 64, idleMs: "3000" })] }), 1000, "Nobody waits: ann (refunds) has held it exclusively for 1 min 02 s (cached, idle for 4 s)."],
+    [held({ ...queue, holders: [hold({ tokens: 64, recalled: true })] }), 0,
+      "2 requests wait because ann (refunds) has held it exclusively for 1 min 01 s. The holder keeps it cached, and was asked to give it back as soon as it is not in use."],
     [held(queue), 0, "2 requests wait because ann (refunds) has held it exclusively for 1 min 01 s. Its holder is alive."],
     [held(queue), 60000, "2 requests wait because ann (refunds) has held it exclusively for 2 min 01 s. Its holder was last heard of 1 min 00 s ago."],
     [held({ ...queue, holders: [hold({ leased: true, heartbeatAgeMs: undefined, remainingLeaseMs: 9000 })] }), 1000,
@@ -97,6 +100,7 @@ test("the health of a cluster", () => {
 test("what events mean", () => {
   for (const [event, kind, text] of [
     [{ type: "GRANTED", mode: "EXCLUSIVE", waited: true }, "grant", "granted (exclusive) after a wait"],
+    [{ type: "GRANTED", mode: "EXCLUSIVE", tokens: 64 }, "grant", "granted (exclusive, cached)"],
     [{ type: "GRANTED", mode: "PERMITS", permits: "2" }, "grant", "granted (2 permits)"],
     [{ type: "EXPIRED", status: "SESSION_LOST", restored: true }, "loss", "hold expired: its session ended (a backup was restored)"],
     [{ type: "CANCELLED", status: "TIMEOUT" }, "end", "stopped waiting: its time is over"],

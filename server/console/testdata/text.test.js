@@ -1,6 +1,6 @@
 import { test } from "node:test";
 import { deepEqual, equal } from "node:assert/strict";
-import { duration, latency, number, place, program, state, value, visible, who } from "../ui/text.js";
+import { cached, duration, latency, number, place, program, state, tokens, value, visible, who } from "../ui/text.js";
 
 const base64 = (bytes) => Buffer.from(bytes).toString("base64");
 
@@ -58,6 +58,15 @@ test("a client is named by what is known of it", () => {
   equal(place({ hostName: "a\u202eb", pid: 7 }), "a⟨U+202E⟩b, pid 7");
   equal(who({ identity: "ann", client: { name: "refunds" } }), "ann (refunds)");
   equal(who({ identity: "anonymous", client: { name: "refunds" } }), "refunds");
+});
+
+test("a cached hold has a range of tokens", () => {
+  equal(tokens({ token: "4611686018427387921", tokens: 0 }), "4611686018427387921");
+  equal(tokens({ token: "4611686018427387921", tokens: 64 }), "4611686018427387921–4611686018427387984");
+  equal(cached({ tokens: 0 }), "");
+  equal(cached({ tokens: 1, recalled: false }), "cached");
+  equal(cached({ tokens: 1, recalled: false, idleMs: "2500" }, 1000), "cached, idle for 3 s");
+  equal(cached({ tokens: 1, recalled: true, idleMs: "2500" }), "cached, recalled");
 });
 
 test("the state of a lock", () => {

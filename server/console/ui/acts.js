@@ -15,7 +15,7 @@
 //   again           what a repetition would do, if the answer was lost
 //   about(record, found)  whether an audit record of this action may be that of this act
 import { lag } from "./sentences.js";
-import { count, duration, mode, number, place, program, value as content, visible, who } from "./text.js";
+import { count, duration, mode, number, place, program, tokens, value as content, visible, who } from "./text.js";
 
 // longestGrace is the longest grace period in seconds, a bound of the API.
 const longestGrace = 2147483;
@@ -57,7 +57,7 @@ function whatHold(lock, hold) {
   const bytes = hold.value ? content(hold.value).bytes : 0;
   return [
     `It has lasted ${duration(hold.heldForMs)}, ${how[hold.mode] ?? `with ${mode(hold)}`}.`,
-    `Its fencing token is ${hold.token}.`,
+    hold.tokens > 0 ? `It is cached: all its fencing tokens end with it, ${tokens(hold)}.` : `Its fencing token is ${hold.token}.`,
     alive(hold),
     others.length > 0 ? `The same hold has ${names(others)} too.` : "",
     bytes > 0 ? `Its value of ${count(bytes, "byte")} goes with it.` : "",

@@ -1,6 +1,6 @@
 // Sentences: why a lock does not move, how the cluster is, what an event means. All functions are pure; names in their
 // results have been made visible.
-import { count, duration, mode, number, visible, who } from "./text.js";
+import { cached, count, duration, mode, number, visible, who } from "./text.js";
 
 // whyNothingMoves explains what the head of a lock's queue waits for, or why there is no queue. elapsed is the time
 // since the lock was read, in milliseconds. Unless the lock is known at present, nothing is said of what comes next.
@@ -25,7 +25,8 @@ function idle(lock, holders, elapsed) {
   if (Number(lock.limit) > 0) {
     return `${number(lock.permitsUsed)} of ${count(lock.limit, "permit")} are in use, and nobody waits.`;
   }
-  return `Nobody waits: ${holding(lock, holders, elapsed)}.`;
+  const kept = cached(lock.holders[0] ?? {}, elapsed);
+  return `Nobody waits: ${holding(lock, holders, elapsed)}${kept && ` (${kept})`}.`;
 }
 
 function delayed(lock, waiting, elapsed) {
@@ -65,6 +66,7 @@ function outlook(all, holders, elapsed) {
   if (hold.revocation && hold.remainingHoldMs !== undefined) {
     return ` An operator asked for it; it is forced to end in ${left(hold.remainingHoldMs)}.`;
   }
+  if (hold.recalled) return " The holder keeps it cached, and was asked to give it back as soon as it is not in use.";
   if (hold.revocation) return " An operator asked the holder to release it.";
   if (hold.remainingHoldMs !== undefined) return ` It ends in ${left(hold.remainingHoldMs)} at the latest.`;
   if (hold.leased && Number(hold.remainingLeaseMs) > 0) return ` Its lease ends in ${left(hold.remainingLeaseMs)} unless it is extended.`;
@@ -182,7 +184,7 @@ const meanings = {
   SESSION_EXPIRED: () => ["loss", "session expired: not heard of within its TTL"],
   SESSION_EXTENDED: () => ["session", "lease extended"],
   QUEUED: (e) => ["wait", e.upgrade ? "waits to hold it exclusively" : `waits (${mode(e)})`],
-  GRANTED: (e) => ["grant", `granted (${mode(e)})${e.waited ? " after a wait" : ""}`],
+  GRANTED: (e) => ["grant", `granted (${mode(e)}${e.tokens > 0 ? ", cached" : ""})${e.waited ? " after a wait" : ""}`],
   RELEASED: () => ["end", "released"],
   EXPIRED: (e) => ["loss", `hold expired${because(e)}`],
   CANCELLED: (e) => ["end", `stopped waiting${because(e)}`],

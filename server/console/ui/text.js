@@ -110,6 +110,19 @@ export function mode(claim) {
   return claim.mode === "PERMITS" ? count(claim.permits, "permit") : modes[claim.mode] ?? "exclusive";
 }
 
+// tokens returns the fencing token of a hold, or the first and the last one of a cached hold. They have 64 bits.
+export function tokens(hold) {
+  return hold.tokens > 0 ? `${hold.token}–${BigInt(hold.token) + BigInt(hold.tokens) - 1n}` : hold.token;
+}
+
+// cached says of a cached hold whether it was recalled, or else for how long it has been unused, as far as that is known.
+// It returns "" for other holds. elapsed is the time since the hold was read, in milliseconds.
+export function cached(hold, elapsed = 0) {
+  if (!(hold.tokens > 0)) return "";
+  if (hold.recalled) return "cached, recalled";
+  return hold.idleMs === undefined ? "cached" : `cached, idle for ${duration(Number(hold.idleMs) + elapsed)}`;
+}
+
 // state returns the state of a lock in a few words, and its kind: free, held, shared or delayed.
 export function state(lock) {
   const holders = Number(lock.holderCount);

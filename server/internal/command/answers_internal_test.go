@@ -170,7 +170,7 @@ func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 
 	var got statuses
 	for _, state := range order {
-		r.Heartbeat(sessions[state], got.done)
+		r.Heartbeat(sessions[state], nil, got.done)
 	}
 	got.want(t, "at once", wire.Status_SESSION_LOST, wire.Status_INVALID_ARGUMENT, wire.Status_SESSION_LOST)
 
@@ -188,7 +188,7 @@ func TestHeartbeatsByTheStateOfTheirSession(t *testing.T) {
 	r.answerHeartbeats(prove(2))
 	got.want(t, "proved under another term", slices.Repeat([]wire.Status_Code{wire.Status_NOT_LEADER}, 5)...)
 	r.Deadlines.Stop()
-	r.Heartbeat(sessions[expiry.Alive], got.done)
+	r.Heartbeat(sessions[expiry.Alive], nil, got.done)
 	got.want(t, "after the leadership", wire.Status_NOT_LEADER)
 	r.Proposer.End(status.Result(wire.Status_NOT_LEADER, ""))
 }

@@ -143,7 +143,7 @@ func BenchmarkHeartbeat(b *testing.B) {
 	b.ResetTimer()
 	for i := range b.N {
 		answered.Add(1)
-		r.Heartbeat(ids[i%sessions], done)
+		r.Heartbeat(ids[i%sessions], nil, done)
 		if i%sessions == sessions-1 || i == b.N-1 {
 			answered.Add(1)
 			r.Prove(done)

@@ -1,6 +1,8 @@
 package command
 
 import (
+	"fmt"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
@@ -15,11 +17,22 @@ import (
 // state. So no other leader could have decided the session's end when the heartbeat arrived. Raft's
 // VerifyLeader would not do: it also counts answers to older requests.
 
+// maxIdle bounds the cached holds that a heartbeat reports as not in use.
+const maxIdle = 1_024
+
 // Heartbeat counts immediately as a sign of life. It calls done with OK once there is proof of leadership
 // that is newer than the call, if the session is then alive, and with SESSION_LOST if the session is unknown
 // or its expiry is decided. Results are shared between calls and must not be changed.
-func (p *Processor) Heartbeat(session uint64, done func(*wire.Result)) {
-	switch p.Deadlines.Touch(session, time.Now()) {
+//
+// idle are the session's cached holds that are not in use. With the answer OK, they replace those of its previous
+// heartbeat, and the session is notified again of its cached holds for which others wait: a notice may have been lost.
+func (p *Processor) Heartbeat(session uint64, idle []*wire.IdleHold, done func(*wire.Result)) {
+	if len(idle) > maxIdle {
+		done(status.Result(wire.Status_INVALID_ARGUMENT, fmt.Sprintf("the heartbeat reports %d idle holds: %d are allowed", len(idle), maxIdle)))
+		return
+	}
+	now := time.Now()
+	switch p.Deadlines.Touch(session, now) {
 	case expiry.Inactive:
 		done(p.cfg.Refusal())
 	case expiry.Unknown, expiry.Decided:
@@ -27,7 +40,7 @@ func (p *Processor) Heartbeat(session uint64, done func(*wire.Result)) {
 	case expiry.Leased:
 		done(status.Result(wire.Status_INVALID_ARGUMENT, "the session belongs to a lease: extend the lease instead of sending heartbeats"))
 	default:
-		p.Proposer.AddHeartbeat(groupcommit.Heartbeat{Session: session, Done: done})
+		p.Proposer.AddHeartbeat(groupcommit.Heartbeat{Session: session, Done: done, Idle: idle, Arrived: now})
 	}
 }
 
@@ -48,20 +61,44 @@ func (p *Processor) answerHeartbeats(b *groupcommit.Batch) {
 	}
 	p.cfg.Machine.View(func(m *fsm.Machine) {
 		for i := range b.Heartbeats {
-			_, b.Heartbeats[i].Alive = m.Session(b.Heartbeats[i].Session)
+			h := &b.Heartbeats[i]
+			_, h.Alive = m.Session(h.Session)
+			h.Recalled = m.Recalled(h.Session)
+			h.Idle = ownIdle(m, h)
 		}
 	})
 	well := &wire.Result{Status: wire.Status_OK} // shared by all of them
 	for _, h := range b.Heartbeats {
-		switch state := p.Deadlines.State(b.Term, h.Session); {
+		switch state := p.Deadlines.Report(b.Term, h.Session, h.Idle, h.Arrived); {
 		case state == expiry.Inactive:
 			h.Done(p.cfg.Refusal())
 		case state == expiry.Alive && h.Alive:
+			p.recall(h)
 			h.Done(well)
 		default:
 			h.Done(p.lost(h.Session))
 		}
 	}
+}
+
+// recall notifies a session again of its cached holds for which others wait. That comes before the answer to the
+// heartbeat, which allows the session to grant them locally.
+func (p *Processor) recall(h groupcommit.Heartbeat) {
+	if len(h.Recalled) > 0 {
+		p.Notifier.Recall(h.Session, h.Recalled)
+		p.cfg.Metrics.Recalled(len(h.Recalled))
+	}
+}
+
+// ownIdle returns the reported holds that are cached holds of the session.
+func ownIdle(m *fsm.Machine, h *groupcommit.Heartbeat) []*wire.IdleHold {
+	return slices.DeleteFunc(h.Idle, func(one *wire.IdleHold) bool { return !m.Caches(h.Session, one.GetHoldId()) })
+}
+
+// IdleFor returns the time since the last use of a cached hold that its session's last heartbeat reported as not in
+// use. Leader only.
+func (p *Processor) IdleFor(session, hold uint64) (time.Duration, bool) {
+	return p.Deadlines.IdleFor(session, hold)
 }
 
 // HeartbeatAge returns the time since the session's last sign of life or, for a lease, since its grant or

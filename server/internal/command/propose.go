@@ -64,6 +64,9 @@ func (p *Processor) faults(all []Proposal) (faults []*wire.Result) {
 		one := &all[i]
 		fault := fsm.Validate(one.Command, limits)
 		if fault == nil {
+			fault = p.beyondLevel(one.Command)
+		}
+		if fault == nil {
 			fault = fsm.ValidateSize(one.Command, one.Size, limits)
 		}
 		if fault == nil { // only valid commands can be counted
@@ -80,6 +83,19 @@ func (p *Processor) faults(all []Proposal) (faults []*wire.Result) {
 		faults[i] = fault
 	}
 	return faults
+}
+
+// beyondLevel refuses a command of a later feature level than the cluster's: nodes that do not know such commands must
+// not get one.
+func (p *Processor) beyondLevel(cmd *wire.Command) *wire.Result {
+	needed, level := fsm.LevelOf(cmd), uint32(1)
+	if needed > level {
+		p.cfg.Machine.View(func(m *fsm.Machine) { level = m.FeatureLevel() })
+	}
+	if needed <= level {
+		return nil
+	}
+	return status.Result(wire.Status_UNSUPPORTED, fmt.Sprintf("the request needs feature level %d, the cluster is at %d: upgrade all nodes", needed, level))
 }
 
 // exhausted refuses a command that would exceed a budget. ahead is what the commands before it may add to the

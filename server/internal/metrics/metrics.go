@@ -27,6 +27,7 @@ type Metrics struct {
 	expiries      *prometheus.CounterVec
 	LeaderChanges prometheus.Counter
 	grants        *prometheus.CounterVec
+	cachedGrants  prometheus.Counter
 	holdEnds      *prometheus.CounterVec
 	notices       *prometheus.CounterVec
 	WatchEnds     *prometheus.CounterVec
@@ -75,9 +76,10 @@ func New(registry prometheus.Registerer) *Metrics {
 	m.expiries = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_expiries_total", Help: "What ended by time under this node: sessions, waits and holds."}, []string{"of"})
 	m.LeaderChanges = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_changes_total", Help: "How often this node was elected."})
 	m.grants = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_grants_total", Help: "Holds granted by this node as leader."}, []string{"mode", "waited"})
+	m.cachedGrants = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_cached_grants_total", Help: "Those of quorumlock_grants_total whose hold is cached. What sessions grant locally is not counted."})
 	m.holdEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_ends_total", Help: "Holds that ended under this node as leader, by how."}, []string{"how"})
 	m.released = m.holdEnds.WithLabelValues("released")
-	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold."}, []string{"of"})
+	m.notices = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_hold_notices_total", Help: "Holders to be told that somebody waits, or that an operator wants the hold; repeated counts those told again with a heartbeat, because they keep a cached hold."}, []string{"of"})
 	m.WatchEnds = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "quorumlock_watch_ends_total", Help: "Watches that this node ended, by its last word."}, []string{"status"})
 	m.Hashing = prometheus.NewHistogram(histogram.Options("quorumlock_state_hash_seconds", "Hashing the state once, beside all else.", prometheus.ExponentialBuckets(0.001, 4, 8)))
 	m.LeaderLosses = prometheus.NewCounter(prometheus.CounterOpts{Name: "quorumlock_leader_losses_total", Help: "Leaders whose process this node saw dead: every connection closed, a new one refused."})
@@ -95,7 +97,7 @@ func (m *Metrics) beginAtZero() {
 		m.entries:  {"applied", "not_leader", "unavailable", "uncertain", "internal"},
 		m.expiries: {"session", "wait", "hold"},
 		m.holdEnds: {"released", "session_expired", "max_hold", "forced"},
-		m.notices:  {"wanted", "revoked"},
+		m.notices:  {"wanted", "revoked", "repeated"},
 		m.backups:  {"ok", "failed"},
 	} {
 		for _, value := range values {
@@ -129,7 +131,7 @@ func (m *Metrics) BackedUp(took time.Duration, err error) {
 
 // Register registers the metrics, and others that are read when they are collected.
 func (m *Metrics) Register(others ...prometheus.Collector) error {
-	own := []prometheus.Collector{m.commands, m.entries, m.batch, m.bytes, m.commit, m.diskSync, m.claims.waits, m.claims.holds, m.expiries, m.LeaderChanges, m.grants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks, m.backups, m.backup}
+	own := []prometheus.Collector{m.commands, m.entries, m.batch, m.bytes, m.commit, m.diskSync, m.claims.waits, m.claims.holds, m.expiries, m.LeaderChanges, m.grants, m.cachedGrants, m.holdEnds, m.notices, m.WatchEnds, m.Hashing, m.LeaderLosses, m.LeaderHints, m.SlowDisks, m.backups, m.backup}
 	return m.register(append(own, others...))
 }
 
@@ -186,6 +188,9 @@ func (m *Metrics) Answered(cmd *wire.Command, status wire.Status_Code) {
 // grant counts a grant.
 func (m *Metrics) grant(e *wire.Event) {
 	m.counterOf(grantKind{max(e.Mode, wire.Mode_EXCLUSIVE), e.Waited}).Inc()
+	if e.Tokens > 0 {
+		m.cachedGrants.Inc()
+	}
 }
 
 func (m *Metrics) counterOf(kind grantKind) prometheus.Counter {
@@ -225,6 +230,9 @@ func (m *Metrics) happened(e *wire.Event) {
 		m.notices.WithLabelValues("revoked").Inc()
 	}
 }
+
+// Recalled counts the recalls that were repeated with a heartbeat.
+func (m *Metrics) Recalled(n int) { m.notices.WithLabelValues("repeated").Add(float64(n)) }
 
 // Failed counts an entry that was not applied, or whose outcome is unknown, and its commands.
 func (m *Metrics) Failed(b *groupcommit.Batch, err error) {

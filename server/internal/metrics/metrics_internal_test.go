@@ -45,6 +45,7 @@ func TestEventsAreCounted(t *testing.T) {
 		"a wait that was cancelled":   {&wire.Event{Type: wire.Event_CANCELLED, Status: wire.Status_CANCELLED}, map[string]float64{}},
 		"a grant":                     {&wire.Event{Type: wire.Event_GRANTED}, map[string]float64{"grants_total exclusive false": 1}},
 		"a grant that was waited for": {&wire.Event{Type: wire.Event_GRANTED, Mode: wire.Mode_SHARED, Waited: true}, map[string]float64{"grants_total shared true": 1}},
+		"a grant that is cached":      {&wire.Event{Type: wire.Event_GRANTED, Tokens: 64}, map[string]float64{"grants_total exclusive false": 1, "cached_grants_total": 1}},
 		"a release":                   {&wire.Event{Type: wire.Event_RELEASED}, map[string]float64{"hold_ends_total released": 1}},
 		"the end of a session's":      {&wire.Event{Type: wire.Event_EXPIRED}, map[string]float64{"hold_ends_total session_expired": 1}},
 		"the end by time":             {&wire.Event{Type: wire.Event_EXPIRED, Status: wire.Status_TIMEOUT}, map[string]float64{"hold_ends_total max_hold": 1, "expiries_total hold": 1}},
@@ -54,7 +55,7 @@ func TestEventsAreCounted(t *testing.T) {
 	} {
 		registry := prometheus.NewRegistry()
 		m := New(nil)
-		err := errors.Join(registry.Register(m.expiries), registry.Register(m.grants), registry.Register(m.holdEnds), registry.Register(m.notices))
+		err := errors.Join(registry.Register(m.expiries), registry.Register(m.grants), registry.Register(m.cachedGrants), registry.Register(m.holdEnds), registry.Register(m.notices))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -110,7 +111,7 @@ func TestCountersBeginAtZero(t *testing.T) {
 	for _, key := range []string{
 		"entries_total applied", "entries_total not_leader", "entries_total unavailable", "entries_total uncertain", "entries_total internal",
 		"expiries_total session", "expiries_total wait", "expiries_total hold", "hold_ends_total released", "hold_ends_total session_expired",
-		"hold_ends_total max_hold", "hold_ends_total forced", "hold_notices_total wanted", "hold_notices_total revoked", "backups_total ok",
+		"hold_ends_total max_hold", "hold_ends_total forced", "hold_notices_total wanted", "hold_notices_total revoked", "hold_notices_total repeated", "cached_grants_total", "backups_total ok",
 		"backups_total failed", "grants_total exclusive false", "grants_total exclusive true", "grants_total shared false",
 		"grants_total shared true", "grants_total permits false", "grants_total permits true",
 	} {

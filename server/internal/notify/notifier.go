@@ -213,6 +213,13 @@ func (n *Notifier) notice(e *wire.Event, notice *wire.HoldNotice) {
 	n.push(&wire.Push{SessionId: e.SessionId, Body: &wire.Push_HoldNotice{HoldNotice: notice}})
 }
 
+// Recall notifies a session again of its cached holds for which others wait.
+func (n *Notifier) Recall(session uint64, notices []*wire.HoldNotice) {
+	for _, notice := range notices {
+		n.push(&wire.Push{SessionId: session, Body: &wire.Push_HoldNotice{HoldNotice: notice}})
+	}
+}
+
 // revocation returns the current revocation of the hold, as an answer to attach would contain it, or else
 // what the event contains.
 func (n *Notifier) revocation(e *wire.Event) (known *wire.Revocation) {

@@ -78,6 +78,9 @@ func (r *Reader) FillHolders(holders []*wire.HolderInfo) {
 				h.RemainingLeaseMs = uint32(max(left, time.Millisecond).Milliseconds())
 			}
 		}
+		if h.GetTokens() > 0 {
+			h.IdleMs = milliseconds(r.source.IdleFor(h.GetSessionId(), h.GetHoldId()))
+		}
 		h.RemainingHoldMs = milliseconds(r.source.HoldRemaining(h.GetHoldId()))
 	}
 }

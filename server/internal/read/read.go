@@ -27,6 +27,9 @@ type Source interface {
 	// HoldRemaining returns the time until the hold's own deadline; false if it has none, and on a node that
 	// does not lead.
 	HoldRemaining(hold uint64) (time.Duration, bool)
+	// IdleFor returns the time since the last use of a session's cached hold; false if its last heartbeat did not report
+	// the hold as idle, and on a node that does not lead.
+	IdleFor(session, hold uint64) (time.Duration, bool)
 	// DelayRemaining returns the remaining lock-delay of an ended hold; false if it has none, and on a node
 	// that does not lead.
 	DelayRemaining(hold uint64) (time.Duration, bool)

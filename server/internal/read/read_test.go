@@ -25,6 +25,7 @@ type source struct {
 	sessions map[uint64]time.Duration
 	holds    map[uint64]time.Duration
 	delays   map[uint64]time.Duration
+	idle     map[[2]uint64]time.Duration // by session and hold
 	samples  *wire.ListSamplesResponse
 }
 
@@ -57,6 +58,11 @@ func (s *source) Remaining(session uint64) (time.Duration, bool) {
 func (s *source) HoldRemaining(hold uint64) (time.Duration, bool) {
 	left, known := s.holds[hold]
 	return left, known
+}
+
+func (s *source) IdleFor(session, hold uint64) (time.Duration, bool) {
+	age, known := s.idle[[2]uint64{session, hold}]
+	return age, known
 }
 
 func (s *source) DelayRemaining(hold uint64) (time.Duration, bool) {
@@ -132,6 +138,11 @@ func TestClocksAreFilledIn(t *testing.T) {
 		t.Errorf("sessions %v", n)
 	}
 
+	s.idle = map[[2]uint64]time.Duration{{holder, h.GetHoldId()}: 3 * time.Second}
+	if again, _ := at(s, 1<<20, 5_000).GetLock(&wire.GetLockRequest{Name: "l"}); again.GetHolders()[0].IdleMs != nil {
+		t.Errorf("a hold that is not cached is idle: %v", again.GetHolders()[0])
+	}
+
 	s.ages = nil // a node that does not lead
 	list, _ := at(s, 1<<20, 10_000).ListLocks(&wire.ListLocksRequest{})
 	if h, w := list.GetLocks()[0].GetHolders()[0], list.GetLocks()[0].GetQueue()[0]; h.HeartbeatAgeMs != nil || h.GetHeldForMs() != 8_000 || w.GetWaitingMs() != 1_000 {
@@ -140,6 +151,31 @@ func TestClocksAreFilledIn(t *testing.T) {
 	sessions, _ := at(s, 1<<20, 10_000).ListSessions(&wire.ListSessionsRequest{})
 	if n := sessions.GetSessions(); len(n) != 2 || n[0].HeartbeatAgeMs != nil {
 		t.Errorf("sessions %v", n)
+	}
+}
+
+// TestIdleTimesAreFilledIn verifies that the idle time of a cached hold is that which its session reported, and absent
+// if it reported none.
+func TestIdleTimesAreFilledIn(t *testing.T) {
+	s := newSource(t)
+	holder := s.open(t, 0, 1)
+	s.apply(t, 0, &wire.Command{Op: &wire.Command_RaiseLevel{RaiseLevel: &wire.RaiseLevel{Level: fsm.Level}}})
+	granted := s.apply(t, 0, &wire.Command{SessionId: holder, Seq: 1, Op: &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{
+		Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "l"}}}, Tokens: 64, IdleMs: 10_000,
+	}}})
+	shown := func() *wire.HolderInfo {
+		lock, refused := at(s, 1<<20, 0).GetLock(&wire.GetLockRequest{Name: "l"})
+		if refused != nil {
+			t.Fatal(refused)
+		}
+		return lock.GetHolders()[0]
+	}
+	if h := shown(); h.IdleMs != nil || h.GetTokens() != 64 || h.GetMaxIdleMs() != 10_000 {
+		t.Errorf("nothing reported: %v", h)
+	}
+	s.idle = map[[2]uint64]time.Duration{{holder, granted.GetHoldId()}: 3 * time.Second}
+	if h := shown(); h.IdleMs == nil || h.GetIdleMs() != 3_000 {
+		t.Errorf("reported: %v", h)
 	}
 }
 

@@ -2,7 +2,7 @@
 import { useState } from "../vendor/hooks.js";
 import { askBack, forceRelease, resize, skipDelay } from "../acts.js";
 import { circle, circleRemedy, whyNothingMoves } from "../sentences.js";
-import { clock, count, mode, moment, number, place, program, state, value, visible, who } from "../text.js";
+import { clock, count, duration, mode, moment, number, place, program, state, tokens, value, visible, who } from "../text.js";
 import { ActButton } from "../components/act.js";
 import { concerns, useApp, useNow, useRead, useWatch } from "../components/state.js";
 import {
@@ -133,7 +133,7 @@ function HolderTable({ lock, at }) {
           <td><${Badge} kind="grant">${mode(hold)}<//>${hold.revocation ? html` <${Badge} kind="operator">asked to release<//>` : ""}</td>
           <td class="right"><${Age} ms=${hold.heldForMs} at=${at} /></td>
           <td class="right">${hold.leased ? html`<span class="faint">lease</span>` : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`}</td>
-          <td class="right number mono hide-small">${hold.token}</td>
+          <td class="right number mono hide-small">${tokens(hold)}</td>
           ${acts && html`<td><${HoldActs} lock=${lock} hold=${hold} /></td>`}
         </tr>`)}
     <//>`;
@@ -145,6 +145,7 @@ function Holder({ lock, hold, at }) {
     <article class="panel holder">
       <h3><${SessionName} id=${hold.sessionId}>${program(hold.client)}<//> <${Badge} kind="grant">${mode(hold)}<//>
         ${hold.leased && html`<${Badge} kind="session">${hold.byValue ? "Redis key" : "lease"}<//>`}
+        ${hold.tokens > 0 && html`<${Badge} kind="session">${hold.recalled ? "cached, recalled" : "cached"}<//>`}
         ${hold.revocation && html`<${Badge} kind="operator">asked to release<//>`}
         <${HoldActs} lock=${lock} hold=${hold} /></h3>
       <${Facts} facts=${[
@@ -154,7 +155,8 @@ function Holder({ lock, hold, at }) {
         ["Since", html`<${Time} unixMs=${hold.grantedUnixMs} full /> for <${Age} ms=${hold.heldForMs} at=${at} />`],
         ["Heartbeat", hold.leased ? null : html`<${Heartbeat} ms=${hold.heartbeatAgeMs} at=${at} />`],
         ["Time left", html`<${TimeLeft} hold=${hold} at=${at} />`],
-        ["Fencing token", html`<span class="number mono">${hold.token}</span>`],
+        ["Unused for", hold.idleMs === undefined ? null : html`<${Age} ms=${hold.idleMs} at=${at} />, kept for at most ${duration(hold.maxIdleMs)}`],
+        [hold.tokens > 0 ? "Fencing tokens" : "Fencing token", html`<span class="number mono">${tokens(hold)}</span>`],
         ["Hold", html`<span class="number mono">${hold.holdId}</span>${hold.count > 1 ? `, acquired ${hold.count} times` : ""}`],
         ["Owner key", hold.owner === "0" ? null : hold.owner],
         ["Also holds", hold.locks?.length > 1 ? hold.locks.map(visible).join(", ") : null],

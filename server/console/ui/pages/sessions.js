@@ -1,7 +1,7 @@
 // Sessions: who is alive, and what a session holds and waits for.
 import { useState } from "../vendor/hooks.js";
 import { closeSession } from "../acts.js";
-import { duration, mode, number, place, program, visible } from "../text.js";
+import { duration, mode, number, place, program, tokens, visible } from "../text.js";
 import { ActButton } from "../components/act.js";
 import { useApp, useRead, useWatch } from "../components/state.js";
 import {
@@ -79,7 +79,7 @@ export function Session({ id }) {
 // holdClaim and waitClaim return what the table of claims shows.
 const holdClaim = ({ hold, name }) => ({
   key: hold.holdId, name, mode: mode(hold), locks: hold.locks, ms: hold.heldForMs,
-  note: html`token <span class="number mono">${hold.token}</span>`,
+  note: html`${hold.tokens > 0 ? "cached, tokens" : "token"} <span class="number mono">${tokens(hold)}</span>`,
 });
 const waitClaim = ({ wait, name }) => ({
   key: wait.waitId, name, mode: wait.upgrade ? "upgrade" : mode(wait), locks: wait.locks, ms: wait.waitingMs,
