@@ -45,6 +45,7 @@ func (c *Client) checkLists(now time.Duration) []string {
 		b.that(s.id == id, "session %d is kept as %d", s.id, id)
 		b.session(s)
 		b.holds(s)
+		b.cached(s)
 	}
 	return b.wrong
 }

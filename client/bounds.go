@@ -134,8 +134,9 @@ func (h *Hold) boundGrant(k *call, result *wire.Result, since time.Duration) boo
 		d.bound(until, result.GetRevision())
 		return false
 	}
-	if d.cached != nil {
-		d.cached.giveBack() // the extend starts its time on the cluster
+	if r := d.cached; r != nil && r.serves(ms, r.lockDelayMs) {
+		r.bound(d) // its time on the cluster starts with the first waiter
+		return false
 	}
 	extend := h.newExtend(ms)
 	scarce := until-s.client.clock.Now() < time.Duration(ms)*time.Millisecond/2
@@ -192,9 +193,6 @@ func (h *Hold) Extend(ctx context.Context, d time.Duration) error {
 	if ms == 0 && h.held.rare != nil {
 		ms = h.held.rare.maxHold
 	}
-	if h.held.cached != nil {
-		h.held.cached.giveBack() // from the extend on, its time runs on the cluster
-	}
 	c.unlock()
 	k := h.newExtend(ms)
 	return h.request(ctx, k, func() { h.startExtend(k, ms) })
@@ -208,6 +206,9 @@ func (h *Hold) newExtend(ms uint32) *call {
 
 // startExtend makes the shorter of the old and the new time apply, from the time the extend may be applied.
 func (h *Hold) startExtend(k *call, ms uint32) {
+	if h.held.cached != nil {
+		h.held.cached.giveBack() // from the extend on, its time runs on the cluster
+	}
 	if ms == 0 {
 		return
 	}
@@ -224,13 +225,13 @@ func (h *Hold) extendAnswered(k *call, result *wire.Result) {
 			return
 		}
 	case wire.Status_OK:
+		if d.cached != nil {
+			d.cached.extended = true
+		}
 		r, ms := d.extra(), k.request.GetExtend().GetMaxHoldMs()
 		if ms != 0 && result.GetRevision() >= r.by {
 			r.maxHold = ms
 			d.bound(untilOf(k.firstAt, ms), result.GetRevision())
-		}
-		if d.cached != nil {
-			d.cached.extended = true
 		}
 	}
 	h.answered(k, result)

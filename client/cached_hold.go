@@ -32,19 +32,16 @@ type cachedHold struct {
 // idle reports whether there is no local holder.
 func (r *cachedHold) idle() bool { return r.held.first == nil }
 
-// serves reports whether the hold has the options of a call.
+// serves reports whether the hold can be granted to a call with these options now. The session must be alive. With a
+// max_hold, at least half of it must remain even if the cluster's time has begun right after the last answer.
 func (r *cachedHold) serves(maxHoldMs, lockDelayMs uint32) bool {
-	return r.maxHoldMs == maxHoldMs && r.lockDelayMs == lockDelayMs
-}
-
-// grantable reports whether a local grant is safe now. The session must be alive. With a max_hold, at least half of it
-// must remain even if the cluster's time has begun right after the last answer.
-func (r *cachedHold) grantable() bool {
 	s := r.lock.session
 	c, now := s.client, s.client.mu.now()
 	return !r.over && s.conn != nil && s.conn == c.conn && s.conn.err == nil && s.state == Active && now < s.overdue() &&
-		(r.maxHoldMs == 0 || now < s.proofAt+time.Duration(r.maxHoldMs)*time.Millisecond/2)
+		r.maxHoldMs == maxHoldMs && r.lockDelayMs == lockDelayMs && (maxHoldMs == 0 || now < s.proofAt+r.maxHold()/2)
 }
+
+func (r *cachedHold) maxHold() time.Duration { return time.Duration(r.maxHoldMs) * time.Millisecond }
 
 // grant makes the next local grant.
 func (r *cachedHold) grant(ctx context.Context, wanted func(), revoked func(Revocation)) *Hold {
@@ -64,11 +61,18 @@ func (r *cachedHold) grant(ctx context.Context, wanted func(), revoked func(Revo
 		n.wanted.call, n.revoked.call = wanted, revoked
 	}
 	if r.maxHoldMs != 0 {
-		d.extra().maxHold = r.maxHoldMs
-		d.bound(untilOf(s.client.mu.now(), r.maxHoldMs), d.revision)
+		r.bound(d)
 	}
 	h.askedBy(ctx)
 	return &h.Hold
+}
+
+// bound starts the max_hold of a local hold. The answer to the next heartbeat postpones expiry.
+func (r *cachedHold) bound(d *held) {
+	s := d.session
+	d.extra().maxHold = r.maxHoldMs
+	d.bound(untilOf(s.client.mu.now(), r.maxHoldMs), d.revision)
+	s.heartbeatBy(s.proofAt + r.maxHold()/4)
 }
 
 // unlock ends a local hold and keeps the hold with the session. It returns false if the hold is to be released.
@@ -94,25 +98,26 @@ func (r *cachedHold) unlock(h *Hold) bool {
 	return true
 }
 
-// grantNext grants the hold to the first call that waits locally.
+// grantNext grants the hold to the first call that waits locally. If the call cannot have it, the lock is acquired anew.
 func (r *cachedHold) grantNext() {
 	l := r.lock
-	switch {
-	case l.waiting.n == 0:
+	if l.waiting.n == 0 {
 		l.session.watchIdle(r.usedAt + r.keepFor)
-	case !r.grantable():
-		l.sendWaiting()
-	default:
-		k := l.leaveQueue()
-		k.hold = r.grant(k.ctx, k.wanted, k.revoked)
-		l.session.client.finish(&k.call)
+		return
 	}
+	next := &l.waiting.head.acquired.acquire
+	if r.serves(next.MaxHoldMs, next.LockDelayMs) {
+		l.grant(l.leaveQueue())
+		return
+	}
+	r.release()
 }
 
 // recall ends all local granting, because others wait or an operator has revoked the hold, at some time after since.
 // It may be repeated.
 func (r *cachedHold) recall(since time.Duration) {
-	if !r.recalled {
+	first := !r.recalled
+	if first {
 		r.recalled, r.recalledAt = true, since
 		r.lock.contend()
 	}
@@ -121,6 +126,9 @@ func (r *cachedHold) recall(since time.Duration) {
 		return
 	}
 	r.giveBack()
+	if first && r.maxHoldMs != 0 {
+		r.held.askRemaining(func(end time.Duration) { r.recalledAt = max(r.recalledAt, end-r.maxHold()) })
+	}
 }
 
 // release releases the hold in the background. There must be no local holder.
@@ -153,11 +161,10 @@ func (r *cachedHold) expiry() time.Duration {
 	return untilOf(r.lock.session.proofAt, r.maxHoldMs)
 }
 
-// expire makes the cluster end the hold, whose local holder has exceeded its max_hold, with the lock-delay. If others
-// wait, the cluster counts the time itself.
+// expire makes the cluster end the hold, whose local holder has exceeded its max_hold, with the lock-delay.
 func (r *cachedHold) expire() {
 	h := r.held.first
-	if h == nil || r.recalled || r.extended {
+	if h == nil {
 		return
 	}
 	k := h.newExtend(leastMaxHold)

@@ -1,7 +1,10 @@
 package client
 
 import (
+	"cmp"
 	"context"
+	"math"
+	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -15,7 +18,7 @@ const (
 	mostTokens   = 16_384
 	// calmGrants is how many grants without contention make a session cache a lock again after a recall.
 	calmGrants = 4
-	// mostCached bounds the locks about which a session remembers how it used them.
+	// mostCached bounds the locks that a session keeps unused or remembers the use of.
 	mostCached = 1_024
 )
 
@@ -30,7 +33,8 @@ type cachedLock struct {
 	hold    *cachedHold  // nil unless it may be granted locally
 	asking  *acquireCall // the acquire whose outcome decides whether the calls in waiting can be served locally
 	waiting callList     // calls that wait locally, in the order of their arrival
-	claims  int          // calls that wait on the cluster
+	calls   int          // unfinished calls to the cluster
+	claims  int          // those of them that wait in the cluster's queue
 	size    uint32       // number of tokens to ask for; 1 means not to cache
 	calm    int          // grants in a row that met no other session, while size is 1
 }
@@ -49,27 +53,20 @@ func (s *Session) lockCached(ctx context.Context, name string, o *acquireOptions
 	if err := o.apply(k); err != nil {
 		return nil, err
 	}
-	if k.cached.IdleMs, _ = millis("idle", o.idle); k.cached.IdleMs == 0 {
-		return nil, invalid("idle %v: give 1 ms to 49 days", o.idle)
-	}
-	if err := checkLocks(k.acquire.Locks); err != nil {
-		return nil, err
-	}
-	s.client.mu.Lock()
-	k.of = s.cachedLock(name)
-	s.client.unlock()
 	return s.acquire(ctx, k)
 }
 
 // checkCached refuses options that cannot be combined with WithCached.
 func (o *acquireOptions) checkCached() error {
 	switch {
-	case o.idle <= 0:
-		return invalid("idle %v: give the time for which the session keeps the lock unused, 1 ms or more", o.idle)
+	case o.idle <= 0 || o.idle > math.MaxUint32*time.Millisecond:
+		return invalid("idle %v: give the time for which the session keeps the lock unused, 1 ms to 49 days", o.idle)
+	case o.wait < 0:
+		return invalid("wait %v: give 0 to 49 days", o.wait)
 	case o.reentrant:
-		return invalid("WithCached and Reentrant exclude each other")
+		return invalid("WithCached and Reentrant exclude each other: leave one out")
 	case len(o.value) > 0:
-		return invalid("WithCached and WithValue exclude each other")
+		return invalid("WithCached and WithValue exclude each other: leave one out")
 	case o.shared, o.unfair:
 		return invalid("WithCached needs an exclusive lock in FIFO order: leave WithShared and WithUnfair out")
 	}
@@ -84,7 +81,7 @@ func (s *Session) grantLocally(ctx context.Context, name string, o *acquireOptio
 		return nil, err
 	}
 	l := s.cached[name]
-	if l == nil || l.hold == nil || !l.hold.serves(millisOf(o.maxHold), millisOf(o.lockDelay)) || !l.hold.idle() || !l.hold.grantable() || s.ownerOf(ctx) != 0 {
+	if l == nil || l.hold == nil || !l.hold.idle() || !l.hold.serves(millisOf(o.maxHold), millisOf(o.lockDelay)) || s.ownerOf(ctx) != 0 {
 		return nil, nil
 	}
 	return l.hold.grant(ctx, o.wanted, o.revoked), nil
@@ -101,53 +98,61 @@ func (s *Session) cachedLock(name string) *cachedLock {
 	if s.cached == nil {
 		s.cached = map[string]*cachedLock{}
 	}
-	if len(s.cached) >= mostCached {
-		s.forgetUnused()
+	if len(s.cached) >= max(mostCached, s.cachedMost) {
+		s.trimCached()
 	}
 	l := &cachedLock{session: s, name: name, size: firstTokens}
 	s.cached[name] = l
 	return l
 }
 
-// forgetUnused forgets the locks that the session neither keeps nor waits for.
-func (s *Session) forgetUnused() {
+// trimCached releases those of the idle holds that were unused for the longest time, and forgets the locks that the
+// session does not use. It is called again once the number of locks has doubled, so its cost is a constant per lock.
+func (s *Session) trimCached() {
+	var idle []*cachedHold
 	for name, l := range s.cached {
-		if l.hold == nil && l.asking == nil && l.waiting.n == 0 && l.claims == 0 {
+		switch {
+		case l.hold != nil && l.hold.idle():
+			idle = append(idle, l.hold)
+		case l.hold == nil && l.waiting.n+l.calls == 0:
 			delete(s.cached, name)
 		}
 	}
+	slices.SortFunc(idle, func(a, b *cachedHold) int { return cmp.Compare(a.usedAt, b.usedAt) })
+	for _, r := range idle[:max(0, len(idle)-mostCached/2)] {
+		r.release()
+		delete(s.cached, r.lock.name)
+	}
+	s.cachedMost = 2 * len(s.cached)
 }
 
 // enter starts a call: it is granted locally, waits locally, or goes to the cluster.
 func (l *cachedLock) enter(k *acquireCall) error {
 	k.of = l
-	l.session.cached[l.name] = l // it may have been forgotten
-	switch {
-	case k.acquire.Owner != 0:
-		k.of = nil // the hold would be given back at its first unlock
-		l.session.addCall(&k.call)
-		l.session.client.submit(&k.call)
-	case l.hold != nil && !l.hold.serves(k.acquire.MaxHoldMs, k.acquire.LockDelayMs):
+	if r := l.hold; r != nil && r.idle() && !r.serves(k.acquire.MaxHoldMs, k.acquire.LockDelayMs) {
+		r.release() // otherwise the call would wait for it on the cluster
+	}
+	switch r := l.hold; {
+	case r == nil && (l.asking == nil || k.tries()):
 		l.ask(k)
-	case l.hold != nil && l.hold.idle() && l.waiting.n == 0:
-		if !l.hold.grantable() {
-			l.ask(k)
-			break
-		}
-		k.hold = l.hold.grant(k.ctx, k.wanted, k.revoked)
-		l.session.client.finish(&k.call)
-	case l.hold != nil && k.tries():
+	case r != nil && r.idle():
+		l.grant(k)
+	case k.tries():
 		return &StatusError{StatusNotAcquired, "another caller of this session holds the lock"}
-	case (l.hold != nil || l.asking != nil) && !k.tries():
-		l.waitLocally(k)
 	default:
-		l.ask(k)
+		l.waitLocally(k)
 	}
 	return nil
 }
 
 // tries reports whether the call makes one attempt without waiting.
 func (k *acquireCall) tries() bool { return !k.acquire.WaitForever && k.acquire.WaitMs == 0 }
+
+// grant grants the hold to a call locally.
+func (l *cachedLock) grant(k *acquireCall) {
+	k.hold = l.hold.grant(k.ctx, k.wanted, k.revoked)
+	l.session.client.finish(&k.call)
+}
 
 // waitLocally queues a call behind the present local holder, or until it is known that the session gets the lock.
 func (l *cachedLock) waitLocally(k *acquireCall) {
@@ -156,17 +161,18 @@ func (l *cachedLock) waitLocally(k *acquireCall) {
 		return
 	}
 	c, wait := l.session.client, time.Duration(k.acquire.WaitMs)*time.Millisecond
-	k.until = c.clock.Now() + wait
+	k.until = c.mu.now() + wait
 	k.limit = c.clock.AfterFunc(wait, func() {
 		c.mu.Lock()
 		defer c.unlock()
 		if k.list == &l.waiting {
-			c.fail(&k.call, &StatusError{Status: StatusTimeout})
+			c.fail(&k.call, &StatusError{StatusTimeout, "other callers of this session hold the lock or wait for it"})
 		}
 	})
+	k.after = func() { k.limit.Stop() }
 }
 
-// leaveQueue ends a call's local wait.
+// leaveQueue ends the local wait of the first call.
 func (l *cachedLock) leaveQueue() *acquireCall {
 	k := l.waiting.pop().acquired
 	if k.limit != nil {
@@ -178,7 +184,7 @@ func (l *cachedLock) leaveQueue() *acquireCall {
 // ask sends a call to the cluster. Later calls wait for its first answer, which may allow them to be served locally.
 func (l *cachedLock) ask(k *acquireCall) {
 	if k.limit != nil {
-		k.acquire.WaitMs = max(1, millisOf(max(0, k.until-l.session.client.clock.Now())))
+		k.acquire.WaitMs = max(1, millisOf(max(0, k.until-l.session.client.mu.now())))
 	}
 	if l.size > 1 {
 		k.cached.Acquire, k.cached.Tokens = &k.acquire, l.size
@@ -188,6 +194,7 @@ func (l *cachedLock) ask(k *acquireCall) {
 	if l.asking == nil && !k.tries() {
 		l.asking = k
 	}
+	l.calls++
 	k.after = func() { l.answered(k) }
 	l.session.addCall(&k.call)
 	l.session.client.submit(&k.call)
@@ -196,11 +203,14 @@ func (l *cachedLock) ask(k *acquireCall) {
 // queued handles the answer that a call waits on the cluster. If only this session has the lock and waits for it, later
 // calls still wait locally, because nobody else is ahead of them.
 func (l *cachedLock) queued(k *acquireCall, result *wire.Result) {
-	contended := result.GetPosition() > uint64(l.claims)+1
+	if !k.claims {
+		k.claims = true
+		l.claims++
+	}
+	contended := result.GetPosition() > uint64(l.claims)
 	for _, h := range result.GetHolders() {
 		contended = contended || h.GetSessionId() != l.session.id
 	}
-	l.claims++
 	if contended {
 		l.contend()
 		l.sendWaiting()
@@ -215,16 +225,17 @@ func (l *cachedLock) contend() {
 
 // answered handles the end of a call on the cluster.
 func (l *cachedLock) answered(k *acquireCall) {
-	if k.queued {
+	l.calls--
+	if k.claims {
 		l.claims--
 	}
-	calm := l.asking == k
-	if calm {
+	if l.asking == k {
 		l.asking = nil
-	}
-	if calm && k.err == nil && l.size == 1 {
-		if l.calm++; l.calm >= calmGrants {
-			l.size = firstTokens
+		if k.err == nil && l.size == 1 {
+			l.calm++
+		}
+		if l.calm == calmGrants {
+			l.size, l.calm = firstTokens, 0
 		}
 	}
 	if l.hold == nil && l.session.state != Lost {
@@ -256,7 +267,6 @@ func (l *cachedLock) keep(d *held, op *wire.AcquireCached) {
 		keepFor: time.Duration(op.GetIdleMs()) * time.Millisecond,
 	}
 	d.cached, l.hold = r, r
-	l.session.cached[l.name] = l
 }
 
 // failLocal fails the calls that wait locally, because the session is lost.
@@ -266,5 +276,5 @@ func (s *Session) failLocal(reason error) {
 			s.client.fail(&l.leaveQueue().call, reason)
 		}
 	}
-	s.cached = nil
+	clear(s.cached)
 }

@@ -72,7 +72,7 @@ func (w *window) misanswered(k *call, err error) {
 	w.session.client.note(slog.LevelError, "answer about another request", "session", w.session.id, "error", err)
 	rest := &call{kind: k.kind, session: w.session, hold: k.hold, acquired: k.acquired, abandoned: true, sends: 2}
 	rest.request.SessionId, rest.request.Seq, rest.request.Body = w.session.id, k.request.Seq, k.request.Body
+	w.unanswered.insert(rest) // before the end of k, which may send the next call
 	w.session.client.fail(k, err)
-	w.unanswered.insert(rest)
 	w.session.cancel(rest)
 }

@@ -59,8 +59,12 @@ func TestGrantDuringABreakIsFound(t *testing.T) {
 		s := f.session(c)
 		hold := mustLock(t, f.session(c), "x")
 		waiting := lockSoon(context.Background(), s, "x")
+		f.set(func() { f.node("n1").down = true })
 		f.cut("n1")
-		f.set(func() { f.service.drop("x") })
+		f.set(func() {
+			f.service.drop("x")
+			f.node("n1").down = false
+		})
 		got := <-waiting
 		ok(t, got.err)
 		synctest.Wait()

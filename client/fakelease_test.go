@@ -39,7 +39,7 @@ func (v *service) acquireLease(cn *fakeConn, req *wire.Request) *wire.Response {
 		}
 		v.sessions[s.id] = s
 		s.ask(1, req.Digest(), v.firstName(req))
-		result := v.acquire(s, 1, r.GetAcquire())
+		result := v.acquire(s, 1, r.GetAcquire(), 0)
 		result.Seq, result.Revision = 1, v.revision
 		s.echo(result)
 		s.outcomes[1] = result

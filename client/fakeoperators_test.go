@@ -33,8 +33,8 @@ func (v *service) revoke(r *wire.Revoke) *wire.Result {
 func (v *service) verify(r *wire.VerifyTokenRequest) *wire.Response {
 	answer := &wire.VerifyTokenResponse{Revision: v.revision}
 	for _, k := range v.claims() {
-		if k.held && k.token == r.GetToken() && k.locks[0].GetName() == r.GetName() {
-			answer.Held, answer.Holder = true, &wire.HolderInfo{HoldId: k.id, Token: k.token}
+		if k.held && k.has(r.GetToken()) && k.locks[0].GetName() == r.GetName() {
+			answer.Held, answer.Cached, answer.Holder = true, k.tokens > 0, &wire.HolderInfo{HoldId: k.id, Token: k.token}
 			if left, bounded := v.left(k); bounded {
 				answer.Holder.RemainingHoldMs = &left
 			}

@@ -37,6 +37,7 @@ type claim struct {
 	wanted     bool
 	revocation *wire.Revocation
 	revision   uint64
+	tokens     uint32 // of a cached hold
 }
 
 func (v *service) claims() []*claim {
@@ -51,7 +52,7 @@ func (v *service) claims() []*claim {
 
 // claimOf returns the session's hold with that id and token, or nil.
 func (v *service) claimOf(s *fakeSession, id, token uint64) *claim {
-	if k := v.holds[id]; k != nil && k.token == token && (s == nil || k.session == s) {
+	if k := v.holds[id]; k != nil && k.has(token) && (s == nil || k.session == s) {
 		return k
 	}
 	return nil
@@ -60,7 +61,7 @@ func (v *service) claimOf(s *fakeSession, id, token uint64) *claim {
 func (k *claim) heldLock() *wire.HeldLock {
 	return &wire.HeldLock{
 		Name: k.locks[0].GetName(), HoldId: k.id, Token: k.token, Seq: k.seq, Revision: k.revision, Locks: cloned(k.locks),
-		Count: k.count, MaxHoldMs: k.maxHold, Revocation: k.told(), Wanted: k.wanted,
+		Count: k.count, MaxHoldMs: k.maxHold, Revocation: k.told(), Wanted: k.wanted, Tokens: k.tokens,
 	}
 }
 
@@ -121,10 +122,10 @@ func (v *service) plant(k *claim) {
 	}
 }
 
-func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire) *wire.Result {
+func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire, tokens uint32) *wire.Result {
 	k := &claim{
 		session: s, seq: seq, id: v.revision, owner: a.GetOwner(), maxHold: a.GetMaxHoldMs(),
-		notify: a.GetNotify(), value: a.GetValue(),
+		notify: a.GetNotify(), value: a.GetValue(), tokens: tokens,
 	}
 	for _, r := range a.GetLocks() {
 		if r.GetName() == "" {
@@ -151,7 +152,7 @@ func (v *service) acquire(s *fakeSession, seq uint64, a *wire.Acquire) *wire.Res
 	if !a.GetWaitForever() {
 		v.later(a.GetWaitMs(), func() { v.endWait(k, wire.Status_TIMEOUT) })
 	}
-	return &wire.Result{Status: wire.Status_QUEUED, HoldId: k.id, Position: uint64(len(v.lockOf(k.locks[0]).queue))}
+	return &wire.Result{Status: wire.Status_QUEUED, HoldId: k.id, Position: uint64(len(v.lockOf(k.locks[0]).queue)), Holders: v.lockOf(k.locks[0]).holderInfos()}
 }
 
 // owned answers an acquire of a lock that its owner already holds or waits for.
@@ -194,10 +195,12 @@ func (v *service) free(k *claim, newcomer bool) bool {
 }
 
 func (v *service) grant(k *claim) *wire.Result {
-	v.token++
-	k.token, k.revision = v.token, v.revision
+	k.token, k.revision = v.token+1, v.revision
+	v.token += uint64(max(1, k.tokens))
 	v.plant(k)
-	v.bound(k, k.maxHold)
+	if k.tokens == 0 {
+		v.bound(k, k.maxHold)
+	}
 	v.emit(wire.Event_GRANTED, k)
 	return &wire.Result{Status: wire.Status_GRANTED, HoldId: k.id, Token: k.token, Seq: k.seq, Revision: v.revision, Count: 1}
 }
@@ -253,7 +256,9 @@ func (v *service) left(k *claim) (ms uint64, bounded bool) {
 func (v *service) restartBounds() {
 	for _, k := range v.claims() {
 		if k.held {
-			v.bound(k, k.maxHold)
+			if k.tokens == 0 || k.bound.endsAt != 0 {
+				v.bound(k, k.maxHold)
+			}
 			v.grace(k)
 		}
 	}
@@ -355,9 +360,9 @@ func (v *service) complete(s *fakeSession, seq uint64, result *wire.Result) {
 // want notifies the holders of a lock that it has a waiter.
 func (v *service) want(l *fakeLock) {
 	for _, k := range l.holders {
-		if k.notify && !k.wanted {
+		if (k.notify || k.tokens > 0) && !k.wanted {
 			k.wanted = true
-			k.push(&wire.Push{Body: &wire.Push_HoldNotice{HoldNotice: &wire.HoldNotice{HoldId: k.id, Token: k.token, Wanted: true}}})
+			v.notice(k)
 		}
 	}
 }

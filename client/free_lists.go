@@ -23,6 +23,7 @@ type acquireCall struct {
 	cachedBody wire.Request_AcquireCached
 	cached     wire.AcquireCached
 	of         *cachedLock
+	claims     bool          // it waits in the cluster's queue
 	limit      Timer         // of WithWait, while the call waits locally
 	until      time.Duration // when limit fires
 }

@@ -228,6 +228,14 @@ func (l *lifetime) heartbeatFailed() {
 	l.wakeBy(l.heartbeatAt)
 }
 
+// heartbeatBy makes the next heartbeat due by that time.
+func (l *lifetime) heartbeatBy(at time.Duration) {
+	if at < l.heartbeatAt {
+		l.heartbeatAt = at
+		l.wakeBy(at)
+	}
+}
+
 // wakeBy makes the alarm handle the session by that time.
 func (l *lifetime) wakeBy(at time.Duration) {
 	if l.place >= 0 && at < l.wakeAt {

@@ -121,10 +121,10 @@ func (s *Session) send(ctx context.Context, k *acquireCall) (*Hold, error) {
 		return nil, err
 	}
 	k.acquire.Owner = s.ownerOf(ctx)
-	if k.of == nil {
+	if k.cached.IdleMs == 0 || k.acquire.Owner != 0 { // the hold of a known owner would be released at its unlock
 		s.addCall(&k.call)
 		c.submit(&k.call)
-	} else if err := k.of.enter(k); err != nil {
+	} else if err := s.cachedLock(k.lock.Name).enter(k); err != nil {
 		c.unlock()
 		return nil, err
 	}
@@ -257,7 +257,7 @@ func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 	}
 	k.queued = true
 	s.waits[k.request.Seq] = k
-	if a := k.acquired; a != nil && a.of != nil {
+	if a := k.acquired; a != nil && a.of != nil && !a.finished {
 		a.of.queued(a, result)
 	}
 	if k.abandoned {

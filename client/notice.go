@@ -148,25 +148,29 @@ func (s *Session) noticePushed(n *wire.HoldNotice) {
 	})
 }
 
-// askGrace asks the leader how much time the hold has left and counts that from the time the request was
-// sent. It is the rest of the grace, unless the hold's bound ends earlier.
+// askGrace asks the leader how much of the grace is left. It reports less if the hold's bound ends earlier.
 func (d *held) askGrace() {
-	s, r := d.session, d.rare
-	nth, grace := r.revoked.count, r.revoked.last.Grace
+	r, nth, grace := d.rare, d.rare.revoked.count, d.rare.revoked.last.Grace
+	d.askRemaining(func(end time.Duration) {
+		if r.revoked.count == nth {
+			d.grace(end - margin(grace))
+			r.expires = r.bounded && end >= r.until
+		}
+	})
+}
+
+// askRemaining asks the leader how much time the hold has left, and calls then with the end of that, counted from the
+// time the request was sent.
+func (d *held) askRemaining(then func(end time.Duration)) {
 	k := &call{kind: kindRead}
 	k.request.Body = &wire.Request_VerifyToken{VerifyToken: &wire.VerifyTokenRequest{Name: d.name, Token: d.token.Load()}}
 	k.after = func() {
 		holder := k.response.GetVerifyToken().GetHolder()
-		if k.err != nil || d.gone != nil || holder.GetHoldId() != d.id || holder.RemainingHoldMs == nil {
-			return
-		}
-		if r.revoked.count == nth {
-			left := time.Duration(holder.GetRemainingHoldMs()) * time.Millisecond
-			d.grace(k.sentAt + left - margin(grace))
-			r.expires = r.bounded && k.sentAt+left >= r.until
+		if k.err == nil && d.gone == nil && holder.GetHoldId() == d.id && holder.RemainingHoldMs != nil {
+			then(k.sentAt + time.Duration(holder.GetRemainingHoldMs())*time.Millisecond)
 		}
 	}
-	s.client.submit(k)
+	d.session.client.submit(k)
 }
 
 // deliver calls the functions for notices that are due, in a goroutine that exits when none is.

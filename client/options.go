@@ -344,5 +344,6 @@ func (o *acquireOptions) apply(k *acquireCall) (err error) {
 		k.lock.Mode = wire.Mode_SHARED
 	}
 	k.wanted, k.revoked = o.wanted, o.revoked
+	k.cached.IdleMs = millisOf(o.idle)
 	return nil
 }

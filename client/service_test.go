@@ -20,7 +20,8 @@ type service struct {
 	revision uint64
 	token    uint64
 	history  fakeHistory
-	restored uint64 // the last session from before a restore
+	restored uint64       // the last session from before a restore
+	refuses  *wire.Result // the answer to an acquire of a cached hold, if they are refused
 }
 
 type fakeSession struct {
@@ -137,6 +138,7 @@ func (v *service) state(s *fakeSession) *wire.Result {
 // command executes what must be executed exactly once.
 func (v *service) command(s *fakeSession, req *wire.Request) *wire.Result {
 	if req.GetHeartbeat() != nil {
+		v.repeatRecalls(s)
 		return status(wire.Status_OK)
 	}
 	if req.GetCloseSession() != nil {
@@ -175,7 +177,9 @@ func (v *service) command(s *fakeSession, req *wire.Request) *wire.Result {
 func (v *service) execute(s *fakeSession, req *wire.Request) *wire.Result {
 	switch body := req.GetBody().(type) {
 	case *wire.Request_Acquire:
-		return v.acquire(s, req.GetSeq(), body.Acquire)
+		return v.acquire(s, req.GetSeq(), body.Acquire, 0)
+	case *wire.Request_AcquireCached:
+		return v.acquireCached(s, req.GetSeq(), body.AcquireCached)
 	case *wire.Request_Release:
 		return v.release(s, body.Release)
 	case *wire.Request_Upgrade:
@@ -199,7 +203,7 @@ func (v *service) execute(s *fakeSession, req *wire.Request) *wire.Result {
 
 // firstName returns the first lock of a request.
 func (v *service) firstName(req *wire.Request) string {
-	op := req.GetAcquire()
+	op := acquireOf(req)
 	switch {
 	case req.GetUpgrade() != nil:
 		if k := v.holds[req.GetUpgrade().GetHoldId()]; k != nil {

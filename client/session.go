@@ -40,6 +40,8 @@ type Session struct {
 	owners uint64                 // the owner keys that ownerKey has assigned
 	early  map[uint64]error       // holds lost before their grant arrived; nil until needed
 
+	cachedMost int // number of cached locks at which trimCached is due again
+
 	secret []byte
 	lost   chan struct{}
 	states chan State
