@@ -19,6 +19,8 @@ type cacheUse struct {
 	// recalled is when the session's client learned that it must not grant the hold any more, released when it first
 	// requested the release, or history.Never.
 	recalled, released time.Duration
+	// by is the message by which it learned that.
+	by string
 }
 
 // cacheUses are all cached holds, in the order of their tokens.
@@ -68,15 +70,15 @@ func (r *replay) caches() cacheUses {
 
 // learn adds what clients learned about their cached holds, and when they requested their release.
 func learn(h *history.History, byID map[uint64]*cacheUse) {
-	recall := func(id uint64, at time.Duration) {
-		if u := byID[id]; u != nil {
-			u.recalled = min(u.recalled, at)
+	recall := func(id uint64, at time.Duration, by any) {
+		if u := byID[id]; u != nil && at < u.recalled {
+			u.recalled, u.by = at, fmt.Sprint(by)
 		}
 	}
 	for _, record := range h.Records {
 		if p := record.Push; p != nil {
-			recall(p.Push.GetHoldNotice().GetHoldId(), p.At)
-			recall(p.Push.GetHoldLost().GetHoldId(), p.At)
+			recall(p.Push.GetHoldNotice().GetHoldId(), p.At, p.Push)
+			recall(p.Push.GetHoldLost().GetHoldId(), p.At, p.Push)
 		}
 	}
 	for _, op := range h.Ops() {
@@ -89,12 +91,12 @@ func learn(h *history.History, byID map[uint64]*cacheUse) {
 		stands := map[uint64]bool{}
 		for _, held := range op.Result().GetSession().GetHolds() {
 			if stands[held.HoldId] = true; held.Wanted || held.Revocation != nil {
-				recall(held.HoldId, op.Return)
+				recall(held.HoldId, op.Return, held)
 			}
 		}
 		for id, u := range byID {
 			if u.grant.SessionId == op.Session && u.grant.Revision <= op.Result().GetRevision() && !stands[id] {
-				recall(id, op.Return)
+				recall(id, op.Return, op.Result())
 			}
 		}
 	}
@@ -144,7 +146,7 @@ func (r *replay) inTurn(u *cacheUse) (faults []string) {
 // allowed checks that the session could grant a local hold, which it did at from or later.
 func (r *replay) allowed(u *cacheUse, h *history.Hold, from time.Duration, heard []proof, ttl time.Duration) (faults []string) {
 	if from > u.recalled+r.in.Bounds.Slack {
-		faults = append(faults, fmt.Sprintf("%s has %s, granted locally at %v or later, after the recall at %v", h.Client, show(h), from, u.recalled))
+		faults = append(faults, fmt.Sprintf("%s has %s, granted locally at %v or later, after the recall at %v by %s", h.Client, show(h), from, u.recalled, u.by))
 	}
 	last := time.Duration(0)
 	if i, _ := slices.BinarySearchFunc(heard, h.Granted+1, func(p proof, at time.Duration) int { return cmp.Compare(p.heard, at) }); i > 0 {
