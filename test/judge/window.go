@@ -269,6 +269,9 @@ func (c *operations) moves(name string) []porcupine.Operation {
 	var all []porcupine.Operation
 	sessions, tokens, ids := map[uint64]bool{}, []uint64{}, map[uint64]uint64{}
 	add := func(m move, from, to time.Duration) {
+		if to < from {
+			return // it was sent after its session's death, by a client that was suspended, and had no effect
+		}
 		all = append(all, porcupine.Operation{Input: m, Call: int64(from), Return: int64(to)})
 	}
 	for _, w := range c.acquires[name] {

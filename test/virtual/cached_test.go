@@ -58,7 +58,7 @@ func TestPausedCachingClients(t *testing.T) {
 	story{
 		load: workload.Options{Parts: []workload.Part{workload.FrailCached, workload.Line}, Unguarded: true},
 		fault: func(c *cluster, _ *node) {
-			g := c.gateOf(workload.FrailCachedClient(c.random.IntN(workload.FencedClients)))
+			g := c.gateOf(workload.FrailCachedClient(1 + c.random.IntN(workload.FencedClients-1))) // tell cuts the first one off
 			caught := g.arm()
 			c.eventually("the client is about to write", func() bool {
 				select {

@@ -200,9 +200,9 @@ func (a *actor) forced(s *client.Session, name string) error {
 		h, err := a.lock(a.ctx, s, name, a.caching())
 		if err == nil {
 			h.keep(a.some(1))
-			err = a.excused(client.ErrNotHeld, a.excused(client.ErrForced, h.release()))
+			err = h.release()
 		}
-		if err != nil {
+		if err = a.excused(client.ErrNotHeld, a.excused(client.ErrForced, err)); err != nil {
 			return err
 		}
 	}
