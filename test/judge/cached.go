@@ -145,7 +145,7 @@ func (r *replay) inTurn(u *cacheUse) (faults []string) {
 
 // allowed checks that the session could grant a local hold, which it did at from or later.
 func (r *replay) allowed(u *cacheUse, h *history.Hold, from time.Duration, heard []proof, ttl time.Duration) (faults []string) {
-	if from > u.recalled+r.in.Bounds.Slack {
+	if from-r.in.Bounds.Slack > u.recalled {
 		faults = append(faults, fmt.Sprintf("%s has %s, granted locally at %v or later, after the recall at %v by %s", h.Client, show(h), from, u.recalled, u.by))
 	}
 	last := time.Duration(0)

@@ -68,7 +68,11 @@ func (s *caching) locally(place uint64) {
 
 func TestCachedHolds(t *testing.T) {
 	s := newCaching(t)
-	if err := s.accepted().Enough(Counts{Grants: 2, Holds: 4, Local: 2, Recalls: 1, Windows: 1}); err != nil {
+	c := s.open(ttl)
+	never := s.acquireCached(c, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "z"}}}) // is never recalled
+	s.holds(c, never, history.Exclusive("z"), s.now, s.now+1).Token++
+	s.bounds.Slack = time.Second
+	if err := s.accepted().Enough(Counts{Grants: 3, Holds: 5, Local: 3, Recalls: 1, Windows: 1}); err != nil {
 		t.Error(err)
 	}
 }
