@@ -292,6 +292,10 @@ func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	}
 	h := s.handle(d, a, result)
 	k.hold = h
+	if n := s.notices[h.held.id]; n != nil && d == nil {
+		delete(s.notices, h.held.id)
+		defer h.held.noticedSince(n, since)
+	}
 	if d == nil && a.acquire.MaxHoldMs != 0 && h.boundGrant(k, result, since) {
 		return
 	}

@@ -37,7 +37,9 @@ type Session struct {
 	cachedLocks
 
 	holds holdings
-	early map[uint64]error // holds lost before their grant arrived; nil until needed
+	// What was reported about holds before their grant arrived; nil until needed.
+	early   map[uint64]error // they are lost
+	notices map[uint64]*wire.HoldNotice
 
 	secret []byte
 	lost   chan struct{}
