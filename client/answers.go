@@ -265,6 +265,7 @@ func (a *attachment) attached(cn *conn, k *call, result *wire.Result, before tim
 func (a *attachment) reconcile(result *wire.Result, before time.Duration) {
 	state := result.GetSession()
 	clear(a.session.early)
+	clear(a.session.notices)
 	a.resumed.holds = make(map[uint64]bool, len(state.GetHolds()))
 	for _, h := range state.GetHolds() {
 		a.resumed.holds[h.GetHoldId()] = true
@@ -310,6 +311,7 @@ func (a *attachment) adoptHold(held *wire.HeldLock, before time.Duration) {
 		return
 	}
 	if a.session.waits[held.GetSeq()] != nil || a.session.open(held.GetSeq()) {
+		a.session.noticeEarly(&wire.HoldNotice{HoldId: held.GetHoldId(), Wanted: held.GetWanted(), Revocation: held.GetRevocation()})
 		return
 	}
 	a.session.client.note(slog.LevelWarn, "releasing a hold that nobody asked for", "session", a.session.id, "lock", held.GetName())

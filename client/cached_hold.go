@@ -3,12 +3,7 @@ package client
 import (
 	"context"
 	"time"
-
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// mostIdleHolds bounds the idle holds that a heartbeat reports.
-const mostIdleHolds = 1_024
 
 // cachedHold is a hold that the session keeps while it is unused. Each local grant has a held of its own, with the
 // hold's id and the next of its tokens, which takes the place of the former one in the session's holdings. It is
@@ -209,72 +204,4 @@ func (d *held) ownerKey() uint64 {
 		d.cached.nested = true
 	}
 	return d.owner
-}
-
-// owns reports whether anything besides d stands under an owner key.
-func (s *Session) owns(owner uint64, d *held) bool {
-	for other := range s.holds.all {
-		if other != d && other.owner == owner {
-			return true
-		}
-	}
-	for _, k := range s.waits {
-		if k.acquired != nil && k.acquired.acquire.Owner == owner {
-			return true
-		}
-	}
-	for _, l := range []*callList{&s.unanswered, &s.unsent} {
-		for k := l.head; k != nil; k = k.links[sessionList].next {
-			if k.acquired != nil && k.acquired.acquire.Owner == owner {
-				return true
-			}
-		}
-	}
-	return false
-}
-
-// watchIdle makes the session look for unused holds by that time.
-func (s *Session) watchIdle(at time.Duration) {
-	if at < s.idleAt {
-		s.idleAt = at
-		s.wakeBy(at)
-	}
-}
-
-// releaseIdle releases the holds that were unused for too long.
-func (s *Session) releaseIdle(now time.Duration) {
-	s.idleAt = never
-	for _, l := range s.cached {
-		r := l.hold
-		if r == nil || !r.idle() {
-			continue
-		}
-		if at := r.usedAt + r.keepFor; now < at {
-			s.idleAt = min(s.idleAt, at)
-		} else {
-			r.release()
-		}
-	}
-}
-
-// releaseUnused releases all holds that are not in use. It reports whether there were any.
-func (s *Session) releaseUnused() (any bool) {
-	for _, l := range s.cached {
-		if r := l.hold; r != nil && r.idle() {
-			r.release()
-			any = true
-		}
-	}
-	return any
-}
-
-// idleHolds returns the cached holds that are not in use, for a heartbeat.
-func (s *Session) idleHolds() (idle []*wire.IdleHold) {
-	for _, l := range s.cached {
-		if r := l.hold; r != nil && r.idle() && len(idle) < mostIdleHolds {
-			unused := s.client.mu.now() - r.usedAt
-			idle = append(idle, &wire.IdleHold{HoldId: r.held.id, IdleMs: uint64(unused.Milliseconds())})
-		}
-	}
-	return idle
 }

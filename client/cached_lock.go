@@ -1,10 +1,7 @@
 package client
 
 import (
-	"cmp"
-	"context"
 	"math"
-	"slices"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -21,8 +18,6 @@ const (
 	leastCalm = 4
 	mostCalm  = 1_024
 	shortUse  = 100 * time.Millisecond
-	// mostCached bounds the locks that a session keeps unused or remembers the use of.
-	mostCached = 1_024
 )
 
 // cachedLock is a lock for which a session uses [WithCached]. It is guarded by the client's mutex.
@@ -45,23 +40,6 @@ type cachedLock struct {
 	since   time.Duration // when that began
 }
 
-// lockCached is [Session.Lock] with WithCached.
-func (s *Session) lockCached(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
-	if err := o.checkCached(); err != nil {
-		return nil, err
-	}
-	if s.client.cfg.Hooks.Acquire == nil && ctx.Err() == nil {
-		if h, err := s.grantLocally(ctx, name, o); h != nil || err != nil {
-			return h, err
-		}
-	}
-	k := newAcquire(ctx, s.client).one(name)
-	if err := o.apply(k); err != nil {
-		return nil, err
-	}
-	return s.acquire(ctx, k)
-}
-
 // checkCached refuses options that cannot be combined with WithCached.
 func (o *acquireOptions) checkCached() error {
 	switch {
@@ -79,58 +57,8 @@ func (o *acquireOptions) checkCached() error {
 	return nil
 }
 
-// grantLocally grants a cached hold that nobody uses. It returns nil if the call has to go another way.
-func (s *Session) grantLocally(ctx context.Context, name string, o *acquireOptions) (*Hold, error) {
-	s.client.mu.Lock()
-	defer s.client.unlock()
-	if err := s.usable(); err != nil {
-		return nil, err
-	}
-	l := s.cached[name]
-	if l == nil || l.hold == nil || !l.hold.idle() || !l.hold.serves(millisOf(o.maxHold), millisOf(o.lockDelay)) || s.ownerOf(ctx) != 0 {
-		return nil, nil
-	}
-	return l.hold.grant(ctx, o.wanted, o.revoked), nil
-}
-
 // millisOf is millis for a time that is checked elsewhere.
 func millisOf(d time.Duration) uint32 { return uint32((d + time.Millisecond - 1) / time.Millisecond) }
-
-// cachedLock returns the record of a lock.
-func (s *Session) cachedLock(name string) *cachedLock {
-	if l := s.cached[name]; l != nil {
-		return l
-	}
-	if s.cached == nil {
-		s.cached = map[string]*cachedLock{}
-	}
-	if len(s.cached) >= max(mostCached, s.cachedMost) {
-		s.trimCached()
-	}
-	l := &cachedLock{session: s, name: name, size: firstTokens, enough: leastCalm}
-	s.cached[name] = l
-	return l
-}
-
-// trimCached releases those of the idle holds that were unused for the longest time, and forgets the locks that the
-// session does not use. It is called again once the number of locks has doubled, so its cost is a constant per lock.
-func (s *Session) trimCached() {
-	var idle []*cachedHold
-	for name, l := range s.cached {
-		switch {
-		case l.hold != nil && l.hold.idle():
-			idle = append(idle, l.hold)
-		case l.hold == nil && l.waiting.n+l.calls == 0:
-			delete(s.cached, name)
-		}
-	}
-	slices.SortFunc(idle, func(a, b *cachedHold) int { return cmp.Compare(a.usedAt, b.usedAt) })
-	for _, r := range idle[:max(0, len(idle)-mostCached/2)] {
-		r.release()
-		delete(s.cached, r.lock.name)
-	}
-	s.cachedMost = 2 * len(s.cached)
-}
 
 // enter starts a call: it is granted locally, waits locally, or goes to the cluster.
 func (l *cachedLock) enter(k *acquireCall) error {
@@ -205,7 +133,7 @@ func (l *cachedLock) leaveQueue() *acquireCall {
 // ask sends a call to the cluster. Later calls wait for its first answer, which may allow them to be served locally.
 func (l *cachedLock) ask(k *acquireCall) {
 	l.prepare(k)
-	if l.asking == nil && !k.tries() {
+	if l.asking == nil {
 		l.asking = k
 	}
 	l.session.client.submit(&k.call)
@@ -309,14 +237,4 @@ func (l *cachedLock) keep(d *held, op *wire.AcquireCached) {
 	if !l.caching {
 		l.caching, l.since = true, l.session.client.mu.now()
 	}
-}
-
-// failLocal fails the calls that wait locally, because the session is lost.
-func (s *Session) failLocal(reason error) {
-	for _, l := range s.cached {
-		for l.waiting.n > 0 {
-			s.client.fail(&l.leaveQueue().call, reason)
-		}
-	}
-	clear(s.cached)
 }

@@ -95,10 +95,10 @@ func TestNoLocalGrantWithoutContact(t *testing.T) {
 	}{
 		"not attached":         {false, func(f *fake, _ *Session) { f.set(func() { f.node("n1").down = true }); f.cut("n1") }},
 		"not attached, in use": {true, func(f *fake, _ *Session) { f.set(func() { f.node("n1").down = true }); f.cut("n1") }},
-		"in Jeopardy":          {false, func(f *fake, s *Session) { f.mute(); time.Sleep(ttl * 2 / 3) }},
-		"in Jeopardy, in use":  {true, func(f *fake, s *Session) { f.mute(); time.Sleep(ttl * 2 / 3) }},
-		"after a suspend":      {false, func(f *fake, _ *Session) { f.mute(); f.clock.suspended.Add(int64(ttl * 2 / 3)) }},
-		"suspended, in use":    {true, func(f *fake, _ *Session) { f.mute(); f.clock.suspended.Add(int64(ttl * 2 / 3)) }},
+		"in Jeopardy":          {false, func(f *fake, s *Session) { f.silence(); time.Sleep(ttl * 2 / 3) }},
+		"in Jeopardy, in use":  {true, func(f *fake, s *Session) { f.silence(); time.Sleep(ttl * 2 / 3) }},
+		"after a suspend":      {false, func(f *fake, _ *Session) { f.silence(); f.clock.suspended.Add(int64(ttl * 2 / 3)) }},
+		"suspended, in use":    {true, func(f *fake, _ *Session) { f.silence(); f.clock.suspended.Add(int64(ttl * 2 / 3)) }},
 	} {
 		t.Run(name, func(t *testing.T) {
 			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
@@ -142,8 +142,8 @@ func TestNoLocalGrantWithoutContact(t *testing.T) {
 	}
 }
 
-// mute makes the nodes receive everything and answer nothing.
-func (f *fake) mute() {
+// silence makes the nodes receive everything and answer nothing.
+func (f *fake) silence() {
 	f.set(func() { f.intercept = func(*fakeConn, *wire.Request) bool { return true } })
 }
 
@@ -400,8 +400,8 @@ func TestManyCachedLocksInUse(t *testing.T) {
 		trims, most := 0, 0
 		for i := range 5 * mostCached {
 			mustCached(t, s, fmt.Sprint("x", i))
-			if s.cachedMost != most {
-				trims, most = trims+1, s.cachedMost
+			if s.trimAt != most {
+				trims, most = trims+1, s.trimAt
 			}
 		}
 		if trims > 4 || len(s.cached) != 5*mostCached {

@@ -83,6 +83,28 @@ func ExampleSession_Lock() {
 	// true
 }
 
+func ExampleWithCached() {
+	ctx := context.Background()
+	c, _ := client.New(cluster())
+	defer c.Close()
+	session, _ := c.NewSession(ctx, client.SessionOptions{})
+
+	// Only the first of these asks the cluster.
+	for range 3 {
+		err := session.Do(ctx, "accounts/42", func(_ context.Context, token uint64) error {
+			fmt.Println("booking with token", token)
+			return nil
+		}, client.WithCached(time.Minute))
+		if err != nil {
+			fmt.Println(err)
+		}
+	}
+	// Output:
+	// booking with token 1
+	// booking with token 2
+	// booking with token 3
+}
+
 func ExampleHold_Context() {
 	ctx := context.Background()
 	c, _ := client.New(cluster())

@@ -89,15 +89,15 @@ func (b *listCheck) cachedHold(l *cachedLock, r *cachedHold) {
 }
 
 // callsFor counts the unfinished calls to the cluster for a lock, and those of them that wait there.
-func (s *Session) callsFor(l *cachedLock) (calls, claims int) {
-	for _, list := range []*callList{&s.unsent, &s.unanswered} {
+func (s *cachedLocks) callsFor(l *cachedLock) (calls, claims int) {
+	for _, list := range []*callList{&s.session.unsent, &s.session.unanswered} {
 		for _, k := range list.all() {
 			if a := k.acquired; a != nil && a.of == l && &a.call == k {
 				calls++
 			}
 		}
 	}
-	for _, k := range s.waits {
+	for _, k := range s.session.waits {
 		if a := k.acquired; a != nil && a.of == l && &a.call == k {
 			calls++
 			claims++

@@ -256,7 +256,8 @@ func (d *held) forget() {
 // cluster acknowledges it or the session is lost, even if ctx ends earlier. In that case the error matches
 // ctx's error and ErrUncertain, and calling Unlock again waits for the same release. Once the hold is
 // released, Unlock returns nil however often it is called. If the hold was lost, Unlock returns the reason.
-// With [Reentrant] it releases one acquire; the lock is free after the last one.
+// With [Reentrant] it releases one acquire; the lock is free after the last one. With [WithCached] the session may keep
+// the lock, and Unlock then returns at once.
 func (h *Hold) Unlock(ctx context.Context) error {
 	c := h.held.session.client
 	c.mu.Lock()

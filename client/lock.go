@@ -132,15 +132,6 @@ func (s *Session) send(ctx context.Context, k *acquireCall) (*Hold, error) {
 	return c.awaitWait(ctx, &k.call)
 }
 
-// ownerOf returns the owner of the hold that a call's ctx descends from, or 0 if the call is a separate owner.
-func (s *Session) ownerOf(ctx context.Context) uint64 {
-	outer, ok := ctx.Value(holdKey{}).(*Hold)
-	if !ok || outer.held.session != s {
-		return 0
-	}
-	return outer.held.ownerKey()
-}
-
 // awaitWait waits for the outcome of a call that may be queued by the cluster.
 func (t *requestTable) awaitWait(ctx context.Context, k *call) (*Hold, error) {
 	if !k.await(ctx) {
@@ -301,6 +292,10 @@ func (s *Session) granted(k *call, result *wire.Result, since time.Duration) {
 	}
 	h := s.handle(d, a, result)
 	k.hold = h
+	if n := s.notices[h.held.id]; n != nil && d == nil {
+		delete(s.notices, h.held.id)
+		defer h.held.noticedSince(n, since)
+	}
 	if d == nil && a.acquire.MaxHoldMs != 0 && h.boundGrant(k, result, since) {
 		return
 	}

@@ -9,8 +9,8 @@ import (
 )
 
 // Locker adapts a lock to [sync.Locker], for code that only knows Lock and Unlock and cannot receive
-// errors. If Unlock returns, the lock was held continuously since Lock; the cluster has confirmed that. A
-// loss cannot go unnoticed:
+// errors. If Unlock returns, the lock was held continuously since Lock; the cluster has confirmed that, unless the
+// session keeps the lock (see [WithCached]). A loss cannot go unnoticed:
 //
 //   - Lock panics if the lock cannot be acquired;
 //   - if a held lock is lost, the onLost function runs immediately in a separate goroutine; it should stop
@@ -95,7 +95,7 @@ func (l *Locker) Lock() {
 	l.mu.Unlock()
 }
 
-// Unlock releases the lock and returns when the cluster has acknowledged that. It panics if the lock was
+// Unlock releases the lock and returns when that is certain, like [Hold.Unlock]. It panics if the lock was
 // lost, or is lost before the acknowledgement.
 func (l *Locker) Unlock() {
 	l.mu.Lock()

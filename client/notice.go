@@ -3,6 +3,8 @@ package client
 import (
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -138,14 +140,31 @@ func graceOf(r *wire.Revocation) time.Duration {
 // grace, half is assumed until the leader reports the rest, because on a live connection a push is not
 // expected to take that long.
 func (s *Session) noticePushed(n *wire.HoldNotice) {
-	d := s.holds.find(n.GetHoldId())
-	if d == nil {
+	if d := s.holds.find(n.GetHoldId()); d != nil {
+		d.noticedSince(n, s.proofAt)
+	} else {
+		s.noticeEarly(proto.CloneOf(n))
+	}
+}
+
+// noticedSince handles a notice that was sent after since.
+func (d *held) noticedSince(n *wire.HoldNotice, since time.Duration) {
+	d.noticed(n.GetWanted(), n.GetRevocation(), true, since, func(grace uint32) time.Duration {
+		half := time.Duration(grace) * time.Millisecond / 2
+		return max(untilOf(since, grace), d.session.client.clock.Now()+half)
+	})
+}
+
+// noticeEarly keeps a notice about a hold whose grant may still arrive.
+func (a *attachment) noticeEarly(n *wire.HoldNotice) {
+	s := a.session
+	if !n.GetWanted() && n.GetRevocation() == nil || s.unanswered.n+len(s.waits) == 0 || len(s.notices) >= maxEarly {
 		return
 	}
-	d.noticed(n.GetWanted(), n.GetRevocation(), true, s.proofAt, func(grace uint32) time.Duration {
-		half := time.Duration(grace) * time.Millisecond / 2
-		return max(untilOf(s.proofAt, grace), s.client.clock.Now()+half)
-	})
+	if s.notices == nil {
+		s.notices = make(map[uint64]*wire.HoldNotice)
+	}
+	s.notices[n.GetHoldId()] = n
 }
 
 // askGrace asks the leader how much of the grace is left. It reports less if the hold's bound ends earlier.

@@ -234,17 +234,19 @@ func Reentrant() ReentrantOption {
 	return ReentrantOption{func(o *acquireOptions) { o.reentrant = true }}
 }
 
-// WithCached leaves the lock with the session when the hold is released, for use by one session most of the time. The
-// next Lock of that name with this option in the same session is then granted locally, in arrival order and without a
-// request to the cluster, each time with a new fencing token. As soon as another request waits for the lock, in this
-// or another session, nothing more is granted locally, and the lock is released after the present local hold. The
-// session also releases it once it was unused for idle, which is rounded up to a millisecond and bounded by the
-// cluster's settings.
+// WithCached leaves the lock with the session when the hold is released, for a lock that one session uses most of the
+// time. The next Lock of that name with this option in the same session is then granted locally, in arrival order and
+// without a request to the cluster, each time with a new fencing token. Once another request waits for the lock, in
+// this or another session, the cluster recalls it: nothing more is granted locally, and the session releases the lock
+// after the present local hold. It also releases a lock that was unused for idle, which is rounded up to a millisecond
+// and bounded by the cluster's settings, and keeps at most 1,024 locks unused.
 //
-// Only exclusive locks with FIFO order can be cached, without [WithValue] and [Reentrant]. A call whose ctx descends
-// from a hold of the session is not served locally, nor is one whose [WithMaxHold] or [WithLockDelay] differs. The
-// errors, contexts and loss signals are those of any hold, with one difference: as long as the session keeps the lock,
-// Unlock returns without asking the cluster, so it cannot report that an operator has just forced the hold away.
+// Only exclusive locks with FIFO order can be cached, without [WithValue] and [Reentrant]. A call whose [WithMaxHold] or
+// [WithLockDelay] differs from that of the cached hold acquires the lock again, and a call whose ctx descends from a hold
+// of the session goes to the cluster. [WithMaxHold] bounds each local hold.
+//
+// The errors, contexts and loss signals are those of any hold. While the session keeps the lock, Unlock returns without
+// asking the cluster, so it does not report a forced release whose notice is still on its way.
 func WithCached(idle time.Duration) CachedOption {
 	if last := lastCached.Load(); last != nil && last.idle == idle {
 		return last.option

@@ -34,13 +34,12 @@ type Session struct {
 	lifetime
 	window
 	attachment
+	cachedLocks
 
-	holds  holdings
-	cached map[string]*cachedLock // the locks that [WithCached] was used for, by name; nil until needed
-	owners uint64                 // the owner keys that ownerKey has assigned
-	early  map[uint64]error       // holds lost before their grant arrived; nil until needed
-
-	cachedMost int // number of cached locks at which trimCached is due again
+	holds holdings
+	// What was reported about holds before their grant arrived; nil until needed.
+	early   map[uint64]error // they are lost
+	notices map[uint64]*wire.HoldNotice
 
 	secret []byte
 	lost   chan struct{}
@@ -78,7 +77,7 @@ func newSession(c *Client) *Session {
 	s := &Session{client: c, secret: newSecret(), lost: make(chan struct{}), states: make(chan State, 1)}
 	s.lifetime = lifetime{session: s, place: -1, boundAt: never, idleAt: never}
 	s.window = window{session: s, nextSeq: 1, unsent: callList{slot: sessionList}, unanswered: callList{slot: sessionList}, waits: make(map[uint64]*call)}
-	s.attachment.session = s
+	s.attachment.session, s.cachedLocks.session = s, s
 	return s
 }
 

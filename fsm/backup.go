@@ -143,6 +143,15 @@ func (m *Machine) RestoredToken(op *wire.RestoreBackup) uint64 {
 	return max(m.state.token, ClockToken(op.ClockUnixMs), op.TokenFloor, op.Backup.GetToken()+1<<32+op.ClockUnixMs/1000<<20)
 }
 
+// RestoreFloor returns the token floor to restore a backup with, in a cluster whose token counter has that value. It
+// moves by another 2^24 with each second of the clock, because a grant of a cached hold issues up to 16,384 tokens:
+// that is enough for a thousand such grants in each second. Leaders propose it. RestoredToken stays as it is, because
+// nodes of feature level 1 compute it as well.
+func RestoreFloor(op *wire.RestoreBackup, counter uint64) uint64 {
+	needed := op.GetBackup().GetToken() + 1<<32 + op.GetClockUnixMs()/1000<<20 + ClockToken(op.GetClockUnixMs())>>8
+	return max(op.GetTokenFloor(), min(needed, max(counter, ClockToken(op.GetClockUnixMs()))+MaxAhead))
+}
+
 // endAll expires all sessions, without lock-delays for their holds, and ends the lock-delays in progress.
 func (m *Machine) endAll() {
 	first := len(m.events)

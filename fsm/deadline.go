@@ -15,10 +15,11 @@ func (m *Machine) beginMaxHold(c *claim, e *wire.Event) {
 }
 
 // bounded reports whether the deadline of a hold's max_hold runs. That of a cached hold begins when its session is
-// notified that others wait, because its session counts max_hold for each of the local holders.
+// notified that others wait, because its session counts max_hold for each of the local holders, or when the session
+// extends it.
 func (c *claim) bounded() bool {
 	e := c.extra()
-	return e != nil && e.maxHoldMs > 0 && (e.tokens == 0 || e.wanted)
+	return e != nil && e.maxHoldMs > 0 && (e.tokens == 0 || e.wanted || e.holdGeneration > 0)
 }
 
 // beginGrace restarts the deadline of a revocation's grace and adds it to the event.
@@ -50,9 +51,7 @@ func (m *Machine) extend(s *session, op *wire.Extend) *wire.Result {
 		c.vary().maxHoldMs = op.MaxHoldMs
 	}
 	m.recharge(s, c, before)
-	if e := m.emitClaim(wire.Event_EXTENDED, c); c.bounded() {
-		m.beginMaxHold(c, e)
-	}
+	m.beginMaxHold(c, m.emitClaim(wire.Event_EXTENDED, c))
 	return answer(wire.Status_OK, "")
 }
 

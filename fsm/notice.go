@@ -66,7 +66,7 @@ func (m *Machine) notify(c *claim) {
 	}
 	s, _ := m.editSession(c.session)
 	s.recalls++
-	if c.bounded() {
+	if own := c.extra(); own.maxHoldMs > 0 && own.holdGeneration == 0 {
 		m.beginMaxHold(c, e)
 	}
 }

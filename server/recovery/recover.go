@@ -136,16 +136,19 @@ func (s *Survivor) begin(self *wire.Member, o Order, now time.Time) *wire.Entry 
 	clock := uint64(max(0, now.UnixMilli()))
 	policy, _ := s.State.Access().Policy()
 	most := fsm.ClockToken(clock) + fsm.MaxAhead // more than that is refused
+	start := &wire.Bootstrap{
+		ClusterId: wire.RecoveredID(s.ClusterID, storage.NewID()), TokenFloor: min(max(fsm.ClockToken(clock), s.State.Token()), most),
+		Settings: s.State.Settings(), Members: []*wire.Member{self}, Lineage: storage.NewID(), ClockUnixMs: clock,
+	}
+	restore := &wire.RestoreBackup{
+		TokenFloor: o.TokenFloor, Settings: s.State.Settings(), Audit: fsm.RestorableAudit(s.State.AuditAfter(0)), Lineage: storage.NewID(),
+		Operator: o.Operator, Reason: o.Reason, Ticket: o.Ticket, ClockUnixMs: clock, Policy: policy, Tokens: s.State.Access().TokenRecords(),
+		Backup: &wire.Backup{ClusterId: s.ClusterID, Lineage: s.State.Lineage(), Revision: s.State.Revision(), Token: s.State.Token()},
+	}
+	restore.TokenFloor = fsm.RestoreFloor(restore, start.TokenFloor)
 	return &wire.Entry{Level: s.State.FeatureLevel(), WallUnixMs: now.UnixMilli(), Commands: []*wire.Command{
-		{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
-			ClusterId: wire.RecoveredID(s.ClusterID, storage.NewID()), TokenFloor: min(max(fsm.ClockToken(clock), s.State.Token()), most),
-			Settings: s.State.Settings(), Members: []*wire.Member{self}, Lineage: storage.NewID(), ClockUnixMs: clock,
-		}}},
-		{Op: &wire.Command_RestoreBackup{RestoreBackup: &wire.RestoreBackup{
-			TokenFloor: o.TokenFloor, Settings: s.State.Settings(), Audit: fsm.RestorableAudit(s.State.AuditAfter(0)), Lineage: storage.NewID(),
-			Operator: o.Operator, Reason: o.Reason, Ticket: o.Ticket, ClockUnixMs: clock, Policy: policy, Tokens: s.State.Access().TokenRecords(),
-			Backup: &wire.Backup{ClusterId: s.ClusterID, Lineage: s.State.Lineage(), Revision: s.State.Revision(), Token: s.State.Token()},
-		}}},
+		{Op: &wire.Command_Bootstrap{Bootstrap: start}},
+		{Op: &wire.Command_RestoreBackup{RestoreBackup: restore}},
 	}}
 }
 

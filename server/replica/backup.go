@@ -102,6 +102,7 @@ func (r *Replica) Restore(ctx context.Context, req *wire.RestoreRequest) (*wire.
 	var refusal *wire.Result
 	answer := &wire.RestoreResponse{}
 	r.machine.View(func(m *fsm.Machine) {
+		op.TokenFloor = fsm.RestoreFloor(op, m.Token())
 		refusal = m.CheckRestore(op)
 		answer.TokenFloor, answer.Revision = m.RestoredToken(op), m.Revision()
 	})

@@ -22,6 +22,8 @@ type Counts struct {
 	Expiries, Leaders int
 	// Reads are linearizable reads compared with the model, Holds those that applications saw.
 	Reads, Holds int
+	// Local are grants that sessions made themselves under a cached hold, Recalls the cached holds that others waited for.
+	Local, Recalls int
 	// KeyRequests are requests of Redis clients that were compared with the log, KeyHolds the holds of such clients.
 	// KeyWaits are grants to them after a wait, KeyExpiries their holds that expired, KeyRetries requests that a node
 	// repeated.
@@ -52,8 +54,8 @@ func (c Counts) Enough(least Counts) error {
 
 // String formats all counts on one line.
 func (c Counts) String() string {
-	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared, %d windows; of Redis clients: %d requests compared, %d holds (%d after a wait, %d expired), %d requests repeated",
-		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds, c.Windows,
+	return fmt.Sprintf("%d operations (%d of unknown outcome), %d grants (%d contended), %d sessions expired, %d leader changes, %d log entries with %d commands (%d repeated), %d reads and %d holds compared, %d windows; %d local grants (%d cached holds recalled); of Redis clients: %d requests compared, %d holds (%d after a wait, %d expired), %d requests repeated",
+		c.Operations, c.Unknown, c.Grants, c.Contended, c.Expiries, c.Leaders, c.Entries, c.Commands, c.Repeated, c.Reads, c.Holds, c.Windows, c.Local, c.Recalls,
 		c.KeyRequests, c.KeyHolds, c.KeyWaits, c.KeyExpiries, c.KeyRetries)
 }
 
@@ -66,6 +68,12 @@ func (r *replay) counts() Counts {
 		}
 	}
 	r.countKeys(&c)
+	for _, u := range r.caches() {
+		c.Local += len(u.local)
+		if u.recalled != history.Never {
+			c.Recalls++
+		}
+	}
 	leaders := 0
 	for _, s := range r.steps {
 		if s.cmd.GetBeginTerm() != nil && s.said.Status == wire.Status_OK {

@@ -15,6 +15,8 @@
 //     request;
 //   - holds.go: conflicting holds, as applications saw them, never overlap, and a hold ends before the lock
 //     is granted to another client;
+//   - cached.go: what sessions grant locally under a cached hold has the next token of its range, one at a time, in order
+//     of arrival, while the session is heard, and neither after a recall nor after the end of the hold;
 //   - expiry.go, timers.go: no session, wait, bounded hold, lease or lock-delay ends early, and all end in
 //     time;
 //   - liveness.go: after healing, every client is answered, and no client waits without a reason;

@@ -22,11 +22,14 @@ type claimed struct {
 // immediately, but possibly after the next hold is granted: in between, only tokens protect, as for a client
 // that was stopped on purpose.
 func holds(r *replay) (faults []string) {
-	granted, ended, releases := r.grants(), r.endings(), r.keyReleases()
+	granted, ended, releases, caches := r.grants(), r.endings(), r.keyReleases(), r.caches()
 	byLock := map[string][]claimed{}
 	for _, h := range r.in.History.Holds() {
 		h = r.identified(h, granted)
 		e := granted[h.Token]
+		if u := caches.with(h.Token); u != nil {
+			e = u.grant
+		}
 		if e == nil && (r.in.Snapshot == nil || h.Revision >= r.first) {
 			faults = append(faults, fmt.Sprintf("%s has %s, and the log has no such grant", h.Client, show(h)))
 			continue
@@ -34,13 +37,13 @@ func holds(r *replay) (faults []string) {
 		if e != nil {
 			faults = append(faults, differs(h, e)...)
 		}
-		end := ended[h.Token]
+		end := ended[cmp.Or(e.GetToken(), h.Token)]
 		if sent, released := releases[revisionOf(end)]; h.Value != "" && released {
 			if h.Ended = min(h.Ended, sent); h.Ended <= h.Granted {
 				continue
 			}
 		}
-		if h.Released && end == nil && e != nil {
+		if h.Released && end == nil && e != nil && e.Tokens == 0 {
 			faults = append(faults, fmt.Sprintf("%s: %s was released, and is held by the log", h.Client, show(h)))
 		}
 		faults = append(faults, r.outlasts(h, end)...)

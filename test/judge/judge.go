@@ -72,7 +72,7 @@ func Run(in Input) Verdict {
 		r.fault("a client, at %v: %s", f.At, f.Text)
 	}
 	r.run()
-	for _, check := range []func(*replay) []string{told, toldKeys, realTime, holds, expiries, keyExpiries, timers, liveness, windows} {
+	for _, check := range []func(*replay) []string{told, toldKeys, realTime, holds, cachedHolds, expiries, keyExpiries, timers, liveness, windows} {
 		r.faults = append(r.faults, most(check(r))...)
 	}
 	return Verdict{Faults: r.faults, Counts: r.counts()}

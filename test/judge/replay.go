@@ -61,6 +61,7 @@ type replay struct {
 	restarts []news    // see beginnings
 	windows  int       // checked by porcupine
 	keys     *keyMatch // see matchKeys
+	cached   cacheUses // see caches
 }
 
 func newReplay(in Input) *replay {

@@ -30,6 +30,9 @@ type claimState struct {
 	locks       []*wire.LockRequest
 	unfair      bool
 	rising      bool // a shared hold of a single lock that waits for its upgrade
+	// tokens is the number of tokens of a cached hold, which must be recalled while others wait.
+	tokens   uint32
+	recalled bool
 }
 
 func newRules() *rules {
@@ -49,7 +52,7 @@ func (u *rules) load(d *model.Model) {
 		u.limits[name] = l.Limit
 	}
 	for _, c := range d.Claims {
-		s := &claimState{id: c.ID, session: c.Session, unfair: d.Locks[c.Locks[0].Name].Order == wire.Order_UNFAIR, rising: c.Upgrading()}
+		s := &claimState{id: c.ID, session: c.Session, unfair: d.Locks[c.Locks[0].Name].Order == wire.Order_UNFAIR, rising: c.Upgrading(), tokens: c.Tokens, recalled: c.Recalled()}
 		for _, l := range c.Locks {
 			s.locks = append(s.locks, proto.CloneOf(l))
 		}
@@ -77,6 +80,11 @@ func (u *rules) step(s step) {
 			if queue := u.queues[name]; len(queue) > 0 && u.free(u.claims[queue[0]]) {
 				u.fault(e, "%d could have %q and is left waiting", queue[0], name)
 			}
+			for id := range u.taken[name] {
+				if c := u.claims[id]; len(u.queues[name]) > 0 && c.tokens > 0 && !c.recalled {
+					u.fault(e, "%d is cached, others wait for %q, and it is not recalled", id, name)
+				}
+			}
 		}
 	}
 }
@@ -91,7 +99,7 @@ func namesOf(e *wire.Event) []string {
 
 // record records a new claim.
 func (u *rules) record(cmd *wire.Command, e *wire.Event) {
-	op := cmd.GetAcquire()
+	op := acquireOf(cmd)
 	switch body := cmd.Op.(type) {
 	case *wire.Command_OpenLease:
 		op = body.OpenLease.GetAcquire()
@@ -101,7 +109,7 @@ func (u *rules) record(cmd *wire.Command, e *wire.Event) {
 	if e.HoldId != e.Revision || u.claims[e.HoldId] != nil || op == nil {
 		return
 	}
-	s := &claimState{id: e.HoldId, session: e.SessionId, unfair: op.Order == wire.Order_UNFAIR}
+	s := &claimState{id: e.HoldId, session: e.SessionId, unfair: op.Order == wire.Order_UNFAIR, tokens: cmd.GetAcquireCached().GetTokens()}
 	for _, l := range op.Locks {
 		l = proto.CloneOf(l)
 		switch {
@@ -151,6 +159,8 @@ func (u *rules) event(e *wire.Event) {
 		u.leave(c, e)
 	case wire.Event_DELAYED:
 		u.take(c)
+	case wire.Event_WANTED:
+		c.recalled = true
 	case wire.Event_DOWNGRADED:
 		c.locks[0].Mode = wire.Mode_SHARED
 	}
@@ -178,6 +188,7 @@ func (u *rules) take(c *claimState) {
 }
 
 func (u *rules) leave(c *claimState, e *wire.Event) {
+	c.tokens = 0
 	for _, l := range c.locks {
 		if e.Partial && l.Name != e.Lock {
 			continue
@@ -200,10 +211,12 @@ func (u *rules) grant(c *claimState, e *wire.Event) {
 		u.fault(e, "token %d after %d", e.Token, u.token)
 	case !u.live[e.SessionId]:
 		u.fault(e, "session %d is over", e.SessionId)
+	case e.Tokens != c.tokens:
+		u.fault(e, "%d tokens, requested were %d", e.Tokens, c.tokens)
 	case u.granted[key]:
 		u.fault(e, "request %v is granted for the second time", key)
 	}
-	u.token, u.granted[key] = max(u.token, e.Token), true
+	u.token, u.granted[key] = max(u.token, e.Token+uint64(max(1, e.Tokens))-1), true
 	if e.Upgrade {
 		u.raise(c, e)
 		return

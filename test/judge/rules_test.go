@@ -57,6 +57,22 @@ func (s *scene) grant(session, id uint64, lock string) *wire.Event {
 	return &wire.Event{Type: wire.Event_GRANTED, Waited: true, Lock: lock, SessionId: session, Seq: id, HoldId: id, Token: s.token}
 }
 
+// cache adds a session's acquire of a cached hold of x, which is granted with that many tokens.
+func (s *scene) cache(session uint64, tokens uint32) uint64 {
+	id := s.revision + 1
+	s.token++
+	e := &wire.Event{Type: granted, Revision: id, Lock: "x", SessionId: session, Seq: id, HoldId: id, Token: s.token, Tokens: tokens}
+	op := &wire.AcquireCached{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{lock("x")}}, Tokens: rangeSize}
+	s.revision++
+	s.rules.step(step{revision: id, cmd: &wire.Command{Op: &wire.Command_AcquireCached{AcquireCached: op}}, events: []*wire.Event{e}})
+	return id
+}
+
+// waits returns the event that a session's acquire of x is queued.
+func waits(session, id uint64) *wire.Event {
+	return &wire.Event{Type: queued, Lock: "x", SessionId: session, Seq: id, HoldId: id}
+}
+
 func released(id uint64, lock string) *wire.Event {
 	return &wire.Event{Type: wire.Event_RELEASED, Lock: lock, HoldId: id}
 }
@@ -150,7 +166,19 @@ var stories = map[string]struct {
 		s.tell(nil, &wire.Event{Type: queued, Upgrade: true, Lock: "x", HoldId: a})
 		s.ask(3, granted, shared("x"))
 	}},
-	"granted to nobody": {"nobody asked", func(s *scene) { s.tell(nil, s.grant(1, 77, "x")) }},
+	"cached and recalled": {"", func(s *scene) {
+		a := s.cache(1, rangeSize)
+		s.tell(&wire.Acquire{Locks: []*wire.LockRequest{lock("x")}}, waits(2, s.revision+1), &wire.Event{Type: wire.Event_WANTED, Lock: "x", HoldId: a})
+		s.token += rangeSize - 1
+		s.ask(3, granted, lock("z"))
+	}},
+	"cached and not recalled": {"is not recalled", func(s *scene) {
+		s.cache(1, rangeSize)
+		s.ask(2, queued, lock("x"))
+	}},
+	"a token of a range":           {"token", func(s *scene) { s.cache(1, rangeSize); s.ask(2, granted, lock("y")) }},
+	"another range than requested": {"tokens, requested were", func(s *scene) { s.cache(1, rangeSize+1) }},
+	"granted to nobody":            {"nobody asked", func(s *scene) { s.tell(nil, s.grant(1, 77, "x")) }},
 }
 
 // TestRules plays stories that keep the rules and some that break one.

@@ -138,13 +138,13 @@ func follow(running map[string]timer, e *wire.Event, at time.Duration) {
 		if !e.WaitForever {
 			begin(aWait, e.HoldId, e.WaitMs)
 		}
-	case wire.Event_GRANTED:
-		stop(aWait)
+	case wire.Event_GRANTED, wire.Event_EXTENDED, wire.Event_WANTED:
+		if e.Type == wire.Event_GRANTED {
+			stop(aWait)
+		}
 		if e.MaxHoldMs > 0 {
 			begin(aHold, e.HoldId, e.MaxHoldMs)
 		}
-	case wire.Event_EXTENDED:
-		begin(aHold, e.HoldId, e.MaxHoldMs)
 	case wire.Event_REVOKED:
 		if e.MaxHoldMs > 0 {
 			begin(aGrace, e.HoldId, e.MaxHoldMs)

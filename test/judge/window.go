@@ -143,7 +143,7 @@ func (r *replay) plainLocks() map[string]bool {
 				other[l.Name] = true
 			}
 		}
-		op := s.cmd.GetAcquire()
+		op := acquireOf(s.cmd)
 		for _, l := range op.GetLocks() {
 			one := len(op.Locks) == 1 && l.Mode <= wire.Mode_EXCLUSIVE && l.Limit == 0 && !op.Reentrant && op.MaxHoldMs == 0 && op.LockDelayMs == 0
 			if plain[l.Name] = true; !one {
@@ -175,7 +175,7 @@ func (r *replay) usedBefore() map[string]bool {
 		if _, known := r.executed[request{op.Session, op.Seq}]; known && op.Seq != 0 {
 			continue
 		}
-		for _, l := range slices.Concat(op.Request.GetAcquire().GetLocks(), op.Request.GetAcquireLease().GetAcquire().GetLocks()) {
+		for _, l := range slices.Concat(acquireOf(op.Request).GetLocks(), op.Request.GetAcquireLease().GetAcquire().GetLocks()) {
 			names[l.Name] = true
 		}
 	}
@@ -186,7 +186,7 @@ func (r *replay) usedBefore() map[string]bool {
 func (r *replay) locksOf(id uint64) map[string]bool {
 	names := map[string]bool{}
 	if s := r.at(id); s != nil {
-		for _, l := range s.cmd.GetAcquire().GetLocks() {
+		for _, l := range acquireOf(s.cmd).GetLocks() {
 			names[l.Name] = true
 		}
 	}
@@ -226,20 +226,20 @@ func (w *wish) known() bool { return w.result != nil && w.result.Status != wire.
 // operations contains all operations of the clients, indexed by lock.
 type operations struct {
 	acquires map[string][]*wish // by lock name, for single-lock acquires
-	releases map[uint64]*wish   // by token; the first release of a hold
+	releases map[uint64]*wish   // by hold, whose token may be any of a cached hold; the first one
 	deaths   map[uint64]life
 }
 
 func (r *replay) operations() *operations {
 	c := &operations{acquires: map[string][]*wish{}, releases: map[uint64]*wish{}, deaths: r.lives()}
 	for _, w := range r.wishes() {
-		if acquire := w.op.Request.GetAcquire(); len(acquire.GetLocks()) == 1 {
+		if acquire := acquireOf(w.op.Request); len(acquire.GetLocks()) == 1 {
 			name := acquire.Locks[0].Name
 			c.acquires[name] = append(c.acquires[name], w)
 		}
-		if token := w.op.Request.GetRelease().GetToken(); token != 0 {
-			if first := c.releases[token]; first == nil || w.op.Call < first.op.Call {
-				c.releases[token] = w
+		if id := w.op.Request.GetRelease().GetHoldId(); id != 0 {
+			if first := c.releases[id]; first == nil || w.op.Call < first.op.Call {
+				c.releases[id] = w
 			}
 		}
 	}
@@ -267,8 +267,11 @@ func (r *replay) wishes() map[request]*wish {
 // moves returns all operations on a lock, ordered by the time of the call.
 func (c *operations) moves(name string) []porcupine.Operation {
 	var all []porcupine.Operation
-	sessions, tokens := map[uint64]bool{}, []uint64{}
+	sessions, tokens, ids := map[uint64]bool{}, []uint64{}, map[uint64]uint64{}
 	add := func(m move, from, to time.Duration) {
+		if to < from {
+			return // it was sent after its session's death, by a client that was suspended, and had no effect
+		}
 		all = append(all, porcupine.Operation{Input: m, Call: int64(from), Return: int64(to)})
 	}
 	for _, w := range c.acquires[name] {
@@ -277,6 +280,7 @@ func (c *operations) moves(name string) []porcupine.Operation {
 		case w.result.GetStatus() == wire.Status_GRANTED:
 			add(move{kind: takes, session: session, token: w.result.Token}, w.op.Call, w.returned)
 			tokens = append(tokens, w.result.Token)
+			ids[w.result.Token] = w.result.HoldId
 		case !w.known():
 			add(move{kind: takes, session: session, unknown: true}, w.op.Call, c.deathOf(session))
 		default:
@@ -286,7 +290,7 @@ func (c *operations) moves(name string) []porcupine.Operation {
 	}
 	slices.Sort(tokens)
 	for _, token := range tokens {
-		if w := c.releases[token]; w != nil {
+		if w := c.releases[ids[token]]; w != nil {
 			add(release(w, token, c.deathOf(w.op.Session)))
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/anishathalye/porcupine"
 
 	"github.com/quorumlock/quorumlock/test/history"
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 func moved(m move, from, to time.Duration) porcupine.Operation {
@@ -93,4 +94,22 @@ func TestWindowsAreCutWhereNothingIsUnderWay(t *testing.T) {
 	last := s.ops("acquire")[windowMoves+10].Response.Result
 	last.Token -= 20
 	s.refused("porcupine says Illegal")
+}
+
+// TestRequestAfterItsSessionsDeath verifies that a request without an answer explains nothing if it was sent after the
+// death of its session was known: its client was suspended.
+func TestRequestAfterItsSessionsDeath(t *testing.T) {
+	s := newStage(t)
+	a, b := s.open(ttl), s.open(time.Minute)
+	s.release(a, s.lock(a, "x"))
+	s.pass(ttl + time.Second)
+	s.expire(a)
+	s.release(b, s.lock(b, "x"))
+	s.records = append(s.records, history.Record{Op: &history.Op{
+		Client: client(a), Kind: "acquire", Session: a, Seq: 9, Call: s.now, Return: history.Never,
+		Request: &wire.Request{SessionId: a, Seq: 9, Body: &wire.Request_Acquire{Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "x"}}, WaitForever: true}}},
+	}})
+	if n := s.accepted().Windows; n != 1 {
+		t.Errorf("%d windows", n)
+	}
 }

@@ -28,13 +28,15 @@ func (c *Claim) Cached() bool { return c.Tokens != 0 }
 // Recalled reports whether c is a cached hold that its session has to give back.
 func (c *Claim) Recalled() bool { return c.Cached() && c.wanted }
 
-// Bounded reports whether max_hold ends the hold some time. Before the recall, only the session of a cached hold
-// applies max_hold, to each of its local grants.
-func (c *Claim) Bounded() bool { return c.MaxHold > 0 && c.Holds() && (!c.Cached() || c.wanted) }
+// Bounded reports whether max_hold ends the hold some time. Before the recall and the first extension, only the session
+// of a cached hold applies max_hold, to each of its local grants.
+func (c *Claim) Bounded() bool {
+	return c.MaxHold > 0 && c.Holds() && (!c.Cached() || c.HoldGeneration > 0)
+}
 
-// startMaxHold starts max_hold in full, if the hold is bounded, and adds it to the event.
+// startMaxHold starts max_hold in full, if the hold has one, and adds it to the event.
 func (c *Claim) startMaxHold(e *wire.Event) {
-	if c.Bounded() {
+	if c.MaxHold > 0 {
 		c.HoldGeneration++
 		e.MaxHoldMs, e.Generation = c.MaxHold, c.HoldGeneration
 	}
@@ -46,7 +48,7 @@ func (c *Claim) listens() bool { return (c.notify || c.Cached()) && !c.wanted }
 // notice notifies a holder of the first waiter, which recalls a cached hold.
 func (d *Model) notice(c *Claim) {
 	c.wanted = true
-	if e := d.tellHold(wire.Event_WANTED, c); c.Cached() {
+	if e := d.tellHold(wire.Event_WANTED, c); c.Cached() && !c.Bounded() {
 		c.startMaxHold(e)
 	}
 }

@@ -61,5 +61,7 @@ func (d *Model) tellGrant(c *Claim, up *Upgrade, waited bool) {
 		return
 	}
 	e.Tokens = c.Tokens
-	c.startMaxHold(e)
+	if !c.Cached() {
+		c.startMaxHold(e)
+	}
 }

@@ -26,6 +26,7 @@ func someParts(seed uint64) []workload.Part {
 	turns := []workload.Part{
 		workload.Lone, workload.Hot, workload.Readers, workload.Permits, workload.Several,
 		workload.Visitors, workload.Leases, workload.Waits, workload.Elections, workload.Fenced,
+		workload.Cached, workload.FrailCached,
 	}
 	parts := []workload.Part{workload.Line, workload.Frail, workload.Dying}
 	for i := range uint64(3) {
@@ -50,11 +51,13 @@ func (s story) tell(t *testing.T, seed uint64) counts {
 	for round := range cmp.Or(s.rounds, 2) {
 		pause(c.between(200*time.Millisecond, time.Second))
 		leader := c.leader()
-		switch (round + int(seed)) % 3 {
-		case 1:
-			c.isolate(workload.CutClient, c.nodes...)
-		case 2:
-			c.isolate(workload.CutClient, c.except(leader)...)
+		for _, machine := range []string{workload.CutClient, workload.FrailCachedClient(0)} {
+			switch (round + int(seed)) % 3 {
+			case 1:
+				c.isolate(machine, c.nodes...)
+			case 2:
+				c.isolate(machine, c.except(leader)...)
+			}
 		}
 		s.fault(c, leader)
 		c.startAll()

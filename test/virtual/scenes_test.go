@@ -92,6 +92,7 @@ func (c *cluster) taking(s *client.Session, name string, opts ...client.LockOpti
 func (p pin) release() error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
+	p.booked.End()
 	err := p.Unlock(ctx)
 	if err == nil {
 		p.booked.Acknowledge()

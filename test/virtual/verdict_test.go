@@ -30,6 +30,8 @@ const (
 	leaderChanges = "leader changes"
 	repeated      = "requests repeated"
 	contended     = "grants after a wait"
+	localGrants   = "local grants"
+	recalls       = "cached holds recalled"
 )
 
 // settling is how long the followers of an idle leader may not know yet that the last entry is committed.
@@ -84,6 +86,7 @@ func (c *cluster) verdict(did counts) counts {
 	n := counts{
 		ran: 1, operations: v.Counts.Operations, contended: v.Counts.Contended, expiries: v.Counts.Expiries,
 		leaderChanges: v.Counts.Leaders, repeated: v.Counts.Repeated,
+		localGrants: v.Counts.Local, recalls: v.Counts.Recalls,
 	}
 	n.Add(did)
 	return n

@@ -10,6 +10,7 @@
 //   - waits that time out or are cancelled, at about the time of the grant;
 //   - a resource that is read, changed and written back under a lock, with and without a fencing token;
 //   - elections;
+//   - sessions whose goroutines share cached holds, steady ones and frail ones, beside callers that do not cache;
 //   - clients that fault injection partitions or stalls, and clients that die;
 //   - a line of waiters behind holds that outlast the faults.
 //

@@ -71,6 +71,11 @@ func (r *Run) protect(d *resource) {
 		c := r.client(FencedClient(i))
 		r.startIn(FencedClient(i), fenced, func(a *actor) { a.sessions(c, func(s *client.Session) error { return a.change(s, d) }) })
 	}
+	r.checkAtTheEnd(d)
+}
+
+// checkAtTheEnd compares what a resource contains with the writes that it accepted.
+func (r *Run) checkAtTheEnd(d *resource) {
 	r.atTheEnd(func() {
 		if d.fenced != d.fencedIn {
 			r.fault("%s: %d writes with a token were let in, and it reads %d", d.name, d.fencedIn, d.fenced)
@@ -84,8 +89,8 @@ func (r *Run) protect(d *resource) {
 const lookToWrite = 10 * time.Millisecond
 
 // change reads the resource, and writes it incremented if it still holds the lock as far as it knows.
-func (a *actor) change(s *client.Session, d *resource) error {
-	h, err := a.lock(a.ctx, s, d.name)
+func (a *actor) change(s *client.Session, d *resource, opts ...client.LockOption) error {
+	h, err := a.lock(a.ctx, s, d.name, opts...)
 	if err != nil {
 		return err
 	}

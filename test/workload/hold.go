@@ -56,6 +56,7 @@ func (h *hold) keep(d time.Duration) { h.actor.pause(d, h.Context().Done()) }
 
 // release releases the hold and records the acknowledgement.
 func (h *hold) release() error {
+	h.booked.End()
 	err := h.Unlock(h.actor.ctx)
 	if err == nil {
 		h.booked.Acknowledge()

@@ -61,7 +61,7 @@ type Part struct {
 
 // Parts returns all parts.
 func Parts() []Part {
-	return []Part{Line, Lone, Hot, Readers, Permits, Several, Visitors, Leases, Waits, Fenced, Elections, Frail, Dying}
+	return []Part{Line, Lone, Hot, Readers, Permits, Several, Visitors, Leases, Waits, Fenced, Elections, Frail, Dying, Cached, FrailCached}
 }
 
 // Run is a load in progress.
