@@ -55,6 +55,7 @@ var fieldLimits = map[string]span{
 	"ChangeKeys.value": {1, 1_024}, "ChangeKeys.compare_bytes": {0, 1}, "ChangeKeys.ttl_ms": keySpan,
 	"ExtendLease.secret_hash": hashSpan, "ExtendLease.ttl_ms": leaseSpan, "ReleaseLease.secret_hash": hashSpan,
 	"LockRequest.name": lockNameSpan, "LockRequest.permits": {0, 0}, "LockRequest.limit": permitsSpan,
+	"AcquireCached.tokens": {1, 16_384}, "AcquireCached.idle_ms": {1, 600_000},
 	"Acquire.value": valueSpan, "Acquire.max_hold_ms": maxHoldSpan, "Acquire.lock_delay_ms": {0, 60_000},
 	"SetValue.value": valueSpan, "Extend.max_hold_ms": maxHoldSpan,
 	"ForceRelease.reason": reasonSpan, "ForceRelease.operator": operatorSpan, "ForceRelease.ticket": operatorSpan,
@@ -77,6 +78,9 @@ var fieldLimits = map[string]span{
 	"RevokeToken.token_id": {0, 12}, "RevokeToken.reason": reasonSpan, "RevokeToken.operator": operatorSpan, "RevokeToken.ticket": operatorSpan,
 	"RecordAct.operator": operatorSpan, "RecordAct.ticket": operatorSpan, "RecordAct.reason": reasonSpan, "RecordAct.member": memberSpan, "RecordAct.address": memberSpan,
 }
+
+// cachedLimits are other limits of an acquire whose hold is to be cached: it is exclusive and has no value.
+var cachedLimits = map[string]span{"Acquire.value": {0, 0}, "LockRequest.limit": {0, 0}}
 
 // mayBeLeftOut are the fields that are only checked if they are given.
 var mayBeLeftOut = map[string]bool{
@@ -116,6 +120,9 @@ func TestLimitsOfFields(t *testing.T) {
 
 func tryLimits(t *testing.T, cmd *wire.Command, m protoreflect.Message, f protoreflect.FieldDescriptor, name string) {
 	limits, known := fieldLimits[name]
+	if other, ok := cachedLimits[name]; ok && cmd.GetAcquireCached() != nil {
+		limits = other
+	}
 	most := uint64(anyNumber)
 	switch f.Kind() {
 	case protoreflect.StringKind, protoreflect.BytesKind:

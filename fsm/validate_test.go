@@ -51,6 +51,8 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 		cmd.Op = &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hash}}
 	case "acquire":
 		cmd.Op = &wire.Command_Acquire{Acquire: acquire}
+	case "acquire_cached":
+		cmd.Op = &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{Acquire: acquire, Tokens: 1, IdleMs: 1}}
 	case "force_release":
 		cmd.Op = &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{Reason: "r"}}
 	case "revoke":

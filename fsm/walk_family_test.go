@@ -194,7 +194,7 @@ func (w *walker) lease() *wire.Command {
 	if w.keyed && w.one(2) {
 		w.keyLease(op)
 	}
-	switch w.roll(12) {
+	switch w.roll(16) {
 	case 0, 1, 2:
 	case 3:
 		op.SecretHash = hash[min(1, len(hash)):]

@@ -226,7 +226,7 @@ func (w *walker) expire() *wire.Command {
 		if w.one(8) {
 			op.SessionId = w.d.Opened + 1
 		}
-		if s := w.d.Session(op.SessionId); s != nil && w.one(20) {
+		if s := w.d.Session(op.SessionId); s != nil && (w.one(20) || s.Identity != "" && w.one(4)) {
 			op.SessionId, op.Identity = 0, s.Identity
 		}
 		return &wire.Command{Op: &wire.Command_ForceClose{ForceClose: op}}
