@@ -34,6 +34,7 @@ const (
 	limitNumber
 	maxHoldNumber
 	lockDelayNumber
+	tokensNumber
 	allNumbers
 )
 
@@ -82,6 +83,7 @@ func appendNumbers(b []byte, e *wire.Event) []byte {
 		limitNumber:      e.Limit,
 		maxHoldNumber:    uint64(e.MaxHoldMs),
 		lockDelayNumber:  uint64(e.LockDelayMs),
+		tokensNumber:     uint64(e.Tokens),
 	}
 	set := uint64(1) << revisionNumber // even if it is 0
 	for i, n := range all {
@@ -209,6 +211,7 @@ func (u *unpacked) event() *wire.Event {
 		Limit:       n[limitNumber],
 		MaxHoldMs:   uint32(n[maxHoldNumber]),
 		LockDelayMs: uint32(n[lockDelayNumber]),
+		Tokens:      uint32(n[tokensNumber]),
 	}
 	u.addTexts(e)
 	return e

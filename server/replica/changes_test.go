@@ -7,6 +7,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -124,7 +125,7 @@ func TestMembersAreKeptBesideASlowSnapshot(t *testing.T) {
 			return string(p)
 		}
 		before := page()
-		member := &wire.Member{Id: "n9", Incarnation: "n9-1", PeerAddr: "n9:7401", Level: 1}
+		member := &wire.Member{Id: "n9", Incarnation: "n9-1", PeerAddr: "n9:7401", Level: fsm.Level}
 		c.expect(n.do(&wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: member}}}), wire.Status_OK)
 		c.within(time.Second, "the member is written down", func() bool { return page() != before })
 	})

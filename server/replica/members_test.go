@@ -294,21 +294,21 @@ func TestNodeOfALowerLevelStops(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3)
 		for _, n := range c.nodes {
-			n.cfg.Level = 2
+			n.cfg.Level = fsm.Level
 		}
 		old := c.nodes["n3"]
-		old.cfg.Level = 1
+		old.cfg.Level = fsm.Level - 1
 		c.startAll()
 		leader := c.waitForReports()
-		if level := c.statusOf(leader).Level; level != 1 {
-			t.Fatalf("level %d although a member has 1", level)
+		if level := c.statusOf(leader).Level; level != fsm.Level-1 {
+			t.Fatalf("level %d although a member has %d", level, old.cfg.Level)
 		}
 		old.stop()
-		old.cfg.Level = 2
+		old.cfg.Level = fsm.Level
 		old.start()
 		c.eventually("raised everywhere", func() bool {
 			for _, n := range c.nodes {
-				if c.statusOf(n).Level != 2 {
+				if c.statusOf(n).Level != fsm.Level {
 					return false
 				}
 			}
@@ -316,7 +316,7 @@ func TestNodeOfALowerLevelStops(t *testing.T) {
 		})
 		// After a downgrade, it must not apply what it does not know.
 		old.stop()
-		old.cfg.Level = 1
+		old.cfg.Level = fsm.Level - 1
 		if err := old.open(); err == nil {
 			c.eventually("it stops", func() bool { return old.haltedWith() != nil })
 			if err := old.haltedWith(); !errors.Is(err, fsm.ErrUpgrade) || !mentions(err, "upgrade this node") {

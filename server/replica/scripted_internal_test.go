@@ -62,7 +62,7 @@ func openIdle(t *testing.T, tune func(*Config)) *idle {
 		t.Fatal(err)
 	}
 	cfg := Config{
-		ID: "n1", Advertise: Addresses{Peer: "n1:7401", Client: "n1:7400", HTTP: "n1:7402"}, Version: "v", Level: 1,
+		ID: "n1", Advertise: Addresses{Peer: "n1:7401", Client: "n1:7400", HTTP: "n1:7402"}, Version: "v", Level: fsm.Level,
 		Cluster: []Peer{{ID: "n1", Addr: "n1:7401"}, {ID: "n2", Addr: "n2:7401"}, {ID: "n3", Addr: "n3:7401"}},
 		Network: host, PeerListener: listener, Stores: inMemory(), Logger: n.log.logger(), LeaderLeaseTimeout: time.Hour,
 	}
@@ -112,7 +112,7 @@ func (n *idle) applies(t *testing.T, commands ...*wire.Command) {
 
 // someMember returns a member with an incarnation and addresses.
 func someMember(id string) *wire.Member {
-	return &wire.Member{Id: id, Incarnation: "i-" + id, PeerAddr: id + ":7401", ClientAddr: id + ":7400", HttpAddr: id + ":7402", Level: 1}
+	return &wire.Member{Id: id, Incarnation: "i-" + id, PeerAddr: id + ":7401", ClientAddr: id + ":7400", HttpAddr: id + ":7402", Level: fsm.Level}
 }
 
 // beginnings returns the commands that begin cluster c with these members.

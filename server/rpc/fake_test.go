@@ -45,6 +45,7 @@ type fake struct {
 	history    *watchlog.Log
 	onAnswered func()
 	forks      int
+	idle       []*wire.IdleHold // that the last heartbeat reported
 }
 
 func newFake(t *testing.T) *fake {
@@ -186,6 +187,10 @@ func (f *fake) publish(events []*wire.Event) {
 			f.push(e.SessionId, &wire.Push{SessionId: e.SessionId, Body: &wire.Push_Outcome{Outcome: &wire.Result{
 				Status: wire.Status_GRANTED, Seq: e.Seq, HoldId: e.HoldId, Token: e.Token, Revision: e.Revision,
 			}}})
+		case e.Type == wire.Event_WANTED:
+			f.push(e.SessionId, &wire.Push{SessionId: e.SessionId, Body: &wire.Push_HoldNotice{HoldNotice: &wire.HoldNotice{
+				HoldId: e.HoldId, Token: e.Token, Wanted: true,
+			}}})
 		case e.Type == wire.Event_SESSION_EXPIRED:
 			f.lost(e.SessionId, wire.SessionLost_EXPIRED)
 		case e.Type == wire.Event_SESSION_CLOSED:
@@ -319,12 +324,20 @@ func (f *fake) Heartbeat(session uint64, idle []*wire.IdleHold, done func(*wire.
 	f.Prove(func(res *wire.Result) {
 		f.mu.Lock()
 		_, lives := f.machine.Session(session)
+		f.idle = idle
 		f.mu.Unlock()
 		if res.Status == wire.Status_OK && !lives {
 			res = &wire.Result{Status: wire.Status_SESSION_LOST}
 		}
 		done(res)
 	})
+}
+
+// reportedIdle returns the holds that the last heartbeat reported as idle.
+func (f *fake) reportedIdle() []*wire.IdleHold {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.idle
 }
 
 func (f *fake) Fork() *fsm.Machine {

@@ -3,6 +3,9 @@ package rpc
 import (
 	"testing"
 
+	"google.golang.org/protobuf/proto"
+
+	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -59,6 +62,40 @@ func TestCancelCloseAndHeartbeat(t *testing.T) {
 	}
 	c.expect(wire.Status_NOT_ATTACHED, heartbeat(first))
 	c.expect(wire.Status_OK, heartbeat(second))
+}
+
+// TestCachedHolds verifies that a client acquires a cached hold, reports with heartbeats that it is idle or in use, is
+// notified of its recall, and releases it.
+func TestCachedHolds(t *testing.T) {
+	p := serve(t, nil)
+	p.replica.ProposeFrom(identity.Sender{}, &wire.Command{Op: &wire.Command_RaiseLevel{RaiseLevel: &wire.RaiseLevel{Level: fsm.Level}}}, func(*wire.Result) {})
+	c := connect(t, p)
+	holder, waiter := c.open([]byte("a-secret-of-sixteen")), c.open(secret)
+	cached := func(tokens uint32) *wire.Request {
+		return &wire.Request{SessionId: holder, Seq: 1, Body: &wire.Request_AcquireCached{AcquireCached: &wire.AcquireCached{
+			Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "l"}}}, Tokens: tokens, IdleMs: 60_000,
+		}}}
+	}
+	c.expect(wire.Status_INVALID_ARGUMENT, cached(0))
+	hold := c.expect(wire.Status_GRANTED, cached(64)).GetResult()
+	idle := heartbeat(holder)
+	idle.GetHeartbeat().Idle = []*wire.IdleHold{{HoldId: hold.GetHoldId(), IdleMs: 1_000}}
+	c.expect(wire.Status_OK, idle)
+	if got := p.replica.reportedIdle(); len(got) != 1 || !proto.Equal(got[0], idle.GetHeartbeat().Idle[0]) {
+		t.Errorf("reported as idle: %v", got)
+	}
+	c.expect(wire.Status_OK, heartbeat(holder))
+	if got := p.replica.reportedIdle(); len(got) != 0 {
+		t.Errorf("reported as idle although in use: %v", got)
+	}
+	c.expect(wire.Status_QUEUED, acquire(waiter, 1, "l", true))
+	if push := c.push(); push.GetSessionId() != holder || push.GetHoldNotice().GetHoldId() != hold.GetHoldId() || !push.GetHoldNotice().GetWanted() {
+		t.Errorf("the recall is %v", push)
+	}
+	c.expect(wire.Status_OK, release(holder, 2, hold))
+	if push := c.push(); push.GetSessionId() != waiter || push.GetOutcome().GetToken() != hold.GetToken()+64 {
+		t.Errorf("the waiter's grant is %v, the range began with %d", push, hold.GetToken())
+	}
 }
 
 func TestServerRecordsTheAddressItSaw(t *testing.T) {

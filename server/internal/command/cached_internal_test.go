@@ -73,6 +73,23 @@ func TestRecallsAreRepeatedWithHeartbeats(t *testing.T) {
 	})
 }
 
+// TestRepeatedRecallsAreBounded verifies that a heartbeat repeats the recalls of at most maxRecalls holds, the first ones.
+func TestRepeatedRecallsAreBounded(t *testing.T) {
+	r := newLeading(t)
+	recalled := make([]*wire.HoldNotice, maxRecalls+1)
+	for i := range recalled {
+		recalled[i] = &wire.HoldNotice{HoldId: uint64(i), Wanted: true}
+	}
+	for _, n := range []int{maxRecalls, maxRecalls + 1} {
+		var got events
+		r.Notifier.Bind(1, &got)
+		r.recall(groupcommit.Heartbeat{Session: 1, Recalled: recalled[:n]})
+		if last := fmt.Sprint("recall of ", maxRecalls-1, true); len(got) != maxRecalls || got[maxRecalls-1] != last {
+			t.Errorf("%d of %d recalls are repeated, the last one is %q, want %d and %q", len(got), n, got[len(got)-1], maxRecalls, last)
+		}
+	}
+}
+
 func forever(a *wire.Acquire) { a.WaitForever = true }
 
 // TestHeartbeatsReportIdleHolds verifies that a heartbeat replaces what is known of the session's idle holds once it is

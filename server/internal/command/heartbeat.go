@@ -20,6 +20,11 @@ import (
 // maxIdle bounds the cached holds that a heartbeat reports as not in use.
 const maxIdle = 1_024
 
+// maxRecalls bounds the recalls that are repeated with one heartbeat, so that they take little of the connection's
+// outbox even if the settings allow a session many more holds than by default. The others are repeated when the holds
+// before them have been released.
+const maxRecalls = 1_024
+
 // Heartbeat counts immediately as a sign of life. It calls done with OK once there is proof of leadership
 // that is newer than the call, if the session is then alive, and with SESSION_LOST if the session is unknown
 // or its expiry is decided. Results are shared between calls and must not be changed.
@@ -84,9 +89,9 @@ func (p *Processor) answerHeartbeats(b *groupcommit.Batch) {
 // recall notifies a session again of its cached holds for which others wait. That comes before the answer to the
 // heartbeat, which allows the session to grant them locally.
 func (p *Processor) recall(h groupcommit.Heartbeat) {
-	if len(h.Recalled) > 0 {
-		p.Notifier.Recall(h.Session, h.Recalled)
-		p.cfg.Metrics.Recalled(len(h.Recalled))
+	if repeated := h.Recalled[:min(len(h.Recalled), maxRecalls)]; len(repeated) > 0 {
+		p.Notifier.Recall(h.Session, repeated)
+		p.cfg.Metrics.Recalled(len(repeated))
 	}
 }
 
