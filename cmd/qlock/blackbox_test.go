@@ -345,7 +345,7 @@ func TestBinaryTLS(t *testing.T) {
 	want(t, qlock(t, "", "tls", "add", "--cluster", "prod", "--client", "lost", "--dir", dir), 0, "")
 	lost := func() outcome {
 		at := filepath.Join(dir, "clients", "lost", "client")
-		return qlock(t, n.addr, "status", "--timeout", "300ms", "--cacert", filepath.Join(dir, "ca.crt"), "--cert", at+".crt", "--key", at+".key")
+		return qlock(t, n.addr, "status", "--timeout", "20s", "--cacert", filepath.Join(dir, "ca.crt"), "--cert", at+".crt", "--key", at+".key")
 	}
 	want(t, lost(), 0, "")
 	want(t, qlock(t, "", "tls", "revoke", "lost", "--dir", dir), 0, "")

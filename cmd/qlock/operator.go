@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/cmd/qlock/words"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -84,7 +85,7 @@ func targetOf(ctx context.Context, c *cli.Context, svc service) (target, error) 
 		return t, err
 	}
 	for _, h := range t.lock.GetHolders() {
-		if h.GetToken() == t.token && (t.holdID == 0 || t.holdID == h.GetHoldId()) {
+		if hasToken(h, t.token) && (t.holdID == 0 || t.holdID == h.GetHoldId()) {
 			t.holder, t.holdID = h, h.GetHoldId()
 			return t, nil
 		}
@@ -93,6 +94,11 @@ func targetOf(ctx context.Context, c *cli.Context, svc service) (target, error) 
 		return t, nil // the cluster decides
 	}
 	return t, failf(exitNotHeld, "%s", t.notThat())
+}
+
+// hasToken reports whether a token is one of the holder's, which has several if its hold is cached.
+func hasToken(h *wire.HolderInfo, token uint64) bool {
+	return token >= h.GetToken() && token-h.GetToken() < uint64(max(1, h.GetTokens()))
 }
 
 // notThat describes who holds the lock instead of the given token.
@@ -105,9 +111,17 @@ func (t target) notThat() string {
 	case t.lock.GetHolderCount() > uint64(len(holders)):
 		return text + " as far as is shown; give its --hold too"
 	case len(holders) == 1:
-		return fmt.Sprintf("%s; %s does, with token %d", text, who(holders[0]), holders[0].GetToken())
+		return fmt.Sprintf("%s; %s does, with %s", text, who(holders[0]), tokensOf(holders[0]))
 	}
 	return text + "; see qlock show"
+}
+
+// tokensOf describes the tokens of a hold.
+func tokensOf(h *wire.HolderInfo) string {
+	if h.GetTokens() > 0 {
+		return "tokens " + words.Tokens(h.GetToken(), h.GetTokens())
+	}
+	return fmt.Sprintf("token %d", h.GetToken())
 }
 
 // who describes the holder for people.

@@ -26,6 +26,8 @@ func TestWhatOperatorsAskFor(t *testing.T) {
 		"session close 77":                        &wire.ForceClose{SessionId: 77, Reason: "fire", Operator: "me"},
 		"force-release shared --token 32":         &wire.ForceRelease{HoldId: 61, Token: 32, Reason: "fire", Operator: "me"},
 		"force-release pool --token 99 --hold 45": &wire.ForceRelease{HoldId: 45, Token: 99, Reason: "fire", Operator: "me"},
+		"force-release cached --token 17":         &wire.ForceRelease{HoldId: 80, Token: 17, Reason: "fire", Operator: "me"},
+		"force-release cached --token 80":         &wire.ForceRelease{HoldId: 80, Token: 80, Reason: "fire", Operator: "me"},
 		"revoke shared --token 31":                &wire.Revoke{HoldId: 60, Token: 31, Reason: "fire", Operator: "me"},
 		"revoke shared --token 31 --grace 1500ms": &wire.Revoke{HoldId: 60, Token: 31, Reason: "fire", Operator: "me", GraceMs: 1500},
 		"skip-delay closed":                       &wire.SkipDelay{Name: "closed", Reason: "fire", Operator: "me"},
@@ -56,6 +58,8 @@ func TestOperatorsHitOneHold(t *testing.T) {
 		"force-release shared --token 31 --hold 61 --reason x": "see qlock show",
 		"force-release pool --token 5 --reason x":              "give its --hold too",
 		"force-release closed --token 41 --reason x":           "token 41 does not hold closed; nobody does",
+		"force-release cached --token 16 --reason x":           "token 16 does not hold cached; web1/4242 refund does, with tokens 17-80",
+		"force-release cached --token 81 --dry-run":            "token 81 does not hold cached",
 		"revoke nothing --token 5 --reason x":                  "nobody holds nothing",
 	} {
 		got := execTest(t, f.dialer, strings.Fields(line)...)

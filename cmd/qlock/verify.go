@@ -16,7 +16,7 @@ type verdict struct {
 	Name  string `json:"name"`
 	Token string `json:"token"`
 	Held  bool   `json:"held"`
-	// Cached is set if the token is one of a cached hold's, of which all are reported as held.
+	// Cached is set if the token belongs to a cached hold. All tokens of its range are reported as held.
 	Cached bool `json:"cached"`
 }
 
@@ -25,7 +25,7 @@ func (v verdict) String() string {
 	name := printable(v.Name)
 	switch {
 	case v.Cached:
-		return fmt.Sprintf("token %s is one of those of a cached hold, which holds %s; only its session knows which of them is in use", v.Token, name)
+		return fmt.Sprintf("token %s belongs to a cached hold of %s; only its session knows which token of the range is in use", v.Token, name)
 	case v.Held:
 		return fmt.Sprintf("token %s holds %s", v.Token, name)
 	}

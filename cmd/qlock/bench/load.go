@@ -32,7 +32,7 @@ func (r *run) load(ctx context.Context) error {
 	err := r.watch(ctx)
 	r.schedule.cut(r.until)
 	r.finish(ctx, &wg, stop)
-	if cause := context.Cause(ctx); errors.Is(cause, ErrBroken) {
+	if cause := context.Cause(ctx); errors.Is(cause, ErrBroken) || refused(cause) {
 		err = cause
 	}
 	r.took = r.until.Sub(r.from)

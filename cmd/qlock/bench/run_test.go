@@ -263,6 +263,29 @@ func (h *standing) Token() uint64                { return h.token }
 func (h *standing) Context() context.Context     { return h.ctx }
 func (h *standing) Unlock(context.Context) error { return nil }
 
+// TestRefusedLocksEndTheRun checks that a lock that the cluster would refuse again ends the measurement with the
+// cluster's error, before the window and in it.
+func TestRefusedLocksEndTheRun(t *testing.T) {
+	for _, status := range refusals {
+		for _, after := range []time.Duration{0, 1500 * time.Millisecond} {
+			bubble.Test(t, func(t *testing.T) {
+				f, started := newFake(t), time.Now()
+				refusal := &client.StatusError{Status: status, Message: "idle_ms"}
+				f.refuse = func(int, string) error {
+					if time.Since(started) < after {
+						return nil
+					}
+					return refusal
+				}
+				_, err := f.inBubble(t.Context(), f.runner(), plan(Pairs, func(p *Plan) { p.WarmUp, p.Duration = time.Second, time.Minute }))
+				if !errors.Is(err, refusal) || !strings.Contains(fmt.Sprint(err), "lock bench/pairs/") || time.Since(started) > after+time.Second {
+					t.Errorf("%v from %v on: %v after %v", status, after, err, time.Since(started))
+				}
+			})
+		}
+	}
+}
+
 // TestErrorsBeforeTheWindow checks that a session that cannot be opened or a lock that cannot be acquired
 // ends the run with the cluster's error.
 func TestErrorsBeforeTheWindow(t *testing.T) {

@@ -3,6 +3,7 @@ package bench
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 
 	"github.com/quorumlock/quorumlock/client"
@@ -74,6 +75,16 @@ func (s session) Lock(ctx context.Context, name string, shared bool) (Hold, erro
 		return nil, err
 	}
 	return h, nil
+}
+
+// refusals are the statuses of requests that the cluster refuses however often they are sent.
+var refusals = []client.Status{client.StatusInvalidArgument, client.StatusFailedPrecondition, client.StatusUnsupported, client.StatusPermissionDenied}
+
+// refused reports whether the cluster would refuse the same request again. Such an error ends the measurement: the
+// settings may forbid cached locks or so long an idle time.
+func refused(err error) bool {
+	s := (*client.StatusError)(nil)
+	return errors.As(err, &s) && slices.Contains(refusals, s.Status)
 }
 
 // nameOf returns the name of an error in a report, which is the name of its status.

@@ -2,6 +2,7 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -73,6 +74,8 @@ func (w *worker) operate(ctx context.Context, due time.Time) error {
 		}
 	case ctx.Err() != nil:
 		w.recorder.gaveUp(w.id, &o, time.Now(), context.Cause(ctx) != errOver)
+	case refused(err):
+		w.stop(fmt.Errorf("lock %s: %w", l.name, err))
 	default:
 		w.recorder.failed(w.id, due, err)
 	}
