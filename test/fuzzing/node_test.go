@@ -153,11 +153,14 @@ func (g *target) prepare() {
 func (g *target) provide() {
 	g.t.Helper()
 	g.known.Learn(g.guest.ProtoReflect())
-	own := func(seq uint64, acquire *wire.Acquire) *wire.Result {
-		cmd := &wire.Command{SessionId: g.guest.GetSessionId(), Seq: seq, Op: &wire.Command_Acquire{Acquire: acquire}}
+	request := func(cmd *wire.Command) *wire.Result {
+		cmd.SessionId = g.guest.GetSessionId()
 		res := g.do(cmd)
 		g.known.Learn(g.guest.ProtoReflect(), cmd.ProtoReflect(), res.ProtoReflect())
 		return res
+	}
+	own := func(seq uint64, acquire *wire.Acquire) *wire.Result {
+		return request(&wire.Command{Seq: seq, Op: &wire.Command_Acquire{Acquire: acquire}})
 	}
 	own(101, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "held", Mode: wire.Mode_EXCLUSIVE}}, MaxHoldMs: 300_000})
 	own(102, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "read", Mode: wire.Mode_SHARED}}})
@@ -165,6 +168,12 @@ func (g *target) provide() {
 	own(104, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "honest/lock", Mode: wire.Mode_EXCLUSIVE}}, WaitForever: true})
 	gone := own(105, &wire.Acquire{Locks: []*wire.LockRequest{{Name: "delayed", Mode: wire.Mode_EXCLUSIVE}}, LockDelayMs: 60_000})
 	g.do(&wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: gone.GetHoldId(), Token: gone.GetToken(), Reason: "because"}}})
+	cached := request(&wire.Command{Seq: 106, Op: &wire.Command_AcquireCached{AcquireCached: &wire.AcquireCached{
+		Acquire: &wire.Acquire{Locks: []*wire.LockRequest{{Name: "cached"}}}, Tokens: 100, IdleMs: 300_000,
+	}}})
+	if cached.GetStatus() != wire.Status_GRANTED {
+		g.t.Fatal(cached)
+	}
 	lease := &wire.Credentials{Secret: []byte("a lease's secret, 16+")}
 	hash := sha256.Sum256(lease.GetSecret())
 	leased := g.do(&wire.Command{Op: &wire.Command_OpenLease{OpenLease: &wire.OpenLease{SecretHash: hash[:], TtlMs: 600_000, Acquire: &wire.Acquire{

@@ -28,7 +28,7 @@ func TestNextLevel(t *testing.T) {
 	held := []string{"--feature-level", fmt.Sprint(fsm.Level)}
 	order := r.roll(nextVersion, built(t, next), map[string][]string{"n1": held, "n2": held, "n3": held})
 	r.level(fsm.Level, fsm.Level)
-	r.AwaitLog("n1", "--feature-level 1: the cluster's level is not raised beyond it")
+	r.AwaitLog("n1", fmt.Sprintf("--feature-level %d: the cluster's level is not raised beyond it", fsm.Level))
 
 	// Without the flag on all but one, the level stays.
 	for _, id := range order[1:] {

@@ -2,6 +2,7 @@ package upgrade_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"testing"
@@ -151,8 +152,18 @@ func (r *rolling) level(supported, cluster uint32) {
 	})
 }
 
-// TestRollingUpgrade upgrades a cluster under load from an earlier commit to the present programs, node by node, and
-// takes it back. --feature-level keeps the way back open. On a quiet machine:
+// cached returns the error of a lock whose hold is to be cached.
+func (r *rolling) cached() error {
+	h, err := r.sessions[0].Lock(r.t.Context(), "cached", client.WithCached(time.Minute))
+	if err == nil {
+		err = h.Unlock(r.t.Context())
+	}
+	return err
+}
+
+// TestRollingUpgrade upgrades a cluster under load from an earlier commit to the present programs, node by node, takes it
+// back, and upgrades it for good. --feature-level keeps the way back open. Holds are cached as soon as the level allows
+// it. On a quiet machine:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/upgrade -run '^TestRollingUpgrade$' -v
 func TestRollingUpgrade(t *testing.T) {
@@ -161,5 +172,15 @@ func TestRollingUpgrade(t *testing.T) {
 	r.roll(presentVersion, built(t, present), map[string][]string{"n1": held, "n2": held, "n3": held})
 	r.level(earlierLevel, earlierLevel)
 	r.roll(earlierVersion, r.programs[earlierVersion], nil)
+	for _, id := range r.IDs() {
+		if err := r.cached(); !errors.Is(err, client.ErrUnsupported) {
+			t.Errorf("before %s is upgraded, a cached lock ends with %v, not with ErrUnsupported", id, err)
+		}
+		r.replace(id, presentVersion)
+	}
+	r.level(fsm.Level, fsm.Level)
+	if err := r.cached(); err != nil {
+		t.Error(err)
+	}
 	r.finish()
 }
