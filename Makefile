@@ -190,7 +190,7 @@ norace: ## the state machine, two hundred clusters, allocations and whatever has
 
 .PHONY: faults
 faults: packages ## tests that hurt processes, and the examples
-	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 2 -parallel 4 $(FAULTS)
+	$(GO) test -vet=off $(UNCACHED) -timeout 10m -p 2 -parallel 4 $(FAULTS)
 	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 1 $(EXAMPLES)
 
 .PHONY: clocked

@@ -101,7 +101,7 @@ func (l *cachedLoad) run(s *Session, r *rand.Rand) {
 // requests, answers, connections and leaders get lost. The clients' state is checked throughout.
 func TestCachedThroughEverything(t *testing.T) {
 	grants, local := 0, 0
-	for seed := range uint64(16) {
+	for seed := range uint64(6) {
 		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
 			virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
 				r := rand.New(rand.NewPCG(seed, 5))
@@ -143,7 +143,7 @@ func TestCachedThroughEverything(t *testing.T) {
 			})
 		})
 	}
-	if grants < 2_000 || local < 200 {
+	if grants < 800 || local < 60 {
 		t.Errorf("%d grants, %d of them local: this proves little", grants, local)
 	}
 }

@@ -111,6 +111,7 @@ func TestLogOfAFailOver(t *testing.T) {
 	c.AwaitAll()
 	awaitRecent(c, next, before[next], "a member is healthy")
 	awaitRecent(c, old, before[old], "following a leader")
+	awaitRecent(c, old, before[old], "serving: node=")
 	// On a machine that is too busy for the voters to agree in time, the usual election follows.
 	const closed, disagreed = `?INFO.*: the leader has closed its connections and refuses new ones: leader=`, `?INFO.*: no election called against the lost leader`
 	story(t, next, recent(c, next, before[next]),
