@@ -195,7 +195,7 @@ faults: packages ## tests that hurt processes, and the examples
 
 .PHONY: clocked
 clocked: race-packages
-	$(RACE_ONLY) $(UNCACHED) -timeout 5m -p 2 $(CLOCKED)
+	$(RACE_ONLY) $(UNCACHED) -timeout 10m -p 2 $(CLOCKED)
 
 .PHONY: race
 race: faults clocked ## all other tests, with the race detector
