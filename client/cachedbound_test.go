@@ -90,7 +90,8 @@ func TestMaxHoldWithALateRecall(t *testing.T) {
 		})
 		got := lockSoon(context.Background(), other, "x")
 		time.Sleep(time.Second)
-		hold = mustCached(t, s, "x", WithMaxHold(4*time.Second))
+		granted := mustCached(t, s, "x", WithMaxHold(4*time.Second))
+		f.set(func() { hold = granted })
 		ok(t, (<-got).err)
 		wantErr(t, context.Cause(hold.Context()), ErrHoldExpired)
 		if late {
