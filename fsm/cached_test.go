@@ -41,7 +41,7 @@ var brokenCachedClaims = []breakage{
 	{"a value", editClaim(6, func(c *claim) { c.vary().value = []byte("v") }), "without a value"},
 	{"a token of the next one", editClaim(5, func(c *claim) { c.vary().tokens = 5 }), "two claims have token 105"},
 	{"tokens to come", func(m *Machine) { m.state.token-- }, "the last one issued is"},
-	{"a deadline before the recall", editClaim(6, func(c *claim) { c.vary().holdGeneration = 1 }), "generations 1 and 0"},
+	{"a deadline without max_hold", editClaim(6, func(c *claim) { c.vary().maxHoldMs, c.extra().holdGeneration = 0, 1 }), "generations 1 and 0"},
 	{"a recall without its deadline", editClaim(5, func(c *claim) { c.vary().holdGeneration = 0 }), "generations 0 and 0"},
 	{"a recall while it waits", editClaim(7, func(c *claim) { c.vary().wanted = true }), "told without asking"},
 }
