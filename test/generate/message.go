@@ -43,7 +43,7 @@ func (m *maker) fill(message protoreflect.Message, depth int) {
 
 func (m *maker) field(message protoreflect.Message, field protoreflect.FieldDescriptor, depth int) {
 	switch {
-	case rare[field.Name()] && !m.s.OneIn(4):
+	case field.Message() != nil && rare[field.Name()] && !m.s.OneIn(4):
 	case field.IsMap():
 		m.entries(message.Mutable(field).Map(), field, depth)
 	case field.IsList():
@@ -59,7 +59,7 @@ func (m *maker) field(message protoreflect.Message, field protoreflect.FieldDesc
 	}
 }
 
-// rare are the fields whose values are seldom valid, and would spoil most requests.
+// rare are the messages that are seldom valid, and would spoil most requests.
 var rare = map[protoreflect.Name]bool{"policy": true, "tokens": true}
 
 // items fills a list: usually with one element or none, sometimes with many.
@@ -216,6 +216,8 @@ var dictionary = map[protoreflect.Name][]any{
 	"wait_ms":       {uint64(0), uint64(2_000)},
 	"wait_forever":  {false, false, true},
 	"lock_delay_ms": {uint64(0), uint64(30_000)},
+	"tokens":        {uint64(1), uint64(64)},
+	"idle_ms":       {uint64(1), uint64(30_000)},
 	"max_hold_ms":   {uint64(0), uint64(20_000)},
 	"grace_ms":      {uint64(0), uint64(5_000)},
 	"page_size":     {uint64(0), uint64(1), uint64(1_000), uint64(1_001)},
