@@ -2,12 +2,17 @@ package peerport
 
 import (
 	"sync"
+	"time"
 
 	"github.com/hashicorp/raft"
 )
 
-// mostUnread bounds the answers that wait for raft to read them.
-const mostUnread = 128
+const (
+	// mostUnread bounds the answers that wait for raft to read them.
+	mostUnread = 128
+	// repeatAfter is how soon raft may repeat a request that tells a follower nothing new.
+	repeatAfter = 250 * time.Millisecond
+)
 
 // pipeline is a raft pipeline whose answers are always read. Raft's own pipeline blocks while an answer
 // is not read, and raft stops reading after the first answer that is a refusal or an error, before it
@@ -18,6 +23,7 @@ type pipeline struct {
 	mayDeliver func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse) (bool, <-chan struct{})
 	// observe is called for each answer.
 	observe func(*raft.AppendEntriesRequest, *raft.AppendEntriesResponse)
+	sent    raft.AppendFuture // the latest
 	answers chan raft.AppendFuture
 	closed  chan struct{}
 	once    sync.Once
@@ -30,6 +36,24 @@ func newPipeline(under raft.AppendPipeline, mayDeliver func(*raft.AppendEntriesR
 	p := &pipeline{AppendPipeline: under, mayDeliver: mayDeliver, observe: observe, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
 	p.pumping.Go(p.pump)
 	return p
+}
+
+// AppendEntries implements raft.AppendPipeline. An idle leader sends each follower the same request, without entries,
+// with each commit timeout. Most of these are left out: they would be most of the work of an idle cluster, and it is
+// the heartbeats that prove that the leader and the follower are in contact.
+func (p *pipeline) AppendEntries(args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) (raft.AppendFuture, error) {
+	if p.sent != nil && repeats(args, p.sent.Request()) && time.Since(p.sent.Start()) < repeatAfter {
+		return p.sent, nil
+	}
+	var err error
+	p.sent, err = p.AppendPipeline.AppendEntries(args, resp)
+	return p.sent, err
+}
+
+// repeats reports whether a request contains nothing that the previous one of its pipeline did not contain.
+func repeats(args, previous *raft.AppendEntriesRequest) bool {
+	return len(args.Entries) == 0 && len(previous.Entries) == 0 && args.Term == previous.Term && args.LeaderCommitIndex == previous.LeaderCommitIndex &&
+		args.PrevLogEntry == previous.PrevLogEntry && args.PrevLogTerm == previous.PrevLogTerm
 }
 
 // Consumer implements raft.AppendPipeline.

@@ -42,8 +42,8 @@ func TestRefusedEntryBlocksTheWayToAFollower(t *testing.T) {
 	}
 	sent := make(chan error, 1)
 	go func() {
-		for range 10 {
-			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1}, &raft.AppendEntriesResponse{}); err != nil {
+		for n := range uint64(10) {
+			if _, err := p.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: n}, &raft.AppendEntriesResponse{}); err != nil {
 				sent <- err
 				return
 			}
@@ -77,11 +77,11 @@ func TestPipelineOfUnreadAnswersIsGivenUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := 0; err == nil; n++ {
+	for n := uint64(0); err == nil; n++ {
 		if n > 1000 {
 			t.Fatal("a thousand answers are kept")
 		}
-		_, err = p.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1}, &raft.AppendEntriesResponse{})
+		_, err = p.AppendEntries(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: n}, &raft.AppendEntriesResponse{})
 	}
 	if err := p.Close(); err != nil {
 		t.Error(err)
