@@ -271,6 +271,9 @@ func (s *site) attackOnce(t *testing.T, what scenario, b bounds) (findings []str
 	s.honest.enter(during)
 	p := startAttack(t, s.cluster, plan)
 	s.honest.stay(during, length)
+	if !full {
+		s.stayUntil(p, what.proof)
+	}
 	s.honest.enter(settling)
 	report := p.stop()
 	seconds := time.Since(p.started).Seconds()
@@ -294,6 +297,14 @@ func (s *site) attackOnce(t *testing.T, what scenario, b bounds) (findings []str
 	}
 	t.Log(f.line())
 	return findings, f.line()
+}
+
+// stayUntil lets an attack that has not taken effect yet go on for a while. On a loaded machine, it can take longer to
+// begin than the short version lasts.
+func (s *site) stayUntil(p *attackerProcess, effective proof) {
+	for time.Since(p.started) < timeout && effective(p.achieved(), time.Since(p.started).Seconds()) != nil {
+		s.honest.stay(during, 100*time.Millisecond)
+	}
 }
 
 // describe summarizes what an attack did.
