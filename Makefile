@@ -51,22 +51,25 @@ TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and the SERIAL_TESTS of SERIAL_IN compute in one goroutine and cannot have races. "make test"
 # runs them without the race detector, which would slow them down about tenfold.
-SERIAL      := ./internal/lint ./scripts/bench ./scripts/demo/generate ./server/failover \
-               ./test/model ./test/mutants ./test/mutation ./transport/wire
+SERIAL      := ./cmd/buildinfo ./cmd/manpage ./cmd/qlock/diagnosis ./internal/contexts ./internal/lint ./scripts/bench \
+               ./scripts/demo/generate ./server/failover ./server/httpapi/apierror ./server/httpapi/jsoncodec \
+               ./server/httpapi/retry ./server/internal/advice ./server/internal/histogram ./server/internal/retired \
+               ./server/recovery ./server/redis/argument ./server/redis/keyname ./server/redis/resp ./server/status \
+               ./test/model ./test/mutants ./test/mutation ./transport/identity ./transport/wire
 # NORACE packages run without the race detector in "make test". Besides SERIAL, that is test/fuzzing: it sends the
 # requests of one client at a time, and the ports' own tests have many clients and run with the detector. Nor do
 # most tests of server/replica, whose clusters in virtual time take seven times as long with it: RACED ones do.
 NORACE      := $(SERIAL) ./test/fuzzing ./server/replica
 RACED       := ^(TestClusterActionsAreAudited|TestDrainedNodeDoesNotLead|TestExpiryUnderOverload|TestFollowersCatchUp|TestLeaderLossKeepsSessionsHoldsAndPlaces|TestMembersAreAddedPromotedMovedAndRemoved|TestOneNoticePerRelease|TestRestartOfAllKeepsEverything|TestSamplesOfEachNode|TestSlowWatchFallsOut|TestTransferLeavesNoOutcomeUncertain|TestTwoDeadMembersAreRemoved|TestWatchHasNoGapsAcrossNodesAndLeaders)$$
-SERIAL_IN   := ./server/eventlog ./server/storage ./server/storage/segment ./server/storage/stable
-SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
+SERIAL_IN   := ./server/eventlog ./server/redis/script ./server/storage ./server/storage/segment ./server/storage/stable ./transport
+SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestFramesArriveHoweverTheStreamIsCut|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestScriptsAsRedis|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
 REPEATED    := ^(FuzzRPC|FuzzHTTP)$$
 # BOUNDED tests of "make check" bound durations below a second: nothing runs beside them.
 BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks|TestWithdrawalEndsConnections|TestKeysEndInTime)$$
-# DISKS are scenarios of test/virtual about what disks lose. "make test" runs them without the race detector: the
-# load and the elections that they share with the other scenarios run with it.
-DISKS       := ^(TestPowerLossOf.*|TestRolledBackNodeIsStopped|TestRepeatedRestartsWithAnOldDisk|TestForkedLog|TestDisksRolledBackInAnyOrder|TestTwoLeadersOfOneTerm)$$
+# DISKS are scenarios of test/virtual about what disks lose and about snapshots. "make test" runs them without the race
+# detector: the load and the elections that they share with the other scenarios run with it.
+DISKS       := ^(TestKilledDuringSnapshot|TestSnapshotInstalledUnderLoad|TestPowerLossOf.*|TestRolledBackNodeIsStopped|TestRepeatedRestartsWithAnOldDisk|TestForkedLog|TestDisksRolledBackInAnyOrder|TestTwoLeadersOfOneTerm)$$
 # DURATION is how long "make soak" runs, SEED the seed of its first episode.
 DURATION    ?= 10m
 SEED        ?= 1

@@ -2,6 +2,7 @@ package client
 
 import (
 	"github.com/quorumlock/quorumlock/transport/wire"
+	"slices"
 )
 
 // Cached holds of the fake, and the invariants of those of a client.
@@ -52,10 +53,15 @@ func (k *claim) recall() *wire.HoldNotice {
 
 // repeatRecalls repeats the notices of the session's cached holds for which others wait.
 func (v *service) repeatRecalls(s *fakeSession) {
-	for _, k := range v.claims() {
+	var recalled []*claim
+	for _, k := range v.holds {
 		if k.session == s && k.held && k.tokens > 0 && k.wanted {
-			k.push(&wire.Push{Body: &wire.Push_HoldNotice{HoldNotice: k.recall()}})
+			recalled = append(recalled, k)
 		}
+	}
+	slices.SortFunc(recalled, func(a, b *claim) int { return int(a.id) - int(b.id) })
+	for _, k := range recalled {
+		k.push(&wire.Push{Body: &wire.Push_HoldNotice{HoldNotice: k.recall()}})
 	}
 }
 

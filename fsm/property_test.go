@@ -33,8 +33,8 @@ var base = flag.Uint64("seed", 1, "first seed of the random sequences")
 // TestModel runs random sequences of commands through the machine and the model, and three eighths as many in
 // which commands have callers and the policy changes, and a quarter as many with requests of Redis ports. It compares every answer
 // and every event, and checks every invariant after every command. Everything that can be read is compared
-// after every command of every eighth sequence, and after every eighth command of the others, because that
-// takes most of the time. A sequence that fails is run again with the comparison after every command.
+// after every command of every 32nd sequence (of every eighth in the long version), and after every eighth command of
+// the others, because that takes most of the time. A sequence that fails is run again with the comparison after every command.
 func TestModel(t *testing.T) {
 	defer debug.SetGCPercent(debug.SetGCPercent(800))
 	sequences := uint64(1_000)
@@ -205,6 +205,10 @@ func explore(seed uint64, n int, guarded, keyed bool, seen map[string]int) (log 
 	}
 	p.step(boot)
 	log = append(log, boot)
+	readEach := uint64(32)
+	if full {
+		readEach = 8
+	}
 	for i := range n {
 		cmd := w.command()
 		log = append(log, cmd)
@@ -213,7 +217,7 @@ func explore(seed uint64, n int, guarded, keyed bool, seen map[string]int) (log 
 		answer := p.step(cmd)
 		h.answer = answer
 		p.rare(h, roll, seen)
-		if seed%8 == 0 || i%8 == 7 || i == n-1 {
+		if seed%readEach == 0 || i%8 == 7 || i == n-1 {
 			p.read(cmd)
 		}
 		seen[strings.TrimPrefix(fmt.Sprintf("%T ", cmd.Op), "*wire.Command_")+answer.Status.String()]++

@@ -2,10 +2,11 @@ package peerport
 
 import (
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/quorumlock/quorumlock/test/bubble"
 )
 
 // sending is a raft pipeline that keeps what it is to send. The other end never answers.
@@ -41,7 +42,7 @@ func TestRequestsThatRepeatTheLatestAreLeftOut(t *testing.T) {
 		"previous log term": func(r *raft.AppendEntriesRequest) { r.PrevLogTerm++ },
 	} {
 		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
+			bubble.Test(t, func(t *testing.T) {
 				under := &sending{}
 				p := newPipeline(under, nil, nil)
 				defer p.Close()
