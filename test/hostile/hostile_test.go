@@ -6,9 +6,9 @@ import "testing"
 // checks that they have returned to their earlier state.
 func TestHostileTraffic(t *testing.T) {
 	t.Parallel()
-	protections := []protection{plaintext, withPolicy}
+	protections := []protection{withPolicy}
 	if full {
-		protections = append(protections, withTLS)
+		protections = append(protections, plaintext, withTLS)
 	}
 	for _, protected := range protections {
 		t.Run(protected.String(), func(t *testing.T) {

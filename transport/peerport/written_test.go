@@ -118,8 +118,8 @@ func TestPipelinedAnswerWaitsForTheLeadersDisk(t *testing.T) {
 		}
 		send(appendUpTo(7))
 		send(appendUpTo(8))
-		for range 1000 {
-			send(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: 8})
+		for commit := range uint64(1000) {
+			send(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: 8, LeaderCommitIndex: commit})
 		}
 		for _, index := range []uint64{7, 8} {
 			disk.move(index-1, false)
@@ -134,7 +134,7 @@ func TestPipelinedAnswerWaitsForTheLeadersDisk(t *testing.T) {
 				t.Errorf("an answer to %v", a.Request())
 			}
 		}
-		send(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: 8})
+		send(&raft.AppendEntriesRequest{RPCHeader: ofA, Term: 1, PrevLogEntry: 8, LeaderCommitIndex: 1000})
 		if a := <-p.Consumer(); len(a.Request().Entries) != 0 {
 			t.Errorf("an answer to %v", a.Request())
 		}
