@@ -276,12 +276,13 @@ func (h *fakeHold) Remaining() time.Duration {
 	return max(0, h.deadline-bootTime())
 }
 
-// silence stops answering heartbeats and returns the resulting deadline.
+// silence stops answering heartbeats and returns the resulting deadline. Of a long TTL, three seconds are left.
 func (h *fakeHold) silence() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.deadline = bootTime() + h.ttl
-	time.AfterFunc(h.ttl, func() { h.lose(client.ErrExpired) })
+	left := min(h.ttl, 3*time.Second)
+	h.deadline = bootTime() + left
+	time.AfterFunc(left, func() { h.lose(client.ErrExpired) })
 	return h.deadline
 }
 

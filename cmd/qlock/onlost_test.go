@@ -97,7 +97,7 @@ func TestARevocationAsksTheCommand(t *testing.T) {
 // again.
 func TestARevocationIsNotHeeded(t *testing.T) {
 	t.Parallel()
-	s := newScene(t, 4*time.Second)
+	s := newScene(t, 10*time.Second)
 	s.session.left = time.Minute
 	running := s.taskWith(200*time.Millisecond, terminate, 0, "trap 'echo told >> $D/told' TERM; "+loop)
 	s.file("ready")
