@@ -1,8 +1,9 @@
 package client
 
 import (
-	"github.com/quorumlock/quorumlock/transport/wire"
 	"slices"
+
+	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 // Cached holds of the fake, and the invariants of those of a client.

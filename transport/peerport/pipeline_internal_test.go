@@ -66,7 +66,7 @@ func TestRequestsThatRepeatTheLatestAreLeftOut(t *testing.T) {
 				send()
 				send()
 				want(2)
-				time.Sleep(repeatAfter)
+				time.Sleep(repeatAfter) // of virtual time
 				send()
 				send()
 				want(3)
