@@ -184,7 +184,8 @@ func (a *actor) overstay(s *client.Session, name string) error {
 		return err
 	}
 	if a.rand.IntN(4) > 0 {
-		return a.excused(client.ErrHoldExpired, a.briefly(h, nil))
+		late := client.ErrNotHeld // the cluster ended the hold while the release was on its way
+		return a.excused(late, a.excused(client.ErrHoldExpired, a.briefly(h, nil)))
 	}
 	<-h.Context().Done()
 	a.count(Bounded)
