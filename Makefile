@@ -42,7 +42,7 @@ CLOCKED     := ./server/httpapi ./cmd/qlock ./cmd/qlockd ./server
 # which test/virtual runs too, so these packages run without it, except for one line of "make check". The same
 # holds for EXAMPLES, whose database takes longer to compile than everything else. Most of test/monitoring needs
 # Prometheus, which "make check" installs.
-FAULTS      := ./test/process ./test/hostile ./test/disk ./test/upgrade ./test/monitoring
+FAULTS      := ./test/process ./test/hostile ./test/disk ./test/upgrade ./test/operations ./test/monitoring
 EXAMPLES    := ./test/migrate ./test/examples/...
 # Tests of CLOCKED, FAULTS and EXAMPLES build and run programs. The test cache does not see changes of those, so it
 # would report passes of earlier programs: UNCACHED is part of every run of these packages.
@@ -73,8 +73,8 @@ DISKS       := ^(TestKilledDuringSnapshot|TestSnapshotInstalledUnderLoad|TestPow
 # DURATION is how long "make soak" runs, SEED the seed of its first episode.
 DURATION    ?= 10m
 SEED        ?= 1
-# NICE gives lint and the tests without the race detector a lower priority than the timed tests: in "make
-# test" they use the time in which the timed tests leave the cores idle.
+# NICE gives lint and all tests that are not timed a lower priority than the timed ones: in "make test" they use the
+# time in which the timed tests leave the cores idle.
 NICE        ?=
 # BUG selects seeded bugs by their file names in test/mutants/testdata.
 BUG         ?=
@@ -138,13 +138,14 @@ demo-programs:
 .PHONY: test
 test: export CGO_CFLAGS = -O0 -g0
 test: ## format, vet, staticcheck and all tests, most of them with the race detector
-	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' beside race
+	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' clocked beside
 
 # beside is what "make test" runs concurrently with the timed tests.
 .PHONY: beside
 beside: lint
 	@$(MAKE) --no-print-directory norace
 	@$(MAKE) --no-print-directory GATE=1 nested
+	@$(MAKE) --no-print-directory race
 
 .PHONY: lint
 lint: packages ## gofmt, go vet and staticcheck
@@ -186,7 +187,7 @@ race-packages:
 	@$(COMPILE) -race $(UNCHECKED) $$($(GO) list ./... | grep -vFx "$$($(GO) list $(EXAMPLES))")
 
 .PHONY: norace
-norace: ## the state machine, two hundred clusters, allocations and whatever has one goroutine
+norace: ## the state machine, over a hundred clusters, allocations and whatever has one goroutine
 	$(NICE) env $(ROOMY) $(GO) test -vet=off -timeout 10m ./fsm ./test/virtual $(NORACE)
 	$(NICE) $(GO) test -vet=off -timeout 10m -run '$(SERIAL_TESTS)' $(SERIAL_IN)
 	$(NICE) $(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
@@ -202,9 +203,9 @@ clocked: race-packages faults
 	$(RACE_ONLY) $(UNCACHED) -timeout 10m -p 2 $(CLOCKED)
 
 .PHONY: race
-race: clocked ## all other tests, with the race detector
-	$(ROOMY) $(RACE_ONLY) -timeout 5m -run '$(SHARED)|$(RACED)' ./fsm ./server/replica
-	$(ROOMY) $(RACE_ONLY) -timeout 5m -skip '$(SERIAL_TESTS)|$(REPEATED)|$(DISKS)' $(call TIMELESS,$(NORACE))
+race: ## all other tests, with the race detector
+	$(NICE) env $(ROOMY) $(RACE_ONLY) -timeout 10m -run '$(SHARED)|$(RACED)' ./fsm ./server/replica
+	$(NICE) env $(ROOMY) $(RACE_ONLY) -timeout 10m -skip '$(SERIAL_TESTS)|$(REPEATED)|$(DISKS)' $(call TIMELESS,$(NORACE))
 
 .PHONY: soak
 soak: ## hurt clusters in every way for DURATION, from SEED on

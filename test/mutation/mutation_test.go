@@ -133,6 +133,9 @@ func TestReport(t *testing.T) {
 
 // TestReasonsAreCurrent verifies that the place of each documented reason exists in the sources.
 func TestReasonsAreCurrent(t *testing.T) {
+	if os.Getenv("QUORUMLOCK_CHECK") != "1" {
+		t.Skip("make check has this, with QUORUMLOCK_CHECK=1: it type-checks most packages")
+	}
 	files, err := filepath.Glob("testdata/*.txt")
 	if err != nil {
 		t.Fatal(err)

@@ -17,7 +17,7 @@ var onlySeed = flag.Uint64("seed", 0, "run only this seed of the tests that have
 // full enables the long version of every test.
 var full = os.Getenv("QUORUMLOCK_CHECK") == "1"
 
-// seeds returns the seeds to run: half of n, many more in the long version, and fewer under the race detector.
+// seeds returns the seeds to run: a third of n, many more in the long version, and fewer under the race detector.
 func seeds(n uint64) []uint64 {
 	if *onlySeed != 0 {
 		return []uint64{*onlySeed}
@@ -25,7 +25,7 @@ func seeds(n uint64) []uint64 {
 	if full {
 		n *= 12
 	} else {
-		n = (n + 1) / 2
+		n = (n + 2) / 3
 	}
 	if raced {
 		n = max(n/10, 1)

@@ -9,7 +9,7 @@ import (
 
 // leastClusters is the minimum number of clusters that the tests of this package start in total, without the
 // race detector.
-const leastClusters = 200
+const leastClusters = 140
 
 // TestMain counts the clusters of a full run.
 func TestMain(m *testing.M) {

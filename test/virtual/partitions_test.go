@@ -81,5 +81,5 @@ func TestLateDuplicates(t *testing.T) {
 				c.goesOn()
 			}
 		},
-	}.tellEach(t, 14, counts{operations: 200, repeated: 1})
+	}.tellEach(t, 28, counts{operations: 200, repeated: 1})
 }
