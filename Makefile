@@ -184,7 +184,7 @@ packages:
 
 .PHONY: race-packages
 race-packages:
-	@$(COMPILE) -race $(UNCHECKED) $$($(GO) list ./... | grep -vFx "$$($(GO) list $(EXAMPLES))")
+	@$(NICE) env $(COMPILE) -race $(UNCHECKED) $$($(GO) list ./... | grep -vFx "$$($(GO) list $(EXAMPLES))")
 
 .PHONY: norace
 norace: ## the state machine, over a hundred clusters, allocations and whatever has one goroutine

@@ -45,6 +45,19 @@ func (e examination) eventually(verb string, code int, says ...string) {
 	e.c.Await(fmt.Sprintf("exit code %d of %s", code, verb), 2*process.WaitTimeout, func(ctx context.Context) error { return e.run(ctx, verb, code, says...) })
 }
 
+// slowDisk runs doctor until it reports a node's disk. Normally that is a warning. On a loaded machine a sync can take
+// twice as long, since it waits for another one, and is critical.
+func (e examination) slowDisk(node, beside string) {
+	e.t.Helper()
+	e.c.Await("doctor to report the slow disk", 2*process.WaitTimeout, func(ctx context.Context) error {
+		found := e.run(ctx, "doctor", 1, "WARNING  "+node+": a sync of the disk took", beside)
+		if found != nil && e.run(ctx, "doctor", 2, "CRITICAL  "+node+": a sync of the disk took", beside) == nil {
+			return nil
+		}
+		return found
+	})
+}
+
 // TestDoctorAndCheck examines a healthy cluster, one with a slow disk, with a node that is down, and without a leader.
 func TestDoctorAndCheck(t *testing.T) {
 	beside(t)
@@ -54,8 +67,11 @@ func TestDoctorAndCheck(t *testing.T) {
 
 	if disk.NoInjection() == nil {
 		slow := e.c.Inject("n2", disk.Syncs, disk.Slow(800*time.Millisecond))
-		e.eventually("doctor", 1, "WARNING  n2: a sync of the disk took", "more than half of the heartbeat timeout of 1.5s")
+		e.slowDisk("n2", "heartbeat timeout of 1.5s")
 		slow.Lift()
+		e.c.Kill9("n2") // it would report these syncs for minutes
+		e.c.Restart("n2")
+		e.eventually("check", 0, "3 members, all reachable")
 	}
 	e.c.Kill9("n3")
 	e.eventually("doctor", 1, "2 of 3 nodes examined", "WARNING  1 member unreachable: n3")
