@@ -34,20 +34,22 @@ BENCH       ?= .
 ROUNDS      ?= 6
 BENCHTIME   ?= 0.2s
 BASE        ?=
-# Tests of TIMED packages run real clusters in real time. At most four of these packages run concurrently;
+# Tests of TIMED packages run real clusters in real time. At most two of these packages run concurrently;
 # they mostly wait, so they disturb each other little. No other test depends on real time; those share the
 # cores. TIMELESS excludes fsm, which is tested separately.
-CLOCKED     := ./server/httpapi ./cmd/qlock ./cmd/qlockd ./server
+CLOCKED     := ./server/httpapi ./server
+# PROGRAMS mostly start nodes and commands and wait for what they print. Only "make check" runs them with the race detector.
+PROGRAMS    := ./cmd/qlock ./cmd/qlockd
 # FAULTS inject faults into processes that are built without the race detector. It would only check the load,
 # which test/virtual runs too, so these packages run without it, except for one line of "make check". The same
 # holds for EXAMPLES, whose database takes longer to compile than everything else. Most of test/monitoring needs
 # Prometheus, which "make check" installs.
 FAULTS      := ./test/process ./test/hostile ./test/disk ./test/upgrade ./test/operations ./test/monitoring
 EXAMPLES    := ./test/migrate ./test/examples/...
-# Tests of CLOCKED, FAULTS and EXAMPLES build and run programs. The test cache does not see changes of those, so it
-# would report passes of earlier programs: UNCACHED is part of every run of these packages.
+# Tests of TIMED packages build and run programs. The test cache does not see changes of those, so it would report passes
+# of earlier programs: UNCACHED is part of every run of these packages.
 UNCACHED    := -count=1
-TIMED       := $(CLOCKED) $(FAULTS) $(EXAMPLES)
+TIMED       := $(CLOCKED) $(PROGRAMS) $(FAULTS) $(EXAMPLES)
 TIMELESS     = $$($(GO) list ./... | grep -vFx "$$($(GO) list $(TIMED) ./fsm $(1))")
 # SERIAL packages and the SERIAL_TESTS of SERIAL_IN compute in one goroutine and cannot have races. "make test"
 # runs them without the race detector, which would slow them down about tenfold.
@@ -184,7 +186,7 @@ packages:
 
 .PHONY: race-packages
 race-packages:
-	@$(NICE) env $(COMPILE) -race $(UNCHECKED) $$($(GO) list ./... | grep -vFx "$$($(GO) list $(EXAMPLES))")
+	@$(NICE) env $(COMPILE) -race $(UNCHECKED) $$($(GO) list ./... | grep -vFx "$$($(GO) list $(PROGRAMS) $(EXAMPLES))")
 
 .PHONY: norace
 norace: ## the state machine, over a hundred clusters, allocations and whatever has one goroutine
@@ -193,9 +195,10 @@ norace: ## the state machine, over a hundred clusters, allocations and whatever 
 	$(NICE) $(GO) test -vet=off -timeout 5m -run '^TestAllocations$$' ./client
 
 .PHONY: faults
-faults: packages ## tests that hurt processes, and the examples
+faults: packages ## tests that hurt processes, and those of the programs and the examples
 	$(GO) test -vet=off $(UNCACHED) -timeout 10m -p 2 -parallel 4 $(FAULTS)
 	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 1 $(EXAMPLES)
+	$(GO) test -vet=off $(UNCACHED) -timeout 10m -p 2 $(PROGRAMS)
 
 # In "make test", the clocked packages follow the faults: some of their tests are late if both run at once.
 .PHONY: clocked

@@ -115,7 +115,7 @@ var scenarios = []scenario{
 	{plan: attacker.Plan{Attack: "redis-unread", Connections: 200, Rate: 10_000}, length: 25 * time.Second, proof: unreadBytes(100 << 10)},
 	{plan: attacker.Plan{Attack: "redis-unfinished", Connections: 1_000, Rate: 400}, length: 25 * time.Second, proof: sentBytes(20 << 20)},
 	{plan: attacker.Plan{Attack: "redis-waits", Connections: 2_000, Rate: 500}, length: 25 * time.Second, proof: openAtOnce(400)},
-	{plan: attacker.Plan{Attack: "redis-everything", Connections: 40, Rate: 10_000}, length: 30 * time.Second, short: 5 * time.Second, proof: answered(200)},
+	{plan: attacker.Plan{Attack: "redis-everything", Connections: 40, Rate: 10_000}, length: 30 * time.Second, short: 2 * time.Second, proof: answered(200)},
 	{plan: attacker.Plan{Attack: "handshakes", Connections: 5_000, Rate: 1_500}, secure: true, length: 30 * time.Second, short: 2 * time.Second, proof: opened(500)},
 }
 
@@ -128,7 +128,7 @@ const (
 	// In the short version, recovery is only the maximum time to wait.
 	shortBaseline = time.Second
 	// shortPart divides an attack's rate in the short version, which shares the cores with other tests.
-	shortPart = 4
+	shortPart = 8
 )
 
 // TestUnboundedNodeIsNoticed attacks a node without a memory limit, and expects the judge to find that. It is
