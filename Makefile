@@ -140,7 +140,12 @@ demo-programs:
 .PHONY: test
 test: export CGO_CFLAGS = -O0 -g0
 test: ## format, vet, staticcheck and all tests, most of them with the race detector
-	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' clocked beside
+	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' timed beside
+
+# The clocked packages follow the faults: some of their tests are late if both run at once.
+.PHONY: timed
+timed: race-packages faults
+	@$(MAKE) --no-print-directory clocked
 
 # beside is what "make test" runs concurrently with the timed tests.
 .PHONY: beside
@@ -200,9 +205,8 @@ faults: packages ## tests that hurt processes, and those of the programs and the
 	$(GO) test -vet=off $(UNCACHED) -timeout 5m -p 1 $(EXAMPLES)
 	$(GO) test -vet=off $(UNCACHED) -timeout 10m -p 2 $(PROGRAMS)
 
-# In "make test", the clocked packages follow the faults: some of their tests are late if both run at once.
 .PHONY: clocked
-clocked: race-packages faults
+clocked:
 	$(RACE_ONLY) $(UNCACHED) -timeout 10m -p 2 $(CLOCKED)
 
 # test/virtual comes first: it takes a minute of one core, in which the others use the other one.

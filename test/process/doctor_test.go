@@ -47,14 +47,14 @@ func (e examination) eventually(verb string, code int, says ...string) {
 
 // slowDisk runs doctor until it reports a node's disk. Normally that is a warning. On a loaded machine a sync can take
 // twice as long, since it waits for another one, and is critical.
-func (e examination) slowDisk(node, beside string) {
+func (e examination) slowDisk(node, timeout string) {
 	e.t.Helper()
 	e.c.Await("doctor to report the slow disk", 2*process.WaitTimeout, func(ctx context.Context) error {
-		found := e.run(ctx, "doctor", 1, "WARNING  "+node+": a sync of the disk took", beside)
-		if found != nil && e.run(ctx, "doctor", 2, "CRITICAL  "+node+": a sync of the disk took", beside) == nil {
+		found := e.run(ctx, "doctor", 1, "WARNING  "+node+": a sync of the disk took", "more than half of the heartbeat timeout of "+timeout)
+		if found == nil {
 			return nil
 		}
-		return found
+		return e.run(ctx, "doctor", 2, "CRITICAL  "+node+": a sync of the disk took", "as long as the heartbeat timeout of "+timeout)
 	})
 }
 
@@ -67,7 +67,7 @@ func TestDoctorAndCheck(t *testing.T) {
 
 	if disk.NoInjection() == nil {
 		slow := e.c.Inject("n2", disk.Syncs, disk.Slow(800*time.Millisecond))
-		e.slowDisk("n2", "heartbeat timeout of 1.5s")
+		e.slowDisk("n2", "1.5s")
 		slow.Lift()
 		e.c.Kill9("n2") // it would report these syncs for minutes
 		e.c.Restart("n2")
