@@ -41,10 +41,10 @@ type held struct {
 
 	// Guarded by the client's mutex.
 	mode    Mode
+	orphan  bool     // found by an attach, with no caller that asked for it
 	changed uint64   // revision of the last change of mode and token
 	gone    error    // why it is lost; kept until the cluster has no hold with this id
 	first   *Hold    // first of the handles that are not released yet
-	orphan  bool     // found by an attach, with no caller that asked for it
 	rare    *extras  // state that few holds need
 	names   []string // for several locks; nil for one
 	cached  *cachedHold
