@@ -4,14 +4,20 @@ import (
 	"context"
 	"errors"
 	"math/rand/v2"
+	"runtime"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
-// maxProbe is the longest duration of a probe.
-const maxProbe = time.Second
+const (
+	// maxProbe is the longest duration of a probe.
+	maxProbe = time.Second
+	// yields is how often the other goroutines may run before a node counts as hung: one writes the request, the runtime
+	// polls the network, and one reads the answer.
+	yields = 3
+)
 
 // probeDuration returns how long a probe lasts; it grows with each probe without success. The duration is random,
 // so that clients do not probe in step.
@@ -50,7 +56,7 @@ func (p *prober) checkConnection(now time.Duration) {
 	if p.client.quiet(cn) && now >= cn.pingAt() || now >= p.client.doubtAt(cn, oldest) {
 		p.client.ping(cn)
 	}
-	hung := oldest != nil && now-oldest.sentAt >= answerTimeout
+	hung := p.hangs(now)
 	if now >= p.client.silentAt(cn, oldest) {
 		cn.fail(errors.New("the node does not answer"))
 		return
@@ -64,9 +70,46 @@ func (p *prober) checkConnection(now time.Duration) {
 	lasts, turn := probeDuration(p.probes), p.probes
 	p.probes++
 	p.probeAt = now + lasts
-	ctx, cancel := context.WithTimeout(p.client.ctx, lasts)
+	ctx, cancel := context.WithCancel(p.client.ctx)
 	p.cancelProbe = cancel
-	p.client.wg.Go(func() { p.probe(ctx, cancel, cn, p.probeTargets(cn, hung, turn)) })
+	p.client.wg.Go(func() {
+		var addrs []string
+		if !hung || p.stillHangs() {
+			addrs = p.probeTargets(cn, hung, turn)
+		}
+		ctx, stop := context.WithTimeout(ctx, lasts)
+		defer stop()
+		p.probe(ctx, cancel, cn, addrs)
+	})
+}
+
+// hangs reports whether a request has been unanswered for long.
+func (p *prober) hangs(now time.Duration) bool {
+	oldest := p.client.oldest()
+	return oldest != nil && now-oldest.sentAt >= answerTimeout
+}
+
+// stillHangs is hangs after the goroutines that are ready have run. If this process has more to do than it has
+// processors, the request may not be written yet, or its answer not be read. Such a process would otherwise probe
+// almost all the time.
+func (p *prober) stillHangs() bool {
+	for range yields {
+		runtime.Gosched()
+		if !p.hangsNow() {
+			return false
+		}
+	}
+	return true
+}
+
+func (p *prober) hangsNow() bool {
+	p.client.mu.Lock()
+	defer p.client.mu.Unlock()
+	if p.hangs(p.client.clock.Now()) {
+		return true
+	}
+	p.probes = 0 // the node has answered
+	return false
 }
 
 // probe listens to one other node, which reports the next leader as soon as there is one, and acts on

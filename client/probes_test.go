@@ -2,6 +2,7 @@ package client
 
 import (
 	"errors"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -196,6 +197,44 @@ func TestProbeOfAnotherConnection(t *testing.T) {
 			}
 			if n := f.dials(); n != 1 {
 				t.Errorf("%s: %d nodes were asked, want one and then none", name, n)
+			}
+		})
+	}
+}
+
+// TestProbeOfABusyProcess checks that no other node is asked if goroutines that are ready handle the answer.
+func TestProbeOfABusyProcess(t *testing.T) {
+	for name, test := range map[string]struct {
+		turns int // of the goroutine that handles the answer, in the last of which it does; 0 if there is no answer
+		dials int
+	}{
+		"an answer that can be read": {1, 0},
+		"an answer in the kernel":    {2, 0},
+		"no answer":                  {0, 1},
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			f := newFake(t, 3)
+			c, cn := still(t)
+			c.cfg.Dial = f.dial
+			leading(c, cn)
+			unanswered(c, answerTimeout)
+			c.mu.Lock()
+			c.checkConnection(c.clock.Now())
+			c.unlock()
+			for turn := 1; turn <= test.turns; turn++ {
+				runtime.Gosched()
+				if turn == test.turns {
+					c.mu.Lock()
+					c.flight.pop()
+					c.mu.Unlock()
+				}
+			}
+			c.wg.Wait()
+			if n := f.dials(); min(n, 1) != test.dials {
+				t.Errorf("%s: %d nodes were asked", name, n)
+			}
+			if c.probes != test.dials || c.probing {
+				t.Errorf("%s: %d probes without success, still probing: %v", name, c.probes, c.probing)
 			}
 		})
 	}
