@@ -108,7 +108,7 @@ func (p *prober) hangsNow() bool {
 	if p.hangs(p.client.clock.Now()) {
 		return true
 	}
-	p.probes = 0 // the node has answered
+	p.probes = max(0, p.probes-1) // no other node is asked
 	return false
 }
 
