@@ -49,8 +49,6 @@ type deadline struct {
 	forgiven bool
 	// exhausted is set if the session was refused something because a budget was used up.
 	exhausted bool
-	// used is when the session's idle cached holds were last in use, as its last heartbeat reported.
-	used map[uint64]time.Time
 
 	at    time.Time // when to check it next
 	index int       // in the heap; -1 if it is not there
@@ -94,6 +92,9 @@ type Deadlines struct {
 	term   uint64 // 0 if this node does not serve
 	tables [kinds]map[uint64]*deadline
 	heap   deadlineHeap
+	// used is when the idle cached holds of each session were last in use, by hold, as its last heartbeat reported.
+	// Most sessions have none, so it is not kept with each session's deadline.
+	used   map[uint64]map[uint64]time.Time
 	wake   chan struct{}
 	stopCh chan struct{}
 }
@@ -120,7 +121,7 @@ func newDeadlines(expire func(uint64, ending, func(*wire.Result)) bool) *Deadlin
 func (d *Deadlines) Start(term uint64, m *fsm.Machine) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.term, d.heap = term, nil
+	d.term, d.heap, d.used = term, nil, map[uint64]map[uint64]time.Time{}
 	for of := range d.tables {
 		d.tables[of] = map[uint64]*deadline{}
 	}
@@ -159,7 +160,7 @@ func (d *Deadlines) Start(term uint64, m *fsm.Machine) {
 func (d *Deadlines) Stop() {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.term, d.heap = 0, nil
+	d.term, d.heap, d.used = 0, nil, nil
 	clear(d.tables[:])
 }
 
@@ -184,6 +185,9 @@ func (d *Deadlines) remove(of Kind, id uint64) {
 		heap.Remove(&d.heap, e.index)
 	}
 	delete(d.tables[of], id)
+	if of == Session {
+		delete(d.used, id)
+	}
 }
 
 func (d *Deadlines) signal() {
@@ -309,7 +313,7 @@ func (d *Deadlines) observeOne(e *wire.Event, now time.Time) {
 	case wire.Event_RELEASED, wire.Event_EXPIRED, wire.Event_FORCED:
 		d.remove(Hold, e.HoldId)
 		d.remove(Grace, e.HoldId)
-		d.forgetUse(e.SessionId, e.HoldId)
+		delete(d.used[e.SessionId], e.HoldId)
 	case wire.Event_DELAYED:
 		begin(Delay, e.HoldId, e.LockDelayMs)
 	case wire.Event_DELAY_ENDED:

@@ -17,18 +17,19 @@ func (d *Deadlines) Report(term, session uint64, idle []*wire.IdleHold, arrived 
 	if d.term != term {
 		return Inactive
 	}
-	e, state := d.find(session)
-	if state == Alive {
-		e.used = lastUses(idle, arrived)
+	_, state := d.find(session)
+	switch {
+	case state != Alive:
+	case len(idle) == 0:
+		delete(d.used, session)
+	default:
+		d.used[session] = lastUses(idle, arrived)
 	}
 	return state
 }
 
-// lastUses returns when each of the reported holds was last in use; nil if there are none.
+// lastUses returns when each of the reported holds was last in use.
 func lastUses(idle []*wire.IdleHold, arrived time.Time) map[uint64]time.Time {
-	if len(idle) == 0 {
-		return nil
-	}
 	used := make(map[uint64]time.Time, len(idle))
 	for _, one := range idle {
 		used[one.GetHoldId()] = arrived.Add(-time.Duration(min(one.GetIdleMs(), maxIdleMs)) * time.Millisecond)
@@ -40,17 +41,9 @@ func lastUses(idle []*wire.IdleHold, arrived time.Time) map[uint64]time.Time {
 func (d *Deadlines) IdleFor(session, hold uint64) (time.Duration, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	e, state := d.find(session)
-	if state != Alive {
+	if _, state := d.find(session); state != Alive {
 		return 0, false
 	}
-	used, idle := e.used[hold]
+	used, idle := d.used[session][hold]
 	return time.Since(used), idle
-}
-
-// forgetUse is called with mu held when a hold has ended.
-func (d *Deadlines) forgetUse(session, hold uint64) {
-	if e := d.tables[Session][session]; e != nil {
-		delete(e.used, hold)
-	}
 }

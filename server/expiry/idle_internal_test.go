@@ -62,6 +62,9 @@ func TestIdleHolds(t *testing.T) {
 		report(7, 1, Alive, idle(1))
 		d.Observe([]*wire.Event{{Type: wire.Event_SESSION_CLOSED, SessionId: 1}})
 		want("of a closed session", 1, unknown)
+		if len(d.used) > 0 {
+			t.Errorf("kept after the session has ended: %v", d.used)
+		}
 		report(7, 2, Alive, idle(1))
 		d.Stop()
 		want("after the leadership", 2, unknown)
