@@ -11,7 +11,7 @@ const (
 	// mostUnread bounds the answers that wait for raft to read them.
 	mostUnread = 128
 	// repeatAfter is how soon raft may repeat a request that tells a follower nothing new.
-	repeatAfter = 250 * time.Millisecond
+	repeatAfter = time.Second
 )
 
 // pipeline is a raft pipeline whose answers are always read. Raft's own pipeline blocks while an answer
