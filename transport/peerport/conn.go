@@ -4,6 +4,7 @@ import (
 	"io"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
@@ -24,6 +25,7 @@ type peerConn struct {
 	inbound     bool
 	tunnel      bool // carries the bytes of a client
 	once        sync.Once
+	closing     atomic.Bool // set by Close, before the other end can answer by closing its side
 	err         error
 	done        chan struct{} // closed by Close
 }
@@ -63,6 +65,7 @@ func (l *Layer) places(c *peerConn) (n *int, most int) {
 // Close closes the connection, within closeTimeout.
 func (c *peerConn) Close() error {
 	c.once.Do(func() {
+		c.closing.Store(true)
 		limit := time.AfterFunc(closeTimeout, func() { transport.Cut(c.Conn) })
 		c.err = c.Conn.Close()
 		limit.Stop()

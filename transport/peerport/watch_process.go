@@ -36,7 +36,7 @@ func (l *Layer) WatchProcess(ctx context.Context, addr, id string, opened func()
 	for err == nil {
 		err = r.Read(&wire.PeerResponse{})
 	}
-	ours := peer.closed()
+	ours := peer.closing.Load()
 	_ = peer.Close()
 	speaking.Wait()
 	switch {
@@ -67,16 +67,6 @@ func (l *Layer) speak(peer *peerConn) {
 		case <-peer.done:
 			return
 		}
-	}
-}
-
-// closed reports whether this end has closed the connection.
-func (c *peerConn) closed() bool {
-	select {
-	case <-c.done:
-		return true
-	default:
-		return false
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"runtime"
 	"testing"
 	"time"
 
@@ -108,11 +109,30 @@ func TestWatchedConnectionOfALivingNode(t *testing.T) {
 	}
 }
 
+// parting is a network whose connections take a while to close after the other end has noticed it and closed its side,
+// as with TLS.
+type parting struct{ *memory }
+
+type partingConn struct{ net.Conn }
+
+func (n parting) Dial(ctx context.Context, addr string) (net.Conn, error) {
+	conn, err := n.memory.Dial(ctx, addr)
+	return partingConn{conn}, err
+}
+
+func (c partingConn) Close() error {
+	err := c.Conn.Close()
+	for range 10 { // long enough for the reader, without virtual time: the caller has a lock
+		runtime.Gosched()
+	}
+	return err
+}
+
 // TestWatchedConnectionToAnotherNode checks that only the other end's closing counts as news of the node.
 func TestWatchedConnectionToAnotherNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
-		a, b := start(t, knows("n1", "n2"), on(m)), start(t, knows("n2", "n1"), on(m), answering)
+		a, b := start(t, knows("n1", "n2"), on(parting{m})), start(t, knows("n2", "n1"), on(m), answering)
 		held := hold(t.Context(), a, "n2", "n2")
 		held.isOpen(t)
 		a.Disconnect("n2")
