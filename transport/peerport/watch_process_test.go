@@ -109,20 +109,20 @@ func TestWatchedConnectionOfALivingNode(t *testing.T) {
 	}
 }
 
-// parting is a network whose connections take a while to close after the other end has noticed it and closed its side,
+// slowClosing is a network whose connections take a while to close after the other end has noticed it and closed its side,
 // as with TLS.
-type parting struct{ *memory }
+type slowClosing struct{ *memory }
 
-type partingConn struct{ net.Conn }
+type slowClosingConn struct{ net.Conn }
 
-func (n parting) Dial(ctx context.Context, addr string) (net.Conn, error) {
+func (n slowClosing) Dial(ctx context.Context, addr string) (net.Conn, error) {
 	conn, err := n.memory.Dial(ctx, addr)
-	return partingConn{conn}, err
+	return slowClosingConn{conn}, err
 }
 
-func (c partingConn) Close() error {
+func (c slowClosingConn) Close() error {
 	err := c.Conn.Close()
-	for range 10 { // long enough for the reader, without virtual time: the caller has a lock
+	for range 10 { // The reader runs. Virtual time would not pass, since another Close may wait for this one.
 		runtime.Gosched()
 	}
 	return err
@@ -132,7 +132,7 @@ func (c partingConn) Close() error {
 func TestWatchedConnectionToAnotherNode(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		m := newMemory()
-		a, b := start(t, knows("n1", "n2"), on(parting{m})), start(t, knows("n2", "n1"), on(m), answering)
+		a, b := start(t, knows("n1", "n2"), on(slowClosing{m})), start(t, knows("n2", "n1"), on(m), answering)
 		held := hold(t.Context(), a, "n2", "n2")
 		held.isOpen(t)
 		a.Disconnect("n2")
