@@ -96,21 +96,33 @@ type benchReport struct {
 	Servers   struct{ Cores *float64 }
 }
 
-// bench runs "qlock bench" of the programs in bin.
-func (o *options) bench(ctx context.Context, bin string, c *system.Cluster, warmUp time.Duration, args ...string) (r benchReport, err error) {
+// benchCommand returns the command line of "qlock bench" of the programs in bin.
+func benchCommand(ctx context.Context, bin string, c *system.Cluster, warmUp, window time.Duration, args ...string) *exec.Cmd {
 	args = append([]string{"--endpoints", strings.Join(c.Endpoints, ","), "-o", "json", "bench"}, args...)
-	args = append(args, "--duration", o.window.String(), "--warm-up", warmUp.String())
+	args = append(args, "--duration", window.String(), "--warm-up", warmUp.String())
 	cmd := exec.CommandContext(ctx, filepath.Join(bin, "qlock"), args...)
 	cmd.Stderr = os.Stderr
-	out, err := cmd.Output()
-	if err != nil {
-		return r, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
-	}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true, Pdeathsig: syscall.SIGKILL}
+	return cmd
+}
+
+// reportOf decodes what a command of benchCommand printed.
+func reportOf(cmd *exec.Cmd, out []byte) (r benchReport, err error) {
 	if err := json.Unmarshal(out, &r); err != nil {
-		return r, err
+		return r, fmt.Errorf("%s: %w: %q", strings.Join(cmd.Args, " "), err, out)
 	}
 	if len(r.Errors) > 0 || r.PerSecond == 0 || r.Servers.Cores == nil {
 		return r, fmt.Errorf("%s: %s", strings.Join(cmd.Args, " "), out)
 	}
 	return r, nil
+}
+
+// bench runs "qlock bench" of this tree.
+func (o *options) bench(ctx context.Context, c *system.Cluster, warmUp time.Duration, args ...string) (r benchReport, err error) {
+	cmd := benchCommand(ctx, o.bin, c, warmUp, o.window, args...)
+	out, err := cmd.Output()
+	if err != nil {
+		return r, fmt.Errorf("%s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return reportOf(cmd, out)
 }

@@ -45,8 +45,8 @@ func measure(ctx context.Context, args []string) error {
 		}
 	}
 	missed := m.table(os.Stdout)
-	fmt.Printf("\nRounds: %d, of which the medians count; %v each after %v of warm-up. Not cached: beside %s.\n%s\n",
-		o.rounds, o.window, o.warmUp, o.against, report.ThisMachine())
+	fmt.Printf("\nRounds: %d, of which the medians count; %v each after %v of warm-up. Not cached: beside %s, in turns of %v, %v for each version.\n%s\n",
+		o.rounds, o.window, o.warmUp, o.against, turn, ofBoth/2*o.window, report.ThisMachine())
 	if missed > 0 && !o.smoke {
 		return fmt.Errorf("goals missed: %d of %d", missed, len(goals))
 	}
@@ -77,13 +77,11 @@ func (m *measurement) round(ctx context.Context, round int) error {
 		}
 		return nil
 	})
-	for _, before := range sides {
-		if err == nil {
-			m.say(round, map[bool]string{false: "not cached", true: "not cached, " + m.against}[before])
-			err = m.uncached(ctx, before)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	m.say(round, "not cached")
+	return m.uncached(ctx, round%2 == 1)
 }
 
 // onCluster starts a cluster of the programs in bin for one measurement.
@@ -127,12 +125,12 @@ func (m *measurement) alone(ctx context.Context, c *system.Cluster) error {
 // the ranges of tokens grow first. Their sessions alone are measured, too, for their heartbeats.
 func (m *measurement) many(ctx context.Context, c *system.Cluster) error {
 	n := fmt.Sprint(clients)
-	idle, err := m.bench(ctx, m.bin, c, m.warmUp, "idle", "--sessions", n, "--connections", n)
+	idle, err := m.bench(ctx, c, m.warmUp, "idle", "--sessions", n, "--connections", n)
 	if err != nil {
 		return err
 	}
 	m.figures.add("many/idleCPU", 100**idle.Servers.Cores)
-	r, err := m.bench(ctx, m.bin, c, rangeGrowth+m.warmUp, "pairs", "--cached", "--sessions", n, "--connections", n)
+	r, err := m.bench(ctx, c, rangeGrowth+m.warmUp, "pairs", "--cached", "--sessions", n, "--connections", n)
 	if err == nil {
 		m.figures.add("many/cpu", 100**r.Servers.Cores)
 		m.figures.add("many/perSecond", r.PerSecond)
@@ -206,33 +204,6 @@ func (m *measurement) turns(ctx context.Context, c *system.Cluster, cached bool)
 		}
 		m.figures.add(variant("turns", cached, "p50Ms"), percentile(waits, 50))
 		m.figures.add(variant("turns", cached, "p99Ms"), percentile(waits, 99))
-		return nil
-	})
-}
-
-// uncachedLoads are the workloads of "qlock bench" that are compared with the base commit.
-var uncachedLoads = map[string][]string{
-	"pairs/1":   {"pairs", "--sessions", "1"},
-	"pairs/16":  {"pairs", "--sessions", "16"},
-	"pairs/128": {"pairs", "--sessions", "128"},
-	"shared":    {"pairs", "--sessions", "1024", "--connections", "16"},
-	"hot/16":    {"hot", "--sessions", "16"},
-}
-
-// uncached measures locks that are not cached, with the programs of this tree or of the base commit.
-func (m *measurement) uncached(ctx context.Context, before bool) error {
-	bin, side := m.bin, "now"
-	if before {
-		bin, side = m.base, "before"
-	}
-	return m.onCluster(ctx, bin, func(ctx context.Context, c *system.Cluster) error {
-		for name, args := range uncachedLoads {
-			r, err := m.bench(ctx, bin, c, m.warmUp, args...)
-			if err != nil {
-				return err
-			}
-			m.figures.add(side+"/"+name, r.PerSecond)
-		}
 		return nil
 	})
 }
