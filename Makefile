@@ -91,7 +91,7 @@ OMITTED     := -gcflags=all=-d=checkptr=0 -dwarf=false
 UNCHECKED   := '$(OMITTED)'
 RACE_ONLY   := GORACE=atexit_sleep_ms=50 $(RACE) $(UNCHECKED) -ldflags='-s -w'
 # AS_RACED lets staticcheck compile all tests as RACE_ONLY does, which the tests then do not have to do again: that
-# saves a minute of "make test".
+# saves a minute of "make test" on a new machine.
 AS_RACED    := -exec "env 'GOFLAGS=-race \"$(OMITTED)\"'"
 # ROOMY collects garbage less often, which saves a tenth of the time. Nodes in separate processes are tested
 # with the default.

@@ -87,8 +87,9 @@ func (m *measurement) beside(ctx context.Context, versions []*version, name stri
 func runInTurns(commands []*exec.Cmd, cancel func()) (err error) {
 	ended, running := make(chan error), 0
 	for i, cmd := range commands {
-		if err = cmd.Start(); err != nil {
+		if failed := cmd.Start(); failed != nil {
 			cancel()
+			err = errors.Join(err, failed)
 			break
 		}
 		running++
