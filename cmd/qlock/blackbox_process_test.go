@@ -144,17 +144,11 @@ func TestBinaryKilledTakesTheCommandWithIt(t *testing.T) {
 // holderPID returns the pid of the command of a run.
 func holderPID(t *testing.T, parent int) int {
 	t.Helper()
-	out, err := exec.Command("ps", "-e", "-o", "ppid=,pid=,args=").Output()
-	if err != nil {
-		t.Skip("needs ps")
+	pids := childrenOf(t, parent, false)
+	if len(pids) == 0 {
+		t.Fatalf("process %d has no child", parent)
 	}
-	for l := range strings.Lines(string(out)) {
-		if f := strings.Fields(l); f[0] == strconv.Itoa(parent) && f[2] != "qlock-guard" {
-			return atoi(t, f[1])
-		}
-	}
-	t.Fatalf("process %d has no child", parent)
-	return 0
+	return pids[0]
 }
 
 // TestBinaryCommandIsDeadBeforeTheDeadline proves the strongest guarantee of "qlock run". The whole cluster is stopped,

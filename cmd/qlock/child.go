@@ -13,7 +13,6 @@ type child struct {
 	pid     int
 	exited  chan syscall.WaitStatus // receives once
 	stopped chan struct{}           // it was stopped, by a signal or the terminal
-	guard   *guard                  // guards its group in case this program is killed
 }
 
 // startChild starts the program. If this program has the terminal's foreground, the command's group gets it
@@ -28,15 +27,10 @@ func startChild(path string, argv, environ []string, files console, tty *termina
 	if tty != nil && tty.ours() {
 		attr.Sys.Foreground, attr.Sys.Ctty, tty.given = true, tty.fd, true
 	}
-	c := &child{exited: make(chan syscall.WaitStatus, 1), stopped: make(chan struct{}, 1), guard: startGuard()}
+	c := &child{exited: make(chan syscall.WaitStatus, 1), stopped: make(chan struct{}, 1)}
 	started := make(chan error)
 	go c.own(path, argv, attr, started)
-	if err := <-started; err != nil {
-		c.guard.dismiss()
-		return nil, err
-	}
-	c.guard.take(group(c.pid))
-	return c, nil
+	return c, <-started
 }
 
 // own starts the process and waits for it. The kernel sends the death signal when the thread that forked

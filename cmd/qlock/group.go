@@ -6,6 +6,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"slices"
 	"strconv"
 	"syscall"
 )
@@ -27,25 +28,53 @@ func (g group) alive() bool {
 	if syscall.Kill(-int(g), 0) == syscall.ESRCH {
 		return false
 	}
-	pids, err := os.ReadDir("/proc")
+	members, known := g.members()
+	return !known || len(members) > 0 // without /proc, the result of the signal decides
+}
+
+// members returns the processes of the group that are not dead. known is false without /proc.
+func (g group) members() (pids []int, known bool) {
+	entries, err := os.ReadDir("/proc")
 	if err != nil {
-		return true
+		return nil, false
 	}
-	seen := false
-	for _, entry := range pids {
-		if _, err := strconv.Atoi(entry.Name()); err != nil {
-			continue
-		}
-		text, err := os.ReadFile("/proc/" + entry.Name() + "/stat")
+	for _, entry := range entries {
+		pid, err := strconv.Atoi(entry.Name())
 		if err != nil {
 			continue
 		}
-		seen = true
-		if p, ok := parseStat(text); ok && p.group == int(g) && !p.dead {
-			return true
+		p, ok := readStat(pid)
+		known = known || ok
+		if ok && p.group == int(g) && !p.dead {
+			pids = append(pids, pid)
 		}
 	}
-	return !seen // without /proc, the result of the signal decides
+	return pids, known
+}
+
+// stopCheck checks whether a process group is stopped. It remembers the processes that it found stopped,
+// since those start no others and /proc may be large.
+type stopCheck struct{ pids []int }
+
+// halted reports whether no process of the group can run: all of them are stopped or dead. If the group is
+// being stopped, a process that waits in the kernel counts as well, since it stops before it returns from
+// there. Without /proc, it returns stopping.
+func (c *stopCheck) halted(g group, stopping bool) bool {
+	still := func(pid int) bool {
+		p, ok := readStat(pid)
+		return !ok || p.group != int(g) || p.dead || p.halted || stopping && p.waits
+	}
+	runs := func(pid int) bool { return !still(pid) }
+	if len(c.pids) > 0 && !slices.ContainsFunc(c.pids, runs) {
+		return true
+	}
+	pids, known := g.members()
+	c.pids = nil
+	if !known || slices.ContainsFunc(pids, runs) {
+		return !known && stopping
+	}
+	c.pids = pids
+	return true
 }
 
 // stat holds fields of /proc/PID/stat.
@@ -54,6 +83,16 @@ type stat struct {
 	parent int
 	group  int
 	halted bool // stopped by a signal
+	waits  bool // in an uninterruptible wait
+}
+
+// readStat reads the stat of a process. ok is false if it is unknown.
+func readStat(pid int) (s stat, ok bool) {
+	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return stat{}, false
+	}
+	return parseStat(text)
 }
 
 // parseStat parses "pid (comm) state ppid pgrp …", where comm may contain anything.
@@ -64,15 +103,11 @@ func parseStat(text []byte) (stat, bool) {
 	}
 	parent, parentErr := strconv.Atoi(string(fields[1]))
 	group, groupErr := strconv.Atoi(string(fields[2]))
-	return stat{bytes.ContainsAny(fields[0], "ZXx"), parent, group, bytes.ContainsAny(fields[0], "Tt")}, parentErr == nil && groupErr == nil
+	return stat{bytes.ContainsAny(fields[0], "ZXx"), parent, group, bytes.ContainsAny(fields[0], "Tt"), bytes.Equal(fields[0], []byte("D"))}, parentErr == nil && groupErr == nil
 }
 
 // stopped reports whether a process is stopped by a signal. It returns true if that is unknown.
 func stopped(pid int) bool {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return true
-	}
-	stat, ok := parseStat(text)
+	stat, ok := readStat(pid)
 	return !ok || stat.halted
 }

@@ -12,6 +12,7 @@ import (
 // console holds the input and output of a command line. The child of run gets the same files.
 type console struct {
 	in, out, err *os.File
+	messages     *printer // writes to err; for everything that must not wait until somebody reads
 }
 
 func main() {
@@ -25,9 +26,11 @@ func main() {
 // execute runs one command line, without the program's name, and returns its exit code.
 func execute(words []string, std console, dial dialer) (code int) {
 	line := &commandLine{}
+	std.messages = newPrinter(std.err)
+	defer std.messages.flush(lastPrint)
 	defer func() {
 		if r := recover(); r != nil {
-			printError(std.err, fmt.Errorf("a bug in qlock: %v\n%s", r, debug.Stack()))
+			printError(std.messages, fmt.Errorf("a bug in qlock: %v\n%s", r, debug.Stack()))
 			code = exitInternal
 		}
 		if code != exitOK && line.exports(words) {
@@ -44,7 +47,7 @@ func execute(words []string, std console, dial dialer) (code int) {
 		return checkFailed(std.out, err)
 	}
 	if err != nil {
-		printError(std.err, err)
+		printError(std.messages, err)
 	}
 	return exitCode(err)
 }

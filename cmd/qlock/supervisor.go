@@ -19,6 +19,7 @@ var (
 	errDeadlineNear = errors.New("no heartbeat was answered for too long")
 	errMaxHoldNear  = errors.New("its max-hold is nearly over")
 	errGraceNear    = errors.New("the operator's grace period is over")
+	errGuarded      = errors.New("qlock did not run when its time was nearly over, and the guard process ended the command")
 )
 
 const (
@@ -32,21 +33,22 @@ const (
 	maxMargin = 500 * time.Millisecond
 )
 
-// supervisor supervises a command that runs under a hold. Only the goroutine that runs watch uses it and
-// signals the group.
+// supervisor supervises a command that runs under a hold. Only the goroutine that runs watch uses it. It never
+// waits for anything but its events: messages are queued, and the guard is told through memory.
 type supervisor struct {
 	lock    string // for messages
 	hold    hold
 	session session
 	child   *child
 	group   group
+	guard   *guard
 	sig     *signals
 	tty     *terminal // nil if there is none
 	onLost  onLost
 	grace   time.Duration
 	margin  time.Duration
-	say     func(format string, args ...any)
-	now     func() time.Duration // a clock that includes suspended time
+	say     func(format string, args ...any) // must not block
+	now     func() time.Duration             // a clock that includes suspended time
 
 	status      *syscall.WaitStatus      // of the child, once it has exited
 	deadline    time.Duration            // the hold's last known deadline, on now's clock
@@ -106,13 +108,18 @@ func (k *supervisor) watch() {
 // check compares the clock with the hold and does what is due.
 func (k *supervisor) check() {
 	now := k.now()
-	if reason := k.reason(now); reason != nil && k.lost == nil {
+	reason := k.reason(now)
+	if reason == nil && !k.ended && k.guard.acted.Load() {
+		reason = errGuarded
+	}
+	if reason != nil && k.lost == nil {
 		k.lost = reason
 		k.losing(now)
 	}
 	if k.status != nil && !k.ended && k.group.alive() {
 		k.end(now)
 	}
+	k.updateGuard()
 	if !k.ended || now < k.lastMoment() {
 		return
 	}
@@ -132,8 +139,21 @@ func (k *supervisor) losing(now time.Duration) {
 		k.say("lost %s: %s; the command goes on without the lock", k.lock, why)
 		return
 	}
-	k.say("losing %s: %s; stopping the command", k.lock, why)
 	k.end(now)
+	k.say("losing %s: %s; stopping the command", k.lock, why)
+}
+
+// updateGuard tells the guard when to end the command if this program does not: half the margin later than
+// this program would, which has then had the time to tell the guard about the last renewal.
+func (k *supervisor) updateGuard() {
+	switch late := k.margin / 2; {
+	case k.ended:
+		k.guard.update(never, k.lastMoment()+late)
+	case k.onLost == ignore:
+		k.guard.update(never, never)
+	default:
+		k.guard.update(k.deadline-k.margin-k.grace+late, k.deadline-k.margin+late)
+	}
 }
 
 // lastMoment returns when to kill the processes that still run. With --on-lost ignore, a lost lock imposes
@@ -157,9 +177,9 @@ func (k *supervisor) onRevocation(r client.Revocation, more bool) {
 	if r.Grace > 0 {
 		limit = fmt.Sprintf(" within %v", r.Grace)
 	}
-	k.say("an operator wants %s back%s: %s", k.lock, limit, oneLine(printable(r.Reason)))
 	k.revoked = true
 	k.ask()
+	k.say("an operator wants %s back%s: %s", k.lock, limit, oneLine(printable(r.Reason)))
 }
 
 // checkRevocation checks whether an operator's request is what shortened the hold's time.
@@ -177,7 +197,7 @@ func (k *supervisor) ask() {
 		return
 	}
 	k.asked = true
-	if k.onLost != kill {
+	if k.guard.asked.CompareAndSwap(false, true) && k.onLost != kill {
 		k.send(syscall.Signal(k.onLost))
 		k.send(syscall.SIGCONT) // a stopped process handles the signal only once it continues
 	}
@@ -280,12 +300,14 @@ func (k *supervisor) childStopped() {
 	k.stop(suspendTask)
 }
 
-// stop stops this program and its heartbeats. Until it is continued nothing watches the deadline, but the
-// command is stopped as well. The command continues only if the lock is still held.
+// stop stops this program and its heartbeats, while the command is stopped as well. The guard leaves the
+// command alone unless somebody continues it. The command continues only if the lock is still held.
 func (k *supervisor) stop(suspend func()) {
+	k.guard.suspended.Store(true)
 	suspend()
 	k.sig.guard()
 	k.check()
+	k.guard.suspended.Store(false)
 	if k.ended {
 		return
 	}

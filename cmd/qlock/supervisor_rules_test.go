@@ -25,7 +25,7 @@ var (
 func watched(at, left time.Duration) (k *supervisor, said *[]string) {
 	said = &[]string{}
 	h := newFakeHold(left)
-	k = &supervisor{lock: "orders/42", hold: h, session: &fakeSession{left: left}, child: &child{}, group: nobody, onLost: terminate,
+	k = &supervisor{lock: "orders/42", hold: h, session: &fakeSession{left: left}, child: &child{}, group: nobody, guard: &guard{orders: &orders{}}, onLost: terminate,
 		grace: 2 * time.Second, margin: 500 * time.Millisecond, revocations: h.revocations, now: func() time.Duration { return at },
 		say: func(format string, args ...any) { *said = append(*said, fmt.Sprintf(format, args...)) }}
 	return k, said

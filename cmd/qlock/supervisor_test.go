@@ -26,12 +26,14 @@ func (s *scene) task(grace time.Duration, body string) <-chan execution {
 // jobOf starts a run with options.
 func (s *scene) taskOf(opts runOptions) <-chan execution {
 	std := console{in: scratch(s.t, ""), out: scratch(s.t, ""), err: scratch(s.t, "")}
+	std.messages = newPrinter(std.err)
 	results := make(chan execution, 1)
 	go func() {
 		err := newTask(opts, std, s.service, func(err error) error { return err }).run()
 		if err != nil {
-			printError(std.err, err)
+			printError(std.messages, err)
 		}
+		std.messages.flush(bound)
 		results <- execution{exitCode(err), content(s.t, std.out), content(s.t, std.err)}
 	}()
 	return results
@@ -169,11 +171,12 @@ func TestCommandOutputIsUntouched(t *testing.T) {
 
 func TestParseStat(t *testing.T) {
 	for text, want := range map[string]stat{
-		"12 (sh) S 1 12 12 0":       {false, 1, 12, false},
-		"13 (a) b) (c) R 5 77 12 0": {false, 5, 77, false},
-		"14 (sh) Z 1 12 12 0":       {true, 1, 12, false},
-		"15 (sh) X 1 12 12 0":       {true, 1, 12, false},
-		"16 (T) T 1 12 12 0":        {false, 1, 12, true},
+		"12 (sh) S 1 12 12 0":       {false, 1, 12, false, false},
+		"13 (a) b) (c) R 5 77 12 0": {false, 5, 77, false, false},
+		"14 (sh) Z 1 12 12 0":       {true, 1, 12, false, false},
+		"15 (sh) X 1 12 12 0":       {true, 1, 12, false, false},
+		"16 (T) T 1 12 12 0":        {false, 1, 12, true, false},
+		"17 (D) D 1 12 12 0":        {false, 1, 12, false, true},
 	} {
 		if got, ok := parseStat([]byte(text)); !ok || got != want {
 			t.Errorf("%q: %+v, %v; want %+v", text, got, ok, want)

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
@@ -58,23 +59,45 @@ func (j *task) run() error {
 	return j.finish(h, k)
 }
 
-// start starts the command under the hold.
+// start starts the command under the hold, and before it the guard.
 func (j *task) start(h held) (*supervisor, error) {
 	tty := terminalOf(j.std.in)
 	environ := childEnviron(os.Environ(), j.opts.claim.names(), h.hold.Token(), h.session.ID())
 	j.sig.guard()
+	j.std.messages.flush(orderPrint)
 	// The command's time counts from here. If the hold is taken away while the command starts, the command
 	// still gets its grace period.
 	deadline := bootTime() + h.hold.Remaining()
-	c, err := startChild(j.opts.path, j.opts.argv, environ, j.std, tty)
+	g, err := j.guard()
 	if err != nil {
+		return nil, failf(exitInternal, "cannot start the guard process: %w; without it the command could outlive the lock, so it was not started; a guard needs /proc, /dev/null, and room for a process and a few open files", err)
+	}
+	k := &supervisor{
+		lock: j.opts.claim.what(), hold: h.hold, session: h.session, guard: g, sig: j.sig, tty: tty,
+		onLost: j.opts.onLost, grace: j.grace, margin: j.margin(h.session), deadline: deadline, say: j.say, now: bootTime,
+	}
+	k.updateGuard()
+	if k.child, err = startChild(j.opts.path, j.opts.argv, environ, j.std, tty); err != nil {
+		g.dismiss()
 		return nil, cannotStart(j.opts.path, err)
 	}
+	k.group = group(k.child.pid)
+	g.group.Store(int64(k.group))
 	ignoreTerminal()
-	return &supervisor{
-		lock: j.opts.claim.what(), hold: h.hold, session: h.session, child: c, group: group(c.pid), sig: j.sig, tty: tty,
-		onLost: j.opts.onLost, grace: j.grace, margin: j.margin(h.session), deadline: deadline, say: j.say, now: bootTime,
-	}, nil
+	return k, nil
+}
+
+// guard starts the guard.
+func (j *task) guard() (*guard, error) {
+	program, err := ownExecutable()
+	if err != nil {
+		return nil, err
+	}
+	ask := syscall.Signal(j.opts.onLost)
+	if j.opts.onLost == kill {
+		ask = 0
+	}
+	return startGuard(program, ask, j.say)
 }
 
 // margin returns how much of the hold's time is kept in reserve.
@@ -88,10 +111,10 @@ func (j *task) margin(s session) time.Duration {
 // finish releases the lock and determines the result of the run.
 func (j *task) finish(h held, k *supervisor) error {
 	if k.abandoned {
-		k.child.guard.leave() // it keeps trying for a moment
+		k.guard.leave(2 * guardTries * endSlice) // it keeps trying for a moment
 		return failf(exitLost, "%s was lost and process group %d still runs: end it yourself", j.opts.claim.what(), k.group)
 	}
-	k.child.guard.dismiss()
+	k.guard.dismiss()
 	unrecorded := error(nil)
 	if j.opts.keep > 0 && k.lost == nil && code(*k.status) == exitOK {
 		unrecorded = j.record(h)
@@ -124,7 +147,7 @@ func lostUnseen(err error) bool {
 	return errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrSessionLost) || errors.Is(err, client.ErrForced)
 }
 
-// say prints one line in a single write.
+// say prints one line, without waiting for anybody to read it.
 func (j *task) say(format string, args ...any) {
-	fmt.Fprintf(j.std.err, "qlock: %s\n", wire.PrintableLine(fmt.Sprintf(format, args...)))
+	fmt.Fprintf(j.std.messages, "qlock: %s\n", wire.PrintableLine(fmt.Sprintf(format, args...)))
 }

@@ -5,7 +5,6 @@ package main
 import (
 	"os"
 	"os/signal"
-	"strconv"
 	"syscall"
 	"time"
 
@@ -100,10 +99,6 @@ func orphaned() bool {
 
 // parent returns the parent of a process, or 0 if there is none or it is unknown.
 func parent(pid int) int {
-	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-	if err != nil {
-		return 0
-	}
-	stat, _ := parseStat(text)
+	stat, _ := readStat(pid)
 	return stat.parent
 }

@@ -31,7 +31,7 @@ const (
 func (j *task) reportWait(ctx context.Context, session uint64) {
 	terminal := term.IsTerminal(int(j.std.err.Fd()))
 	if terminal {
-		defer func() { fmt.Fprint(j.std.err, wipe) }()
+		defer func() { fmt.Fprint(j.std.messages, wipe) }()
 	}
 	reported := ""
 	for pause := quietWait; ; pause = interval(terminal) {
@@ -44,8 +44,9 @@ func (j *task) reportWait(ctx context.Context, session uint64) {
 		switch {
 		case ctx.Err() != nil:
 			return
+		case terminal && !j.std.messages.idle(): // the terminal is stopped
 		case terminal:
-			fmt.Fprintf(j.std.err, "%sqlock: waiting for %s", wipe, wire.PrintableLine(j.opts.claim.what()+now.text(err)))
+			fmt.Fprintf(j.std.messages, "%sqlock: waiting for %s", wipe, wire.PrintableLine(j.opts.claim.what()+now.text(err)))
 		case now.same() != reported:
 			reported = now.same()
 			j.say("waiting for %s%s", j.opts.claim.what(), now.text(err))
