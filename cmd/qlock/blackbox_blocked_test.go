@@ -152,12 +152,12 @@ func holdAndWait(t *testing.T, n *node, lock, verb string, open func(t *testing.
 	t.Helper()
 	dir := t.TempDir()
 	out, err := open(t)
-	beat := filepath.Join(dir, "beat")
+	ticks := filepath.Join(dir, "ticks")
 	flags := verb + " --ttl 6s --grace 500ms " + lock + " -- "
-	r := beginBlocked(t, n, out, err, []string{"TEST_BEAT_FILE=" + beat}, flags, os.Args[0])
+	r := beginBlocked(t, n, out, err, []string{"TEST_BEAT_FILE=" + ticks}, flags, os.Args[0])
 	r.lock, r.dir = lock, dir
-	line(t, beat)
-	r.next = beginBlocked(t, n, out, err, nil, flags, "/bin/sh", "-c", fmt.Sprintf("cp %s %s/a; sleep 0.3; cp %s %s/b", beat, dir, beat, dir))
+	line(t, ticks)
+	r.next = beginBlocked(t, n, out, err, nil, flags, "/bin/sh", "-c", fmt.Sprintf("cp %s %s/a; sleep 0.3; cp %s %s/b", ticks, dir, ticks, dir))
 	eventually(t, "the next one waits", func() bool { l, _ := show(t, n.addr, lock); return len(l.Queue) == 1 })
 	return r
 }
@@ -224,9 +224,9 @@ func TestBinaryGuard(t *testing.T) {
 		}, false},
 	} {
 		dir := t.TempDir()
-		beat := filepath.Join(dir, "beat")
-		r := beginBlocked(t, n, nil, nil, []string{"TEST_BEAT_FILE=" + beat}, "run --ttl 2s --grace 300ms "+test.flags+" guard/"+name+" --", os.Args[0])
-		line(t, beat)
+		ticks := filepath.Join(dir, "ticks")
+		r := beginBlocked(t, n, nil, nil, []string{"TEST_BEAT_FILE=" + ticks}, "run --ttl 2s --grace 300ms "+test.flags+" guard/"+name+" --", os.Args[0])
+		line(t, ticks)
 		command := holderPID(t, r.cmd.Process.Pid)
 		t.Cleanup(func() { _ = syscall.Kill(-command, syscall.SIGKILL) })
 		tests.Go(func() {
@@ -259,9 +259,11 @@ func TestBinaryRefusesToRunWithoutAGuard(t *testing.T) {
 	cmd := exec.Command("unshare", "-m", "/bin/sh", "-c", "mount -t tmpfs none /proc || exit 99; exec "+binary(t, "qlock")+" run unguarded -- touch "+ran)
 	cmd.Env = cleanEnv("QLOCK_ENDPOINTS=" + ep)
 	out, err := cmd.CombinedOutput()
-	if exit := (*exec.ExitError)(nil); err == nil || !errors.As(err, &exit) || exit.ExitCode() == 99 || strings.Contains(string(out), "unshare") {
+	exit := (*exec.ExitError)(nil)
+	if err != nil && (!errors.As(err, &exit) || exit.ExitCode() == 99 || strings.Contains(string(out), "unshare")) {
 		t.Skipf("cannot hide /proc: %v: %s", err, out)
-	} else if exit.ExitCode() != 70 || !strings.Contains(string(out), "cannot start the guard process") || strings.Count(string(out), "\n") != 1 {
+	}
+	if err == nil || exit.ExitCode() != 70 || !strings.Contains(string(out), "cannot start the guard process") || strings.Count(string(out), "\n") != 1 {
 		t.Errorf("%v: %s", err, out)
 	}
 	if _, err := os.Stat(ran); err == nil {

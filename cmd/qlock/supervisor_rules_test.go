@@ -273,3 +273,55 @@ func TestGroups(t *testing.T) {
 		t.Errorf("parent %d", parent(syscall.Getpid()))
 	}
 }
+
+// TestGuardIsTold checks what the guard knows after a check: when to ask and when to kill, half the margin later than this
+// program; the times of a renewal; and nothing if the command may go on without the lock.
+func TestGuardIsTold(t *testing.T) {
+	const now, late = time.Hour, 250 * time.Millisecond
+	for name, test := range map[string]struct {
+		left      time.Duration
+		change    func(k *supervisor)
+		ask, kill time.Duration
+	}{
+		"held":              {10 * time.Second, nil, now + 7500*time.Millisecond + late, now + 9500*time.Millisecond + late},
+		"renewed":           {15 * time.Second, nil, now + 12500*time.Millisecond + late, now + 14500*time.Millisecond + late},
+		"ends":              {time.Hour, func(k *supervisor) { k.end(now) }, never, now + 2*time.Second + late},
+		"the end is near":   {2 * time.Second, nil, never, now + 1500*time.Millisecond + late},
+		"goes on without":   {0, func(k *supervisor) { k.onLost = ignore }, never, never},
+		"went on, and left": {time.Hour, func(k *supervisor) { k.onLost = ignore; k.end(now) }, never, now + 2*time.Second + late},
+	} {
+		k, _ := watched(now, test.left)
+		k.deadline = now + test.left
+		k.guard.set(now, now)
+		if test.change != nil {
+			test.change(k)
+		}
+		k.check()
+		if ask, kill := k.guard.askAt.Load(), k.guard.killAt.Load(); ask != int64(test.ask) || kill != int64(test.kill) {
+			t.Errorf("%s: the guard asks at %v and kills at %v, want %v and %v", name, time.Duration(ask), time.Duration(kill), test.ask, test.kill)
+		}
+	}
+}
+
+// TestGuardActed checks that a run that wakes up after its guard has ended the command reports a loss, whether the command
+// has exited by then or not, and that it asks no second time.
+func TestGuardActed(t *testing.T) {
+	for name, change := range map[string]func(k *supervisor){
+		"it runs":   func(*supervisor) {},
+		"it exited": func(k *supervisor) { k.status = new(syscall.WaitStatus) },
+	} {
+		k, said := watched(time.Hour, time.Minute)
+		k.guard.acted.Store(true)
+		k.guard.asked.Store(true)
+		change(k)
+		if k.check(); !errors.Is(k.lost, errGuarded) || !k.ended || len(*said) != 1 || !strings.Contains((*said)[0], "the guard process ended the command") {
+			t.Errorf("%s: lost %v, ended %v, said %q", name, k.lost, k.ended, *said)
+		}
+	}
+	k, _ := watched(time.Hour, time.Hour) // the guard killed what the command has left behind
+	k.end(time.Hour)
+	k.guard.acted.Store(true)
+	if k.check(); k.lost != nil {
+		t.Errorf("lost %v", k.lost)
+	}
+}

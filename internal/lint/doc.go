@@ -12,6 +12,7 @@
 //   - shape_test.go: sizes, names, package and declaration comments
 //   - schema_test.go: the generated code matches the .proto files
 //   - sleep_test.go: tests wait for conditions, not for time to pass
+//   - waits_test.go: what qlock must not wait for while it holds a lock
 //   - words_test.go: the vocabulary, and links in documents
 //   - documents_test.go: the Go code in the documents compiles
 //   - proofs_test.go: tests named in the documents exist

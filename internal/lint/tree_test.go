@@ -138,7 +138,7 @@ type example struct {
 // rules returns every check that needs only source.
 func rules() []rule {
 	var all []rule
-	for _, group := range [][]rule{importRules, pureRules, shapeRules, sleepRules, wordRules, proofRules, makefileRules, logRules} {
+	for _, group := range [][]rule{importRules, pureRules, shapeRules, sleepRules, wordRules, proofRules, makefileRules, logRules, waitRules} {
 		all = append(all, group...)
 	}
 	return all
