@@ -15,7 +15,9 @@
 //
 // claim.go parses what to hold, run.go what to run, and onlost.go how to end it. task.go is one run from
 // start to end: wait for the lock (acquire.go), start the command (child.go, group.go, terminal.go),
-// supervise it (supervisor.go, signals.go), and release the lock (release.go). The files lease_*.go are the
+// supervise it (supervisor.go, signals.go), and release the lock (release.go). guard.go starts the guard, whose own main
+// function is in guard_process.go; orders.go is the memory that both share. printer.go writes messages without
+// waiting for a reader. The files lease_*.go are the
 // verbs of leases, and lease_file.go the content of a --lease-file. The files snapshot_*.go are the verbs
 // of snapshots, and policy_*.go those of the policy, whose YAML form is in policy_file.go. auth.go finds the
 // token of the command line. operator.go finds the hold that an operator names. bench.go is the verb that measures;
@@ -35,9 +37,16 @@
 // release: work under a lock does not outlive the lock. A process that leaves the group on purpose (setsid)
 // also leaves the protection of the lock.
 //
-// If qlock itself is killed, the kernel kills the command too (PR_SET_PDEATHSIG), and a small second
-// process, the guard (guard.go), kills the rest of the command's process group. SIGTSTP stops only the
-// command and qlock. SIGCONT continues both, and the command goes on if the lock is still held. If qlock is
-// stopped with SIGSTOP, nothing can watch the deadline. Then only the fencing token in QLOCK_TOKEN
-// protects, which is why resources should check it.
+// Nothing on the way to that end waits for a reader: messages are queued (printer.go), and a lint rule forbids
+// other writes in the files that supervise a command.
+//
+// A small second process, the guard, has the same deadline and ends the command if qlock does not, because it
+// is stopped with SIGSTOP, swapped out or blocked. It is told of each renewal through shared memory, so it
+// cannot block qlock either. It acts half the margin later than qlock would, which keeps it from acting on an
+// older deadline. If qlock itself is killed, the kernel kills the command too (PR_SET_PDEATHSIG), and the guard
+// kills the rest of the command's process group. Without a guard, the command is not started.
+//
+// SIGTSTP stops only the command and qlock. The guard leaves a command alone that is stopped as a whole. SIGCONT
+// continues both, and the command goes on if the lock is still held. If the guard is stopped as well, as when the
+// machine is paused, only the fencing token in QLOCK_TOKEN protects, which is why resources should check it.
 package main

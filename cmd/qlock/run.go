@@ -19,7 +19,8 @@ func runVerb(std console, dial dialer) *cli.Command {
 			"lock is lost, or --max-hold is about to end, the command's process group gets TERM and,\n" +
 			"after the grace period, KILL, before anyone else can hold the lock. If an operator\n" +
 			"revokes the lock (qlock revoke), it gets TERM. Processes that the command leaves in its\n" +
-			"process group are ended before the release.\n\n" +
+			"process group are ended before the release. A guard process ends the command in time if\n" +
+			"qlock itself is stopped.\n\n" +
 			"Exit codes: the command's own, 128+signal; 75 not acquired, 76 lost while running,\n" +
 			"69 no serving leader, 126 cannot execute, 127 not found, 64 usage.",
 		Flags:  slices.Concat(waitFlags(), kindFlags(), []cli.Flag{maxHoldFlag()}, holdFlags(), commandFlags(), sessionFlags("the command's")),
