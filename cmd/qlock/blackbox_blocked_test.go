@@ -252,6 +252,24 @@ func TestBinaryGuard(t *testing.T) {
 	tests.Wait()
 }
 
+// TestBinaryAcquireIsEndedThoughNobodyReads checks that a signal ends an acquire that cannot hand its lease over, and that
+// nothing remains held.
+func TestBinaryAcquireIsEndedThoughNobodyReads(t *testing.T) {
+	ep := endpoint(t)
+	for _, output := range []string{"--export", "-o json"} {
+		pipe := fullPipe(t)
+		r := beginBlocked(t, &node{addr: ep}, pipe, pipe, nil, "acquire handed --ttl 60s "+output)
+		eventually(t, "it holds the lock", func() bool { l, held := show(t, ep, "handed"); return held && len(l.Holders) == 1 })
+		r.signal(syscall.SIGTERM)
+		if code := r.ends(); code != 143 {
+			t.Errorf("%s: exit code %d", output, code)
+		}
+		if l, held := show(t, ep, "handed"); held {
+			t.Errorf("%s: left behind: %+v", output, l)
+		}
+	}
+}
+
 // TestBinaryRefusesToRunWithoutAGuard hides /proc, without which no guard starts.
 func TestBinaryRefusesToRunWithoutAGuard(t *testing.T) {
 	ep := endpoint(t)

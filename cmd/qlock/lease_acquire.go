@@ -127,7 +127,7 @@ func acquireLease(c *cli.Context, svc service, req leaseRequest) error {
 		}
 		return err
 	}
-	if err = handOver(c, file, req, got); err != nil {
+	if err = handOverUnlessSignalled(c, file, req, got); err != nil {
 		giveUp(svc, req)
 		if file != nil {
 			file.forget()
@@ -205,6 +205,22 @@ type leaseJSON struct {
 	Session string   `json:"sessionId"`
 	TTLMs   int64    `json:"ttlMs"`
 	Lease   string   `json:"lease,omitempty"` // the secret; not with --lease-file
+}
+
+// handOverUnlessSignalled hands the lease over. A signal ends that: the output may be a pipe that is full, and the lease
+// of a killed program would last for its TTL.
+func handOverUnlessSignalled(c *cli.Context, file *leaseFile, req leaseRequest, got leased) error {
+	caught := make(chan os.Signal, 1)
+	notify(caught, ending)
+	defer signal.Stop(caught)
+	finished := make(chan error, 1)
+	go func() { finished <- handOver(c, file, req, got) }()
+	select {
+	case err := <-finished:
+		return err
+	case sig := <-caught:
+		return signalled(sig.(syscall.Signal))
+	}
 }
 
 // handOver prints the lease, or writes it to a file.

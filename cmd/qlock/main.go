@@ -34,7 +34,9 @@ func execute(words []string, std console, dial dialer) (code int) {
 			code = exitInternal
 		}
 		if code != exitOK && line.exports(words) {
-			exportFailure(std.out, code)
+			out := newPrinter(std.out)
+			exportFailure(out, code)
+			out.flush(lastPrint)
 		}
 	}()
 	app := newApp(std, dial)
