@@ -5,6 +5,7 @@ package main
 import (
 	"context"
 	"errors"
+	"os"
 	"strings"
 	"testing"
 	"time"
@@ -23,7 +24,7 @@ func (s *scene) task(grace time.Duration, body string) <-chan execution {
 		path: argv[0], argv: argv, grace: grace, onLost: terminate, open: bound})
 }
 
-// jobOf starts a run with options.
+// taskOf starts a run with options.
 func (s *scene) taskOf(opts runOptions) <-chan execution {
 	std := console{in: scratch(s.t, ""), out: scratch(s.t, ""), err: scratch(s.t, "")}
 	std.messages = newPrinter(std.err)
@@ -48,6 +49,40 @@ func (s *scene) deadBefore(deadline time.Duration) {
 	defer s.mu.Unlock()
 	if left := deadline - s.at["unlock"]; left <= 0 {
 		s.t.Errorf("the command had ended only %v after the deadline", -left)
+	}
+}
+
+// TestMessagesDelayNothing checks that a command is ended though nobody reads what its run says, whatever it says.
+func TestMessagesDelayNothing(t *testing.T) {
+	t.Parallel()
+	for name, lose := range map[string]func(h *fakeHold){
+		"forced":  func(h *fakeHold) { h.lose(client.ErrForced) },
+		"silent":  func(h *fakeHold) { h.silence() },
+		"revoked": func(h *fakeHold) { h.revocations <- client.Revocation{Reason: "deploy"} },
+	} {
+		s := newScene(t, 10*time.Second)
+		reader, full, err := os.Pipe()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for err == nil {
+			_ = full.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
+			_, err = full.Write([]byte{'x'})
+		}
+		std := console{in: scratch(t, ""), out: full, err: full, messages: newPrinter(full)}
+		argv := s.script("trap 'exit 0' TERM; echo ready > $D/ready; while :; do sleep 0.01; done 2>/dev/null")
+		opts := runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever},
+			path: argv[0], argv: argv, grace: byTTL, onLost: terminate, open: bound}
+		done := make(chan error, 1)
+		go func() { done <- newTask(opts, std, s.service, func(err error) error { return err }).run() }()
+		s.file("ready")
+		lose(s.hold)
+		pid, _ := s.pid()
+		eventually(t, "the command ends: "+name, func() bool { return !group(pid).alive() })
+		if err := <-done; name != "revoked" && exitCode(err) != exitLost {
+			t.Errorf("%s: %v", name, err)
+		}
+		reader.Close()
 	}
 }
 
