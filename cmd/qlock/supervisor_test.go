@@ -55,10 +55,14 @@ func (s *scene) deadBefore(deadline time.Duration) {
 // TestMessagesDelayNothing checks that a command is ended though nobody reads what its run says, whatever it says.
 func TestMessagesDelayNothing(t *testing.T) {
 	t.Parallel()
-	for name, lose := range map[string]func(h *fakeHold){
-		"forced":  func(h *fakeHold) { h.lose(client.ErrForced) },
-		"silent":  func(h *fakeHold) { h.silence() },
-		"revoked": func(h *fakeHold) { h.revocations <- client.Revocation{Reason: "deploy"} },
+	for name, test := range map[string]struct {
+		lose func(h *fakeHold)
+		trap string
+		code int
+	}{
+		"forced":  {func(h *fakeHold) { h.lose(client.ErrForced) }, "trap '' TERM", exitLost},
+		"silent":  {func(h *fakeHold) { h.silence() }, "trap '' TERM", exitLost},
+		"revoked": {func(h *fakeHold) { h.revocations <- client.Revocation{Reason: "deploy"} }, "trap 'exit 5' TERM", 5},
 	} {
 		s := newScene(t, 10*time.Second)
 		reader, full, err := os.Pipe()
@@ -70,16 +74,16 @@ func TestMessagesDelayNothing(t *testing.T) {
 			_, err = full.Write([]byte{'x'})
 		}
 		std := console{in: scratch(t, ""), out: full, err: full, messages: newPrinter(full)}
-		argv := s.script("trap 'exit 0' TERM; echo ready > $D/ready; while :; do sleep 0.01; done 2>/dev/null")
+		argv := s.script(test.trap + "; echo ready > $D/ready; while :; do sleep 0.01; done 2>/dev/null")
 		opts := runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever},
-			path: argv[0], argv: argv, grace: byTTL, onLost: terminate, open: bound}
+			path: argv[0], argv: argv, grace: 300 * time.Millisecond, onLost: terminate, open: bound}
 		done := make(chan error, 1)
 		go func() { done <- newTask(opts, std, s.service, func(err error) error { return err }).run() }()
 		s.file("ready")
-		lose(s.hold)
+		test.lose(s.hold)
 		pid, _ := s.pid()
 		eventually(t, "the command ends: "+name, func() bool { return !group(pid).alive() })
-		if err := <-done; name != "revoked" && exitCode(err) != exitLost {
+		if err := <-done; exitCode(err) != test.code {
 			t.Errorf("%s: %v", name, err)
 		}
 		reader.Close()
