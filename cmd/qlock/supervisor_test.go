@@ -7,6 +7,7 @@ import (
 	"errors"
 	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -69,10 +70,16 @@ func TestMessagesDelayNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		for err == nil {
-			_ = full.SetWriteDeadline(time.Now().Add(10 * time.Millisecond))
-			_, err = full.Write([]byte{'x'})
+		raw, err := full.SyscallConn()
+		if err != nil {
+			t.Fatal(err)
 		}
+		_ = raw.Write(func(fd uintptr) bool { // until it is full
+			for err == nil {
+				_, err = syscall.Write(int(fd), []byte{'x'})
+			}
+			return true
+		})
 		std := console{in: scratch(t, ""), out: full, err: full, messages: newPrinter(full)}
 		argv := s.script(test.trap + "; echo ready > $D/ready; while :; do sleep 0.01; done 2>/dev/null")
 		opts := runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever},
