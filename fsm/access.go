@@ -395,8 +395,8 @@ func (m *Machine) unauthorized(cmd *wire.Command) *wire.Result {
 	case *wire.Command_RestoreBackup:
 		return m.onCluster(wire.Verb_RESTORE)
 	case *wire.Command_RecordAct:
-		if op.RecordAct.GetOutcome() != wire.Status_UNSPECIFIED {
-			return nil // it has happened, whatever its caller may do now
+		if m.node != "" || op.RecordAct.GetOutcome() != wire.Status_UNSPECIFIED {
+			return nil // Validate has checked what a node may do; an outcome has happened, whatever its caller may do now
 		}
 		return m.onCluster(verbOf(op.RecordAct.GetAction()))
 	}
@@ -456,6 +456,14 @@ func validCaller(caller *wire.Caller) *wire.Result {
 		validText("the caller's credential", caller.Credential, maxAddressBytes),
 		validText("the caller's address", caller.Address, maxAddressBytes),
 	)
+}
+
+// claimsNode refuses a caller with the identity of a node.
+func claimsNode(caller *wire.Caller) *wire.Result {
+	if rights.IsNode(caller.GetIdentity()) {
+		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("%q is the identity of a node: no caller has it", caller.GetIdentity()))
+	}
+	return nil
 }
 
 // callerOf returns a copy of the caller for a record, without fields that this program does not know.

@@ -148,7 +148,7 @@ func (m *Machine) recordAct(op *wire.RecordAct) *wire.Result {
 // nothing, so whoever sends many of them must not displace records. Each node logs those that it refuses.
 func (m *Machine) record(act *wire.AuditRecord) {
 	m.state.lastAudit++
-	act.Id, act.Revision, act.WallUnixMs, act.Caller = m.state.lastAudit, m.state.revision, m.wall, callerOf(m.caller)
+	act.Id, act.Revision, act.WallUnixMs, act.Caller = m.state.lastAudit, m.state.revision, m.wall, m.author()
 	if !outside(act.Action) {
 		act.Outcome = wire.Status_OK
 	}

@@ -54,8 +54,9 @@ type Machine struct {
 
 	// The fields of the entry being applied. left counts the running command and those after it.
 	wall int64
-	// caller is that of the running command.
+	// caller and node are those of the running command.
 	caller *wire.Caller
+	node   string
 	left   int
 	events []*wire.Event
 	failed []Failure
@@ -230,7 +231,7 @@ func (m *Machine) decode(data []byte) (*wire.Entry, error) {
 // step applies one command, or nothing of it if its handler panics.
 func (m *Machine) step(place int, cmd *wire.Command) (result *wire.Result) {
 	m.state.revision++
-	m.caller = cmd.Caller
+	m.caller, m.node = cmd.Caller, cmd.Node
 	saved, events := m.state, len(m.events)
 	defer func() {
 		if reason := recover(); reason != nil {

@@ -17,7 +17,7 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	if most := settings.GetMaxWindow() + settings.GetMaxClaimsPerSession(); uint64(len(cmd.Acked)) > most {
 		return invalid("%d acknowledgements in one request, at most %d are allowed", len(cmd.Acked), most)
 	}
-	if refusal := validCaller(cmd.Caller); refusal != nil {
+	if refusal := cmp.Or(validProposer(cmd), validCaller(cmd.Caller), claimsNode(cmd.Caller)); refusal != nil {
 		return refusal
 	}
 	switch op := cmd.Op.(type) {
@@ -43,7 +43,10 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	case *wire.Command_CloseSession, *wire.Command_Acknowledge:
 		return nil
 	}
-	return validateSystem(cmd)
+	if ProposerOf(cmd) == wire.Proposer_NODE {
+		return cmp.Or(onlyNodes(cmd), validateNodes(cmd))
+	}
+	return validateOperators(cmd)
 }
 
 const (
@@ -97,9 +100,8 @@ func validateRequest(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 	return unknownOperation()
 }
 
-// validateSystem checks commands that do not come from a session: those of the leader and those of
-// operators.
-func validateSystem(cmd *wire.Command) *wire.Result {
+// validateNodes checks the commands that nodes propose.
+func validateNodes(cmd *wire.Command) *wire.Result {
 	switch op := cmd.Op.(type) {
 	case *wire.Command_Bootstrap:
 		return validBootstrap(op.Bootstrap)
@@ -119,6 +121,13 @@ func validateSystem(cmd *wire.Command) *wire.Result {
 			return invalid("%d keys: at most %d are allowed", n, maxRemaining)
 		}
 		return nil
+	}
+	return unknownOperation()
+}
+
+// validateOperators checks the commands of operators.
+func validateOperators(cmd *wire.Command) *wire.Result {
+	switch op := cmd.Op.(type) {
 	case *wire.Command_ForceRelease:
 		return validForce(op.ForceRelease)
 	case *wire.Command_Revoke:

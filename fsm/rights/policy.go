@@ -195,13 +195,22 @@ func (c *Policy) addBinding(b *wire.Binding) error {
 	return nil
 }
 
-// ValidIdentity returns an error for a text that can be neither an identity nor a pattern.
+// NodePrefix begins the identity under which nodes act by themselves. No client has such an identity, and no policy
+// concerns it.
+const NodePrefix = "node "
+
+// IsNode reports whether an identity is that of a node.
+func IsNode(identity string) bool { return strings.HasPrefix(identity, NodePrefix) }
+
+// ValidIdentity returns an error for a text that can be neither a client's identity nor a pattern.
 func ValidIdentity(identity string) error {
 	switch {
 	case identity == "":
 		return errors.New("the identity is empty")
 	case len(identity) > MaxIdentityBytes:
 		return fmt.Errorf("the identity has %d bytes, at most %d are allowed", len(identity), MaxIdentityBytes)
+	case IsNode(identity):
+		return fmt.Errorf("the identity %q is that of a node: no client has it, and no policy concerns it", identity)
 	}
 	return wire.ValidText("the identity", identity)
 }

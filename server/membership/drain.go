@@ -11,7 +11,6 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/cluster"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
-	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -39,8 +38,7 @@ func (m *Members) SetDrained(ctx context.Context, lead Leadership, act *wire.Rec
 	if drains && !anyMayLead(act.Member, m.cfg.Cluster.Servers(), m.cfg.Directory.Drained) {
 		return fmt.Errorf("%w: without %q no voter is left that may lead: undrain another one first, or add one", status.ErrPrecondition, act.Member)
 	}
-	command := &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_RecordAct{RecordAct: act}}
-	if _, err := lead.Execute(ctx, command, 0); err != nil {
+	if _, err := lead.Execute(ctx, Record(ctx, act), 0); err != nil {
 		return err
 	}
 	if drains {

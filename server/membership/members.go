@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/directory"
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -82,6 +83,11 @@ func (m *Members) Lock(ctx context.Context) (done func(), err error) {
 // Put returns the command that records a member.
 func Put(m *wire.Member) *wire.Command {
 	return &wire.Command{Op: &wire.Command_PutMember{PutMember: &wire.PutMember{Member: m}}}
+}
+
+// Record returns the command that records an act of the caller, or of the node, in ctx.
+func Record(ctx context.Context, act *wire.RecordAct) *wire.Command {
+	return &wire.Command{Caller: identity.FromContext(ctx), Node: identity.NodeFromContext(ctx), Op: &wire.Command_RecordAct{RecordAct: act}}
 }
 
 // Add adds a running, empty node to the cluster, first as a non-voter. Package autopilot gives it its vote once it has

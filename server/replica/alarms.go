@@ -5,7 +5,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/internal/alarm"
-	"github.com/quorumlock/quorumlock/transport/identity"
+	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -31,7 +31,7 @@ func (r *Replica) AcknowledgeAlarms(ctx context.Context, req *wire.AcknowledgeAl
 	act := &wire.RecordAct{Action: wire.AuditRecord_ACKNOWLEDGE_ALARMS, Operator: req.GetOperator(), Reason: req.GetReason(), Ticket: req.GetTicket()}
 	var resp *wire.AcknowledgeAlarmsResponse
 	err := r.perform(act, func(lead *leadership) error {
-		result, err := lead.Execute(ctx, recordCommand(identity.FromContext(ctx), act), 0)
+		result, err := lead.Execute(ctx, membership.Record(ctx, act), 0)
 		if err == nil {
 			resp = &wire.AcknowledgeAlarmsResponse{Revision: result.GetRevision()}
 		}

@@ -25,7 +25,7 @@ const (
 // audited performs an operator's act outside the state machine between two audit records: one before it begins, without
 // which it does not happen, and one with its outcome. The second one may be written by the next leader.
 func (r *Replica) audited(ctx context.Context, lead membership.Leadership, act *wire.RecordAct, perform func() error) error {
-	result, err := lead.Execute(ctx, recordCommand(identity.FromContext(ctx), act), 0)
+	result, err := lead.Execute(ctx, membership.Record(ctx, act), 0)
 	if err != nil {
 		return err
 	}
@@ -34,10 +34,6 @@ func (r *Replica) audited(ctx context.Context, lead membership.Leadership, act *
 	after.BegunRevision = result.GetRevision()
 	r.recordOutcome(ctx, after)
 	return err
-}
-
-func recordCommand(caller *wire.Caller, act *wire.RecordAct) *wire.Command {
-	return &wire.Command{Caller: caller, Op: &wire.Command_RecordAct{RecordAct: act}}
 }
 
 // outcomeOf returns the record of an act that ended with err.
@@ -81,9 +77,8 @@ func (r *Replica) recordAtLeader(ctx context.Context, act *wire.RecordAct) (revi
 }
 
 func (r *Replica) recordOnce(ctx context.Context, act *wire.RecordAct) (revision uint64, err error) {
-	caller := identity.FromContext(ctx)
 	if lead := r.current(); lead != nil {
-		result, err := lead.Execute(ctx, recordCommand(caller, act), 0)
+		result, err := lead.Execute(ctx, membership.Record(ctx, act), 0)
 		return result.GetRevision(), err
 	}
 	leader, _, ok := r.leader()
@@ -92,7 +87,8 @@ func (r *Replica) recordOnce(ctx context.Context, act *wire.RecordAct) (revision
 	}
 	addr, _ := r.cluster.Raft().LeaderWithID()
 	to := string(r.cluster.Resolve(raft.ServerID(leader.Id), addr))
-	resp, _, err := r.layer.Call(ctx, to, leader.Id, &wire.PeerRequest{Body: &wire.PeerRequest_Record{Record: &wire.RecordRequest{Act: act, Caller: caller}}})
+	req := &wire.RecordRequest{Act: act, Caller: identity.FromContext(ctx), Node: identity.NodeFromContext(ctx)}
+	resp, _, err := r.layer.Call(ctx, to, leader.Id, &wire.PeerRequest{Body: &wire.PeerRequest_Record{Record: req}})
 	if err != nil {
 		return 0, fmt.Errorf("%w: %w", status.ErrUnavailable, err)
 	}
@@ -105,7 +101,11 @@ func (r *Replica) serveRecord(ctx context.Context, req *wire.RecordRequest) (rev
 	if lead == nil {
 		return 0, status.ErrNotLeader
 	}
-	result, err := lead.Execute(ctx, recordCommand(req.GetCaller(), req.GetAct()), 0)
+	ctx = identity.NewContext(ctx, req.GetCaller())
+	if node := req.GetNode(); node != "" {
+		ctx = identity.NewNodeContext(ctx, node)
+	}
+	result, err := lead.Execute(ctx, membership.Record(ctx, req.GetAct()), 0)
 	return result.GetRevision(), err
 }
 

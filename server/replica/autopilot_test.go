@@ -77,7 +77,7 @@ func TestDeadMembersAreRemoved(t *testing.T) {
 		}
 		leader.View(func(m *fsm.Machine) {
 			for _, r := range m.AuditAfter(0) {
-				if r.Operator != "autopilot of "+leader.id || r.Action != wire.AuditRecord_REMOVE_MEMBER || r.Caller != nil {
+				if r.Operator != "autopilot of "+leader.id || r.Action != wire.AuditRecord_REMOVE_MEMBER || r.GetCaller().GetIdentity() != "node "+leader.id {
 					t.Errorf("recorded as %v", r)
 				}
 			}

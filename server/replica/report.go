@@ -12,6 +12,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -265,7 +266,7 @@ func (r *Replica) serveJoin(ctx context.Context, from *wire.PeerHello, m *wire.M
 	if m.GetId() != from.GetId() || m.GetIncarnation() != from.GetIncarnation() {
 		return fmt.Errorf("%w: a node asks for itself only", status.ErrInvalid)
 	}
-	return r.AddMember(ctx, &wire.AddMemberRequest{Id: m.Id, PeerAddr: m.PeerAddr, Operator: m.Id, Reason: "the node asks to join (--join)"})
+	return r.AddMember(identity.NewNodeContext(ctx, m.Id), &wire.AddMemberRequest{Id: m.Id, PeerAddr: m.PeerAddr, Operator: m.Id, Reason: "the node asks to join (--join)"})
 }
 
 // warnLostMajority logs what to do if a majority of the voters has lost its data.

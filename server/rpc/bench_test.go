@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/server/internal/notify"
 	"github.com/quorumlock/quorumlock/transport"
@@ -103,7 +102,7 @@ func benchmarkRequest(b *testing.B, req *wire.Request) {
 	}
 	defer srv.Close(context.Background())
 	l := newLink(&repeated{bytes: frame, left: b.N}, srv.cfg.Limits)
-	c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "bench"}, caller: access.Node(srv.cfg.Replica, "n1"), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
+	c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "bench"}, caller: known(srv.cfg.Replica), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
 	c.attached[req.SessionId] = struct{}{}
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -124,7 +123,7 @@ func BenchmarkPush(b *testing.B) {
 	}
 	defer srv.Close(context.Background())
 	l := newLink(&repeated{}, srv.cfg.Limits)
-	c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "bench"}, caller: access.Node(srv.cfg.Replica, "n1"), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
+	c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "bench"}, caller: known(srv.cfg.Replica), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
 	outcome := &wire.Result{Status: wire.Status_GRANTED, Seq: 35_001, Revision: 5_000_017, HoldId: 5_000_017, Token: 391_484_405_014_593_763, Count: 1}
 	push := &wire.Push{SessionId: 1, Body: &wire.Push_Outcome{Outcome: outcome}}
 	b.ReportAllocs()

@@ -6,7 +6,6 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/command"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -82,7 +81,7 @@ func mostWrites(t *testing.T, connections, each int) (most int) {
 	for range connections {
 		side := &counted{repeated: repeated{bytes: frame, left: each}}
 		l := newLink(side, srv.cfg.Limits)
-		c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "test"}, caller: access.Node(srv.cfg.Replica, "n1"), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
+		c := newConn(srv, l, &greeted{hello: &wire.Hello{Agent: "test"}, caller: known(srv.cfg.Replica), frames: transport.NewFrameReader(l, transport.DefaultMaxFrame)})
 		c.attached[1] = struct{}{}
 		wires, conns = append(wires, side), append(conns, c)
 	}

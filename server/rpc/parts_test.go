@@ -20,6 +20,15 @@ import (
 
 // Tests of single parts of the port.
 
+// known returns a caller that a cluster without a policy knows.
+func known(source access.Source) *access.Caller {
+	c, err := access.Authenticate(source, "", access.Presented{})
+	if err != nil {
+		panic(err)
+	}
+	return c
+}
+
 // bare returns a connection of the port without its reader, and the peer at the other end.
 func bare(t *testing.T, p *port) (*conn, *peer) {
 	t.Helper()
@@ -28,7 +37,7 @@ func bare(t *testing.T, p *port) (*conn, *peer) {
 		t.Fatal(err)
 	}
 	limits := p.cfg.Limits
-	c := newConn(p.Server, newLink(far, limits), &greeted{hello: &wire.Hello{Agent: "test"}, caller: access.Node(p.cfg.Replica, "n1"), frames: transport.NewFrameReader(far, limits.MaxFrameBytes)})
+	c := newConn(p.Server, newLink(far, limits), &greeted{hello: &wire.Hello{Agent: "test"}, caller: known(p.cfg.Replica), frames: transport.NewFrameReader(far, limits.MaxFrameBytes)})
 	t.Cleanup(func() {
 		c.cancel()
 		_ = near.Close()

@@ -898,7 +898,8 @@ func (x *GetQuotaResponse) GetRevision() uint64 {
 // Caller is the verified origin of a request.
 type Caller struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// A client name, cn:<common name>, a SPIFFE id, or anonymous.
+	// A client name, cn:<common name>, a SPIFFE id, or anonymous. In audit records also: node <id>, for what a node did
+	// by itself. No client can have such an identity.
 	Identity string `protobuf:"bytes,1,opt,name=identity,proto3" json:"identity,omitempty"`
 	// What the identity was verified with: certificate <serial>, token <id>, or empty.
 	Credential string `protobuf:"bytes,2,opt,name=credential,proto3" json:"credential,omitempty"`

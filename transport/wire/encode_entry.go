@@ -23,7 +23,7 @@ func AppendEntry(b []byte, m *Entry) ([]byte, error) {
 }
 
 func (m *Command) append(b []byte) ([]byte, bool) {
-	if m == nil || len(m.unknownFields) > 0 {
+	if m == nil || len(m.unknownFields) > 0 || m.Node != "" {
 		return b, false
 	}
 	b = appendNumber(b, 1<<3|varint, m.SessionId)

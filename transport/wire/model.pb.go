@@ -9,6 +9,7 @@ package wire
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	descriptorpb "google.golang.org/protobuf/types/descriptorpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -1327,7 +1328,7 @@ func (x *SessionInfo) GetByValue() bool {
 	return false
 }
 
-// AuditRecord is one operator request in the audit log.
+// AuditRecord is one operator request in the audit log, or what a node did by itself.
 type AuditRecord struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Starts at 1 and increases in log order, including imported records.
@@ -2567,11 +2568,30 @@ func (x *Event) GetTokens() uint32 {
 	return 0
 }
 
+var file_quorumlock_v1_model_proto_extTypes = []protoimpl.ExtensionInfo{
+	{
+		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
+		ExtensionType: (*bool)(nil),
+		Field:         50003,
+		Name:          "quorumlock.v1.by_nodes",
+		Tag:           "varint,50003,opt,name=by_nodes",
+		Filename:      "quorumlock/v1/model.proto",
+	},
+}
+
+// Extension fields to descriptorpb.EnumValueOptions.
+var (
+	// Nodes do this by themselves too: add a node that asks to join, remove a dead one.
+	//
+	// optional bool by_nodes = 50003;
+	E_ByNodes = &file_quorumlock_v1_model_proto_extTypes[0]
+)
+
 var File_quorumlock_v1_model_proto protoreflect.FileDescriptor
 
 const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
-	"\x19quorumlock/v1/model.proto\x12\rquorumlock.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x1aquorumlock/v1/status.proto\"g\n" +
+	"\x19quorumlock/v1/model.proto\x12\rquorumlock.v1\x1a google/protobuf/descriptor.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x1aquorumlock/v1/status.proto\"g\n" +
 	"\n" +
 	"Revocation\x12\x16\n" +
 	"\x06reason\x18\x01 \x01(\tR\x06reason\x12\x19\n" +
@@ -2680,7 +2700,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\bidentity\x18\t \x01(\tR\bidentity\x12\x19\n" +
 	"\bby_value\x18\n" +
 	" \x01(\bR\abyValueB\x13\n" +
-	"\x11_heartbeat_age_ms\"\xef\b\n" +
+	"\x11_heartbeat_age_ms\"\xfb\b\n" +
 	"\vAuditRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x129\n" +
 	"\x06action\x18\x02 \x01(\x0e2!.quorumlock.v1.AuditRecord.ActionR\x06action\x12\x1a\n" +
@@ -2710,7 +2730,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\amessage\x18\x16 \x01(\tR\amessage\x12%\n" +
 	"\x0ebegun_revision\x18\x17 \x01(\x04R\rbegunRevision\x12\x14\n" +
 	"\x05locks\x18\x18 \x03(\tR\x05locks\x12#\n" +
-	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\xc0\x02\n" +
+	"\rfurther_locks\x18\x19 \x01(\rR\ffurtherLocks\"\xcc\x02\n" +
 	"\x06Action\x12\x0f\n" +
 	"\vUNSPECIFIED\x10\x00\x12\x11\n" +
 	"\rFORCE_RELEASE\x10\x01\x12\n" +
@@ -2721,10 +2741,10 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\n" +
 	"\x06RESIZE\x10\x04\x12\x0f\n" +
 	"\vFORCE_CLOSE\x10\x05\x12\v\n" +
-	"\aRESTORE\x10\x06\x12\x0e\n" +
+	"\aRESTORE\x10\x06\x12\x14\n" +
 	"\n" +
-	"ADD_MEMBER\x10\a\x12\x11\n" +
-	"\rREMOVE_MEMBER\x10\b\x12\x17\n" +
+	"ADD_MEMBER\x10\a\x1a\x04\x98\xb5\x18\x01\x12\x17\n" +
+	"\rREMOVE_MEMBER\x10\b\x1a\x04\x98\xb5\x18\x01\x12\x17\n" +
 	"\x13TRANSFER_LEADERSHIP\x10\t\x12\x11\n" +
 	"\rSAVE_SNAPSHOT\x10\n" +
 	"\x12\x16\n" +
@@ -2873,7 +2893,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x11ORDER_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04FIFO\x10\x01\x12\n" +
 	"\n" +
-	"\x06UNFAIR\x10\x02B6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x06UNFAIR\x10\x02:>\n" +
+	"\bby_nodes\x12!.google.protobuf.EnumValueOptions\x18ӆ\x03 \x01(\bR\abyNodesB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_model_proto_rawDescOnce sync.Once
@@ -2890,29 +2911,30 @@ func file_quorumlock_v1_model_proto_rawDescGZIP() []byte {
 var file_quorumlock_v1_model_proto_enumTypes = make([]protoimpl.EnumInfo, 4)
 var file_quorumlock_v1_model_proto_msgTypes = make([]protoimpl.MessageInfo, 17)
 var file_quorumlock_v1_model_proto_goTypes = []any{
-	(Mode)(0),               // 0: quorumlock.v1.Mode
-	(Order)(0),              // 1: quorumlock.v1.Order
-	(AuditRecord_Action)(0), // 2: quorumlock.v1.AuditRecord.Action
-	(Event_Type)(0),         // 3: quorumlock.v1.Event.Type
-	(*Revocation)(nil),      // 4: quorumlock.v1.Revocation
-	(*Label)(nil),           // 5: quorumlock.v1.Label
-	(*ClientInfo)(nil),      // 6: quorumlock.v1.ClientInfo
-	(*HolderInfo)(nil),      // 7: quorumlock.v1.HolderInfo
-	(*DelayInfo)(nil),       // 8: quorumlock.v1.DelayInfo
-	(*WaiterInfo)(nil),      // 9: quorumlock.v1.WaiterInfo
-	(*LockInfo)(nil),        // 10: quorumlock.v1.LockInfo
-	(*SessionInfo)(nil),     // 11: quorumlock.v1.SessionInfo
-	(*AuditRecord)(nil),     // 12: quorumlock.v1.AuditRecord
-	(*Alarm)(nil),           // 13: quorumlock.v1.Alarm
-	(*Backup)(nil),          // 14: quorumlock.v1.Backup
-	(*SavedBackup)(nil),     // 15: quorumlock.v1.SavedBackup
-	(*AuditImport)(nil),     // 16: quorumlock.v1.AuditImport
-	(*DeadlockStep)(nil),    // 17: quorumlock.v1.DeadlockStep
-	(*Member)(nil),          // 18: quorumlock.v1.Member
-	(*Settings)(nil),        // 19: quorumlock.v1.Settings
-	(*Event)(nil),           // 20: quorumlock.v1.Event
-	(*Caller)(nil),          // 21: quorumlock.v1.Caller
-	(Status_Code)(0),        // 22: quorumlock.v1.Status.Code
+	(Mode)(0),                             // 0: quorumlock.v1.Mode
+	(Order)(0),                            // 1: quorumlock.v1.Order
+	(AuditRecord_Action)(0),               // 2: quorumlock.v1.AuditRecord.Action
+	(Event_Type)(0),                       // 3: quorumlock.v1.Event.Type
+	(*Revocation)(nil),                    // 4: quorumlock.v1.Revocation
+	(*Label)(nil),                         // 5: quorumlock.v1.Label
+	(*ClientInfo)(nil),                    // 6: quorumlock.v1.ClientInfo
+	(*HolderInfo)(nil),                    // 7: quorumlock.v1.HolderInfo
+	(*DelayInfo)(nil),                     // 8: quorumlock.v1.DelayInfo
+	(*WaiterInfo)(nil),                    // 9: quorumlock.v1.WaiterInfo
+	(*LockInfo)(nil),                      // 10: quorumlock.v1.LockInfo
+	(*SessionInfo)(nil),                   // 11: quorumlock.v1.SessionInfo
+	(*AuditRecord)(nil),                   // 12: quorumlock.v1.AuditRecord
+	(*Alarm)(nil),                         // 13: quorumlock.v1.Alarm
+	(*Backup)(nil),                        // 14: quorumlock.v1.Backup
+	(*SavedBackup)(nil),                   // 15: quorumlock.v1.SavedBackup
+	(*AuditImport)(nil),                   // 16: quorumlock.v1.AuditImport
+	(*DeadlockStep)(nil),                  // 17: quorumlock.v1.DeadlockStep
+	(*Member)(nil),                        // 18: quorumlock.v1.Member
+	(*Settings)(nil),                      // 19: quorumlock.v1.Settings
+	(*Event)(nil),                         // 20: quorumlock.v1.Event
+	(*Caller)(nil),                        // 21: quorumlock.v1.Caller
+	(Status_Code)(0),                      // 22: quorumlock.v1.Status.Code
+	(*descriptorpb.EnumValueOptions)(nil), // 23: google.protobuf.EnumValueOptions
 }
 var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientInfo.labels:type_name -> quorumlock.v1.Label
@@ -2936,10 +2958,11 @@ var file_quorumlock_v1_model_proto_depIdxs = []int32{
 	22, // 18: quorumlock.v1.Event.status:type_name -> quorumlock.v1.Status.Code
 	0,  // 19: quorumlock.v1.Event.mode:type_name -> quorumlock.v1.Mode
 	12, // 20: quorumlock.v1.Event.audit:type_name -> quorumlock.v1.AuditRecord
-	21, // [21:21] is the sub-list for method output_type
-	21, // [21:21] is the sub-list for method input_type
-	21, // [21:21] is the sub-list for extension type_name
-	21, // [21:21] is the sub-list for extension extendee
+	23, // 21: quorumlock.v1.by_nodes:extendee -> google.protobuf.EnumValueOptions
+	22, // [22:22] is the sub-list for method output_type
+	22, // [22:22] is the sub-list for method input_type
+	22, // [22:22] is the sub-list for extension type_name
+	21, // [21:22] is the sub-list for extension extendee
 	0,  // [0:21] is the sub-list for field type_name
 }
 
@@ -2961,13 +2984,14 @@ func file_quorumlock_v1_model_proto_init() {
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_model_proto_rawDesc), len(file_quorumlock_v1_model_proto_rawDesc)),
 			NumEnums:      4,
 			NumMessages:   17,
-			NumExtensions: 0,
+			NumExtensions: 1,
 			NumServices:   0,
 		},
 		GoTypes:           file_quorumlock_v1_model_proto_goTypes,
 		DependencyIndexes: file_quorumlock_v1_model_proto_depIdxs,
 		EnumInfos:         file_quorumlock_v1_model_proto_enumTypes,
 		MessageInfos:      file_quorumlock_v1_model_proto_msgTypes,
+		ExtensionInfos:    file_quorumlock_v1_model_proto_extTypes,
 	}.Build()
 	File_quorumlock_v1_model_proto = out.File
 	file_quorumlock_v1_model_proto_goTypes = nil

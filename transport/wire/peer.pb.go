@@ -1734,9 +1734,11 @@ func (x *PeerResponse) GetRevision() uint64 {
 // RecordRequest asks the leader to write an audit record of an act that does not need it, or whose outcome the
 // leader does not know. The leader trusts what the calling node says about the operator.
 type RecordRequest struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	Act           *RecordAct             `protobuf:"bytes,1,opt,name=act,proto3" json:"act,omitempty"`
-	Caller        *Caller                `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Act   *RecordAct             `protobuf:"bytes,1,opt,name=act,proto3" json:"act,omitempty"`
+	// As in Command.
+	Caller        *Caller `protobuf:"bytes,2,opt,name=caller,proto3" json:"caller,omitempty"`
+	Node          string  `protobuf:"bytes,3,opt,name=node,proto3" json:"node,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1783,6 +1785,13 @@ func (x *RecordRequest) GetCaller() *Caller {
 		return x.Caller
 	}
 	return nil
+}
+
+func (x *RecordRequest) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 // CampaignRequest asks a follower of the calling leader to call an election.
@@ -2822,10 +2831,11 @@ const file_quorumlock_node_v1_peer_proto_rawDesc = "" +
 	"\x06hashes\x18\x05 \x01(\v2\x1f.quorumlock.node.v1.StateHashesR\x06hashes\x128\n" +
 	"\bstanding\x18\x06 \x01(\x0e2\x1c.quorumlock.node.v1.StandingR\bstanding\x12=\n" +
 	"\bcampaign\x18\a \x01(\v2!.quorumlock.node.v1.CampaignReplyR\bcampaign\x12\x1a\n" +
-	"\brevision\x18\b \x01(\x04R\brevision\"o\n" +
+	"\brevision\x18\b \x01(\x04R\brevision\"\x83\x01\n" +
 	"\rRecordRequest\x12/\n" +
 	"\x03act\x18\x01 \x01(\v2\x1d.quorumlock.node.v1.RecordActR\x03act\x12-\n" +
-	"\x06caller\x18\x02 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\"%\n" +
+	"\x06caller\x18\x02 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x12\n" +
+	"\x04node\x18\x03 \x01(\tR\x04node\"%\n" +
 	"\x0fCampaignRequest\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\"#\n" +
 	"\rCampaignReply\x12\x12\n" +

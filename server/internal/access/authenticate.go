@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -103,6 +104,8 @@ func (c *Caller) hasSessions() (has bool) {
 
 func verify(access *fsm.Access, cluster string, p Presented) (*wire.Caller, error) {
 	switch {
+	case rights.IsNode(p.Origin.GetIdentity()):
+		return nil, fmt.Errorf("%q is the identity of a node: no caller has it", p.Origin.Identity)
 	case p.Origin != nil:
 		return p.Origin, nil
 	case p.Token != "":

@@ -28,6 +28,8 @@ func TestWhoACallerIs(t *testing.T) {
 	node := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, URIs: []*url.URL{{Scheme: "quorumlock", Host: "c1", Path: "/n1"}}}
 	other := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, URIs: []*url.URL{identity.URI("c2", "admin")}}
 	named := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "admin"}}
+	nodeNamed := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, Subject: pkix.Name{CommonName: "node n1"}}
+	nodeURI := &x509.Certificate{SerialNumber: big.NewInt(1), ExtKeyUsage: forClients, URIs: []*url.URL{identity.URI("c1", "node n1")}}
 	server := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "admin"}, DNSNames: []string{"admin"}}
 	for name, test := range map[string]struct {
 		presented access.Presented
@@ -46,6 +48,9 @@ func TestWhoACallerIs(t *testing.T) {
 		"a certificate for any use": {access.Presented{Certificate: server}, nil, access.ErrUnauthenticated, "extended key usage must be clientAuth"},
 		"another cluster's":         {access.Presented{Certificate: other}, nil, access.ErrUnauthenticated, `cluster "c2"`},
 		"a common name":             {access.Presented{Certificate: named}, nil, access.ErrNoRole, `"cn:admin"`},
+		"the name of a node":        {access.Presented{Certificate: nodeNamed}, nil, access.ErrNoRole, `"cn:node n1"`},
+		"the URI of a node":         {access.Presented{Certificate: nodeURI}, nil, access.ErrUnauthenticated, "is not allowed"},
+		"a node, another says":      {access.Presented{Origin: &wire.Caller{Identity: "node n1"}}, nil, access.ErrUnauthenticated, "is the identity of a node"},
 		"nothing":                   {access.Presented{}, nil, access.ErrNoRole, `"anonymous"`},
 	} {
 		t.Run(name, func(t *testing.T) {

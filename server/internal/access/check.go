@@ -28,6 +28,9 @@ func (c *Caller) Check(request proto.Message) *wire.Result {
 
 // authorize refuses a request that the caller may not send. A follower catches up before it refuses.
 func (c *Caller) authorize(request proto.Message) *wire.Result {
+	if c.node {
+		return c.checkNode(request)
+	}
 	refused := c.authorizeNow(request)
 	if refused != nil && c.source.CatchUp() {
 		return c.authorizeNow(request)

@@ -3,6 +3,7 @@ package command
 import (
 	"context"
 	"fmt"
+	"slices"
 	"time"
 
 	"google.golang.org/protobuf/proto"
@@ -33,6 +34,7 @@ func (p *Processor) ProposeFrom(from identity.Sender, cmd *wire.Command, done fu
 // SESSION_LOST.
 func (p *Processor) ProposeAll(all []Proposal) {
 	now := time.Now()
+	all = refuseNodes(all)
 	for i := range all {
 		all[i].Work = groupcommit.WorkOf(all[i].Command, p.locksOf)
 	}
@@ -50,6 +52,25 @@ func (p *Processor) ProposeAll(all []Proposal) {
 		begin = end
 	}
 }
+
+// refuseNodes refuses the commands that only a node may propose, by itself, and returns the others. A request of a session
+// is none of them, or applying it refuses it.
+func refuseNodes(all []Proposal) []Proposal {
+	if !slices.ContainsFunc(all, isNodes) {
+		return all
+	}
+	kept := make([]Proposal, 0, len(all))
+	for _, one := range all {
+		if isNodes(one) {
+			one.Done(status.Result(wire.Status_PERMISSION_DENIED, "only a node proposes this, by itself"))
+			continue
+		}
+		kept = append(kept, one)
+	}
+	return kept
+}
+
+func isNodes(one Proposal) bool { return one.Command.GetSessionId() == 0 && fsm.OfNode(one.Command) }
 
 // faults returns why each of the commands is refused, nil for those that are not. A command is refused if it
 // is invalid in any state, or if a budget is used up. This keeps commands out of the log that applying would

@@ -15,6 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/probe"
 	"github.com/quorumlock/quorumlock/server/membership"
 	"github.com/quorumlock/quorumlock/server/status"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -166,7 +167,7 @@ func (l *leadership) RemoveFailedServer(s *raftautopilot.Server) {
 	c, _ := l.contacts.of(id)
 	why := fmt.Sprintf("%v without an answer, --autopilot-dead-after is %v", c.silent.Round(time.Second), l.Settings.DeadAfter)
 	act := &wire.RecordAct{Action: wire.AuditRecord_REMOVE_MEMBER, Operator: operator(l.NodeID), Reason: why, Member: id}
-	err := l.members.RemoveIf(l.ctx, l.lead, id, act, func(servers map[string]raft.Server) error { return l.stillDead(id, servers) })
+	err := l.members.RemoveIf(identity.NewNodeContext(l.ctx, l.NodeID), l.lead, id, act, func(servers map[string]raft.Server) error { return l.stillDead(id, servers) })
 	switch {
 	case err == nil:
 		l.Logger.Warn("autopilot removed a dead member", "node", id, "reason", why)

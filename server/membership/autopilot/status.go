@@ -8,6 +8,7 @@ import (
 	raftautopilot "github.com/hashicorp/raft-autopilot"
 
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/fsm/rights"
 	"github.com/quorumlock/quorumlock/server/internal/metrics"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -86,11 +87,11 @@ func (l *leadership) removedIn(c contact, servers map[string]raft.Server) time.D
 }
 
 // lastRemoval returns the last member that any leader's autopilot has removed, as far as the audit log goes back, nil if
-// there is none. Operators cannot write such a record: those of their acts have a caller.
+// there is none. Operators cannot write such a record: it has the identity of a node.
 func (a *Autopilot) lastRemoval() (last *wire.AutopilotRemoval) {
 	a.cfg.Machine.View(func(m *fsm.Machine) {
 		for _, r := range m.AuditAfter(0) {
-			if r.Action == wire.AuditRecord_REMOVE_MEMBER && r.Outcome == wire.Status_OK && r.Caller == nil && r.Imported == nil && strings.HasPrefix(r.Operator, operator("")) {
+			if r.Action == wire.AuditRecord_REMOVE_MEMBER && r.Outcome == wire.Status_OK && rights.IsNode(r.GetCaller().GetIdentity()) && r.Imported == nil && strings.HasPrefix(r.Operator, operator("")) {
 				last = &wire.AutopilotRemoval{NodeId: r.Member, UnixMs: r.WallUnixMs, Reason: r.Reason}
 			}
 		}
