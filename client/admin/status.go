@@ -107,6 +107,8 @@ type BackupSchedule struct {
 	Failures uint32
 	// Overdue means that a backup was due five minutes ago and has not been made.
 	Overdue bool
+	// ForeignFiles counts the files among the backups that are not this cluster's.
+	ForeignFiles uint32
 }
 
 // Node is a member of the cluster.

@@ -226,6 +226,9 @@ func writeBackups(w io.Writer, s *wire.StatusResponse, now time.Time) {
 		mark(w, urgent)
 		fmt.Fprintf(w, "BACKUP OVERDUE by the schedule %s: see the log of the leader\n", printable(schedule.GetSchedule()))
 	}
+	if files := uint64(schedule.GetForeignFiles()); files > 0 {
+		fmt.Fprintf(w, "among the backups: %s that this cluster did not make; the log of the leader names the first\n", count(files, "file"))
+	}
 }
 
 // writeAgreement reports if the nodes' states differ after applying the same log.

@@ -54,7 +54,7 @@ func TestLeaderMakesBackups(t *testing.T) {
 			t.Errorf("after a restart the last backup is %v, want %v", got, last)
 		}
 		files, err := dir.List(t.Context())
-		if err != nil || len(files) != 2 || files[1] != last.Name {
+		if err != nil || len(files) != 2 || files[1].Name != last.Name {
 			t.Errorf("%v are kept, %v", files, err)
 		}
 		read := func(r io.Reader) error {

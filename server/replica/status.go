@@ -135,7 +135,7 @@ func (r *Replica) gauges() []prometheus.Collector {
 		Build: metrics.Build{Version: r.cfg.Version, Commit: r.cfg.Commit, Level: r.cfg.Level},
 	}
 	if r.backups != nil {
-		source.BackupDue = r.backups.Due
+		source.BackupDue, source.ForeignFiles = r.backups.Due, r.backups.ForeignFiles
 	}
 	return metrics.Gauges(source)
 }

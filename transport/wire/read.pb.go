@@ -2510,7 +2510,9 @@ type BackupSchedule struct {
 	// Attempts that this node has made since the last backup, all of which failed.
 	Failures uint32 `protobuf:"varint,2,opt,name=failures,proto3" json:"failures,omitempty"`
 	// A backup was due five minutes ago and has not been made.
-	Overdue       bool `protobuf:"varint,3,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	Overdue bool `protobuf:"varint,3,opt,name=overdue,proto3" json:"overdue,omitempty"`
+	// Files among the backups that are not this cluster's, in all stores. They are neither counted nor removed.
+	ForeignFiles  uint32 `protobuf:"varint,4,opt,name=foreign_files,json=foreignFiles,proto3" json:"foreign_files,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -2564,6 +2566,13 @@ func (x *BackupSchedule) GetOverdue() bool {
 		return x.Overdue
 	}
 	return false
+}
+
+func (x *BackupSchedule) GetForeignFiles() uint32 {
+	if x != nil {
+		return x.ForeignFiles
+	}
+	return 0
 }
 
 // ListSamplesRequest asks for what the answering node has measured in the last ten minutes. Every node answers for
@@ -3011,11 +3020,12 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x13election_timeout_ms\x18\r \x01(\rR\x11electionTimeoutMs\x12$\n" +
 	"\x0eclock_steps_ms\x18\x0e \x01(\x04R\fclockStepsMs\x12+\n" +
 	"\x11uncertified_addrs\x18\x0f \x03(\tR\x10uncertifiedAddrs\x12*\n" +
-	"\x11longest_outage_ms\x18\x10 \x01(\x04R\x0flongestOutageMs\"b\n" +
+	"\x11longest_outage_ms\x18\x10 \x01(\x04R\x0flongestOutageMs\"\x87\x01\n" +
 	"\x0eBackupSchedule\x12\x1a\n" +
 	"\bschedule\x18\x01 \x01(\tR\bschedule\x12\x1a\n" +
 	"\bfailures\x18\x02 \x01(\rR\bfailures\x12\x18\n" +
-	"\aoverdue\x18\x03 \x01(\bR\aoverdue\"\x1a\n" +
+	"\aoverdue\x18\x03 \x01(\bR\aoverdue\x12#\n" +
+	"\rforeign_files\x18\x04 \x01(\rR\fforeignFiles\"\x1a\n" +
 	"\x12ListSamplesRequest:\x04\x88\xb5\x18\x02\"\x80\x01\n" +
 	"\x13ListSamplesResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n" +

@@ -34,6 +34,8 @@ type Source struct {
 	Health func() (tolerance int, members map[string]Member, ok bool)
 	// BackupDue returns when the next scheduled backup is due; nil without a schedule.
 	BackupDue func() time.Time
+	// ForeignFiles counts the files among the backups that are not this cluster's; set with BackupDue.
+	ForeignFiles func() int
 	// Build describes the program.
 	Build Build
 }
@@ -111,6 +113,7 @@ func Gauges(s Source) []prometheus.Collector {
 		all = append(all, gauge("quorumlock_backup_due_timestamp_seconds", "When the next scheduled backup after the latest one is due, in Unix time. Without a schedule it does not exist.", func() float64 {
 			return float64(s.BackupDue().UnixMilli()) / 1000
 		}))
+		all = append(all, gauge("quorumlock_backup_foreign_files", "Files among the scheduled backups that are not this cluster's, as this node found them when it led last. They stay.", func() float64 { return float64(s.ForeignFiles()) }))
 	}
 	return all
 }

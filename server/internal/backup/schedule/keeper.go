@@ -48,9 +48,13 @@ type Keeper struct {
 
 	mu   sync.Mutex // guards plan
 	plan plan
-	// pending is a backup that the first store has, but not all others; nil if there is none. The goroutine that runs
-	// owns it.
+	// pending is a backup that the first store has, and that was not recorded yet; nil if there is none. The goroutine
+	// that runs owns it.
 	pending *written
+	// known is what the files of each store contain, as far as they were read, by name. The goroutine that runs owns it.
+	known []map[string]inspected
+	// foreign are the files that are not this cluster's backups, as reported last, by store; guarded by mu.
+	foreign [][]string
 }
 
 // New returns the keeper of a node.
@@ -59,7 +63,8 @@ func New(cfg Config) (*Keeper, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &Keeper{cfg: cfg, leading: make(chan struct{}, 1), plan: plan{schedule: parsed, began: time.Now()}}, nil
+	return &Keeper{cfg: cfg, leading: make(chan struct{}, 1), plan: plan{schedule: parsed, began: time.Now()},
+		known: make([]map[string]inspected, len(cfg.Stores)), foreign: make([][]string, len(cfg.Stores))}, nil
 }
 
 // Run makes backups until ctx ends, which it does with the leadership. A call waits for the end of an earlier one.
@@ -119,7 +124,7 @@ func (k *Keeper) Status() *wire.BackupSchedule {
 	last := k.last()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	return &wire.BackupSchedule{Schedule: k.cfg.Schedule, Failures: k.plan.failures, Overdue: k.plan.overdue(last, time.Now())}
+	return &wire.BackupSchedule{Schedule: k.cfg.Schedule, Failures: k.plan.failures, Overdue: k.plan.overdue(last, time.Now()), ForeignFiles: k.foreignFiles()}
 }
 
 // attempt makes one backup and records it.
@@ -130,8 +135,12 @@ func (k *Keeper) attempt(ctx context.Context, record Record) {
 	saved, err := k.save(limited)
 	if err == nil {
 		if err = record(limited, saved); err != nil {
-			k.pending, err = nil, fmt.Errorf("record the backup: %w", err)
+			err = fmt.Errorf("record the backup: %w", err)
 		}
+	}
+	k.retainAll(limited)
+	if err == nil {
+		k.pending = nil
 	}
 	if ctx.Err() != nil {
 		return // no longer the leader
@@ -162,15 +171,12 @@ func (k *Keeper) save(ctx context.Context) (*wire.SavedBackup, error) {
 			return nil, fmt.Errorf("back up to %s: %w", k.cfg.Stores[0], err)
 		}
 		k.pending = w
-		k.retain(ctx, k.cfg.Stores[0], w)
 	}
 	var failed []error
 	for _, to := range k.cfg.Stores[1:] {
 		if err := k.pending.copy(ctx, k.cfg.Stores[0], to); err != nil {
 			failed = append(failed, fmt.Errorf("copy %s to %s: %w", k.pending.about.Name, to, err))
-			continue
 		}
-		k.retain(ctx, to, k.pending)
 	}
 	if err := errors.Join(failed...); err != nil {
 		return nil, err
@@ -186,18 +192,5 @@ func (k *Keeper) usable(w *written) bool {
 	}
 	lineage := ""
 	k.cfg.Machine.View(func(m *fsm.Machine) { lineage = m.Lineage() })
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return w.about.Lineage == lineage && k.plan.schedule.Next(time.UnixMilli(w.about.UnixMs).UTC()).After(time.Now())
-}
-
-// retain removes backups that a store need not keep. It keeps the last one that was recorded.
-func (k *Keeper) retain(ctx context.Context, s store.Store, w *written) {
-	files, err := s.List(ctx)
-	for _, file := range store.Superfluous(files, w.cluster, k.cfg.Keep, k.last().GetName()) {
-		err = errors.Join(err, s.Remove(ctx, file))
-	}
-	if err != nil && ctx.Err() == nil {
-		k.cfg.Logger.Warn("old backups were not removed", "store", s.String(), "error", err)
-	}
+	return w.lineage == lineage && time.Now().Before(w.due)
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
@@ -16,9 +17,12 @@ import (
 
 // written is a backup in a store.
 type written struct {
-	cluster string
-	about   *wire.SavedBackup
-	sum     [sha256.Size]byte
+	content
+	name  store.Name
+	about *wire.SavedBackup
+	sum   [sha256.Size]byte
+	// due is when the next backup is due. It has a monotonic clock.
+	due time.Time
 }
 
 // counted counts and hashes what is written.
@@ -36,10 +40,11 @@ func (c *counted) Write(p []byte) (int, error) {
 // write writes the present state to a store and verifies it there.
 func (k *Keeper) write(ctx context.Context, to store.Store) (*written, error) {
 	m, now := k.cfg.Machine.Fork(), time.Now()
-	w := &written{cluster: m.ClusterID(), about: &wire.SavedBackup{
-		Name:   store.Name{Cluster: m.ClusterID(), Time: now, Revision: m.Revision()}.String(),
-		NodeId: k.cfg.NodeID, UnixMs: now.UnixMilli(), Lineage: m.Lineage(), Revision: m.Revision(),
-	}}
+	w := &written{
+		content: contentOf(m), due: now.Add(k.plan.schedule.Next(now.UTC()).Sub(now.Round(0))),
+		about: &wire.SavedBackup{NodeId: k.cfg.NodeID, UnixMs: now.UnixMilli(), Lineage: m.Lineage(), Revision: m.Revision()},
+	}
+	w.name = store.Name{Cluster: m.ClusterID(), Time: now, Revision: m.Revision()}
 	write := func(out io.Writer) error {
 		sum := sha256.New()
 		c := &counted{Writer: io.MultiWriter(out, sum)}
@@ -49,7 +54,22 @@ func (k *Keeper) write(ctx context.Context, to store.Store) (*written, error) {
 		w.sum, w.about.Bytes = [sha256.Size]byte(sum.Sum(nil)), c.n
 		return nil
 	}
-	return w, to.Put(ctx, w.about.Name, write, func(r io.Reader) error { return w.verify(ctx, r) })
+	return w, w.named(func(name string) error {
+		w.about.Name = name
+		return to.Put(ctx, name, write, func(r io.Reader) error { return w.verify(ctx, r) })
+	})
+}
+
+// named calls put with the name of the backup, and with further ones as long as there are files of these names.
+func (w *written) named(put func(name string) error) (err error) {
+	for _, n := range []int{0, 2, 3, 4, 5, 6, 7, 8, 9} {
+		name := w.name
+		name.Copy = n
+		if err = put(name.String()); !errors.Is(err, fs.ErrExist) {
+			return err
+		}
+	}
+	return err
 }
 
 // verify reads a backup into a machine of its own. The bytes must be those that were written, and the machine must be
@@ -81,5 +101,11 @@ func (w *written) copy(ctx context.Context, from, to store.Store) error {
 			return err
 		})
 	}
-	return to.Put(ctx, w.about.Name, write, store.Equals(w.sum))
+	return w.named(func(name string) error {
+		err := to.Put(ctx, name, write, store.Equals(w.sum))
+		if errors.Is(err, fs.ErrExist) && to.Read(ctx, name, store.Equals(w.sum)) == nil {
+			return nil // an earlier attempt has stored it
+		}
+		return err
+	})
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -145,6 +146,9 @@ func (b *Bucket) String() string { return "s3://" + b.name + "/" + b.prefix + " 
 
 // Put implements Store. If check fails, Put removes the object again, unless that fails too.
 func (b *Bucket) Put(ctx context.Context, file string, write func(io.Writer) error, check func(io.Reader) error) error {
+	if err := b.free(ctx, file); err != nil {
+		return err
+	}
 	if err := b.upload(ctx, file, write); err != nil {
 		return err
 	}
@@ -152,6 +156,19 @@ func (b *Bucket) Put(ctx context.Context, file string, write func(io.Writer) err
 		return errors.Join(err, b.Remove(ctx, file))
 	}
 	return nil
+}
+
+// free returns an error if there is an object of that name.
+func (b *Bucket) free(ctx context.Context, file string) error {
+	_, err := b.client.StatObject(ctx, b.name, b.prefix+file, minio.StatObjectOptions{})
+	switch minio.ToErrorResponse(err).Code {
+	case "NoSuchKey", "AccessDenied": // without the right to list, an object that is missing is denied
+		return nil
+	}
+	if err == nil {
+		return fmt.Errorf("%s: %w", file, fs.ErrExist)
+	}
+	return err
 }
 
 func (b *Bucket) upload(ctx context.Context, file string, write func(io.Writer) error) error {
@@ -183,11 +200,11 @@ func (b *Bucket) Read(ctx context.Context, file string, read func(io.Reader) err
 	return read(limited{ctx: ctx, Reader: object})
 }
 
-// List implements Store.
-func (b *Bucket) List(ctx context.Context) ([]string, error) {
+// List implements Store. A tag is the object's ETag.
+func (b *Bucket) List(ctx context.Context) ([]File, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel() // ends the listing
-	var files []string
+	var files []File
 	for object := range b.client.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: b.prefix + "quorumlock-"}) {
 		if object.Err != nil {
 			return nil, fmt.Errorf("list backups: %w", object.Err)
@@ -195,7 +212,9 @@ func (b *Bucket) List(ctx context.Context) ([]string, error) {
 		if len(files) == maxListed {
 			return nil, fmt.Errorf("list backups: more than %d objects begin with %squorumlock-", maxListed, b.prefix)
 		}
-		files = append(files, strings.TrimPrefix(object.Key, b.prefix))
+		if name := strings.TrimPrefix(object.Key, b.prefix); isName(name) {
+			files = append(files, File{Name: name, Tag: object.ETag})
+		}
 	}
 	return files, ctx.Err()
 }

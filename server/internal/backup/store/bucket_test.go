@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -22,7 +23,8 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 // answered.
 type service struct {
 	*httptest.Server
-	front atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
+	backend gofakes3.Backend
+	front   atomic.Pointer[func(w http.ResponseWriter, r *http.Request) bool]
 }
 
 func newService(t *testing.T, buckets ...string) *service {
@@ -33,7 +35,7 @@ func newService(t *testing.T, buckets ...string) *service {
 			t.Fatal(err)
 		}
 	}
-	fake, s := gofakes3.New(backend).Server(), &service{}
+	fake, s := gofakes3.New(backend).Server(), &service{backend: backend}
 	s.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if front := s.front.Load(); front == nil || !(*front)(w, r) {
 			fake.ServeHTTP(w, r)
@@ -84,6 +86,52 @@ func TestBucket(t *testing.T) {
 	}
 	if got := listed(t, b); len(got) != 1 {
 		t.Errorf("it still has %v", got)
+	}
+}
+
+// TestBucketReplacesNothing verifies that an object of the same name stays, and that a tag changes with the content.
+func TestBucketReplacesNothing(t *testing.T) {
+	b := newService(t, "locks").open(t, "locks/prod", answerTimeout)
+	put(t, b, named(1), "one")
+	tag := func() string {
+		files, err := b.List(t.Context())
+		if err != nil || len(files) != 1 || files[0].Tag == "" {
+			t.Fatal(files, err)
+		}
+		return files[0].Tag
+	}
+	first := tag()
+	write, check := text("two")
+	if err := b.Put(t.Context(), named(1), write, check); !errors.Is(err, fs.ErrExist) || content(t, b, named(1)) != "one" || tag() != first {
+		t.Errorf("%v", err)
+	}
+	if err := b.upload(t.Context(), named(1), write); err != nil || tag() == first {
+		t.Errorf("replaced, it has the tag %q; %v", tag(), err)
+	}
+}
+
+// TestMoreThanAPageIsListed verifies that a list has more objects than one answer of the server.
+func TestMoreThanAPageIsListed(t *testing.T) {
+	s := newService(t, "locks")
+	b := s.open(t, "locks/prod", answerTimeout)
+	want := map[string]bool{}
+	for i := range 1_001 {
+		name := Name{"c1", time.Date(2026, 11, 1, 0, 0, i, 0, time.UTC), uint64(i), 0}.String()
+		if _, err := s.backend.PutObject("locks", "prod/"+name, nil, strings.NewReader("x"), 1, nil); err != nil {
+			t.Fatal(err)
+		}
+		want[name] = true
+	}
+	pages := atomic.Int64{}
+	s.answer(func(_ http.ResponseWriter, r *http.Request) bool {
+		pages.Add(1)
+		return false
+	})
+	for _, name := range listed(t, b) {
+		delete(want, name)
+	}
+	if len(want) > 0 || pages.Load() < 2 {
+		t.Errorf("%d are missing in %d pages", len(want), pages.Load())
 	}
 }
 

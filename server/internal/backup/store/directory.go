@@ -8,6 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
+
+	"golang.org/x/sys/unix"
 )
 
 // Directory is a Store in a directory.
@@ -32,31 +35,49 @@ func (d *Directory) String() string { return d.path }
 func (d *Directory) Put(ctx context.Context, file string, write func(io.Writer) error, check func(io.Reader) error) error {
 	d.clean()
 	path := filepath.Join(d.path, file)
-	err := d.write(ctx, path+temporary, write)
+	if _, err := os.Lstat(path); err == nil {
+		return fmt.Errorf("%s: %w", file, fs.ErrExist)
+	}
+	f, err := os.CreateTemp(d.path, file+".*"+temporary)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	_ = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) // tells other nodes that the file is being written
+	err = write(limited{ctx: ctx, Writer: f})
 	if err == nil {
-		err = d.Read(ctx, file+temporary, check)
+		err = f.Sync()
+	}
+	if err == nil {
+		err = d.Read(ctx, filepath.Base(f.Name()), check)
 	}
 	if err == nil {
 		err = ctx.Err()
 	}
 	if err == nil {
-		err = os.Rename(path+temporary, path)
+		err = publish(f.Name(), path)
 	}
 	if err != nil {
-		return errors.Join(err, d.Remove(context.WithoutCancel(ctx), file+temporary))
+		return errors.Join(err, d.Remove(context.WithoutCancel(ctx), filepath.Base(f.Name())))
 	}
 	return d.sync()
 }
 
-func (d *Directory) write(ctx context.Context, path string, write func(io.Writer) error) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+// publish gives a file its name, unless there is one of that name.
+func publish(from, path string) error {
+	err := os.Link(from, path)
+	switch {
+	case err == nil:
+		return os.Remove(from)
+	case errors.Is(err, fs.ErrExist):
+		return err
+	}
+	// The file system has no hard links: reserve the name, and replace what reserves it.
+	reserved, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
-	if err := write(limited{ctx: ctx, Writer: f}); err != nil {
-		return errors.Join(err, f.Close())
-	}
-	return errors.Join(f.Sync(), f.Close())
+	return errors.Join(reserved.Close(), os.Rename(from, path))
 }
 
 func (d *Directory) sync() error {
@@ -67,23 +88,47 @@ func (d *Directory) sync() error {
 	return errors.Join(dir.Sync(), dir.Close())
 }
 
-// clean removes what interrupted calls of Put have left. Several nodes may share a directory, but only one of them
-// leads.
+// clean removes what interrupted calls of Put have left: files that nobody holds locked. Several nodes may share a
+// directory, and a former leader may still write.
 func (d *Directory) clean() {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return
 	}
 	for _, e := range entries {
-		if isTemporary(e.Name()) {
-			_ = os.Remove(filepath.Join(d.path, e.Name()))
+		if !isTemporary(e.Name()) || !e.Type().IsRegular() {
+			continue
 		}
+		f, err := d.open(e.Name())
+		if err != nil {
+			continue
+		}
+		if unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB) == nil {
+			_ = os.Remove(f.Name())
+		}
+		_ = f.Close()
 	}
+}
+
+// open opens a regular file. It neither follows a link nor waits for a writer of a pipe.
+func (d *Directory) open(file string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(d.path, file), os.O_RDONLY|unix.O_NOFOLLOW|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, err
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = fmt.Errorf("%s is no regular file", file)
+	}
+	if err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
 }
 
 // Read implements Store.
 func (d *Directory) Read(ctx context.Context, file string, read func(io.Reader) error) error {
-	f, err := os.Open(filepath.Join(d.path, file))
+	f, err := d.open(file)
 	if err != nil {
 		return err
 	}
@@ -91,17 +136,32 @@ func (d *Directory) Read(ctx context.Context, file string, read func(io.Reader) 
 	return read(limited{ctx: ctx, Reader: f})
 }
 
-// List implements Store.
-func (d *Directory) List(context.Context) ([]string, error) {
+// List implements Store. A tag is the file's identity and its times.
+func (d *Directory) List(context.Context) ([]File, error) {
 	entries, err := os.ReadDir(d.path)
 	if err != nil {
 		return nil, fmt.Errorf("list backups: %w", err)
 	}
-	var files []string
+	var files []File
 	for _, e := range entries {
-		if e.Type().IsRegular() {
-			files = append(files, e.Name())
+		if !isName(e.Name()) {
+			continue
 		}
+		info, err := e.Info()
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			continue // another node has removed it
+		case err != nil:
+			return nil, fmt.Errorf("list backups: %w", err)
+		}
+		one := File{Name: e.Name()}
+		if !info.Mode().IsRegular() {
+			one.Odd = info.Mode().Type().String()
+		}
+		if s, ok := info.Sys().(*syscall.Stat_t); ok {
+			one.Tag = fmt.Sprint(s.Dev, s.Ino, s.Size, s.Mtim, s.Ctim)
+		}
+		files = append(files, one)
 	}
 	return files, nil
 }

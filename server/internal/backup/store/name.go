@@ -1,30 +1,35 @@
 package store
 
 import (
-	"cmp"
 	"fmt"
 	"net/url"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
 )
 
-// Name identifies a backup of a cluster.
+// Name is what the name of a scheduled backup tells people. It decides nothing: anybody who can write to a store can give
+// a file any name.
 type Name struct {
 	Cluster  string
 	Time     time.Time
 	Revision uint64
+	// Copy distinguishes files that would have the same name; 0 for the first, or from 2 on.
+	Copy int
 }
 
 const stamp = "20060102T150405Z"
 
-var namePattern = regexp.MustCompile(`^quorumlock-(.+)-(\d{8}T\d{6}Z)-r(0|[1-9]\d{0,19})\.snap$`)
+var namePattern = regexp.MustCompile(`^quorumlock-(.+)-(\d{8}T\d{6}Z)-r(0|[1-9]\d{0,19})(?:-([1-9]\d?))?\.snap$`)
 
 // String returns the name of the backup's file.
 func (n Name) String() string {
-	return fmt.Sprintf("quorumlock-%s-%s-r%d.snap", url.PathEscape(n.Cluster), n.Time.UTC().Format(stamp), n.Revision)
+	again := ""
+	if n.Copy > 0 {
+		again = fmt.Sprintf("-%d", n.Copy)
+	}
+	return fmt.Sprintf("quorumlock-%s-%s-r%d%s.snap", url.PathEscape(n.Cluster), n.Time.UTC().Format(stamp), n.Revision, again)
 }
 
 // ParseName returns the Name of a file, and false for other files.
@@ -42,12 +47,15 @@ func ParseName(file string) (Name, bool) {
 		return Name{}, false
 	}
 	revision, err := strconv.ParseUint(parts[3], 10, 64)
-	n := Name{cluster, at, revision}
-	return n, err == nil && n.String() == file
+	again, _ := strconv.Atoi(parts[4]) // 0 without
+	n := Name{cluster, at, revision, again}
+	return n, err == nil && again != 1 && n.String() == file
 }
 
 // temporary ends the names of files that are being written.
 const temporary = ".tmp"
+
+var randomPart = regexp.MustCompile(`\.\d+$`)
 
 // isTemporary reports whether file is what an interrupted Put has left.
 func isTemporary(file string) bool {
@@ -55,28 +63,11 @@ func isTemporary(file string) bool {
 	if !cut {
 		return false
 	}
-	_, ok := ParseName(of)
-	return ok
+	return isName(randomPart.ReplaceAllString(of, ""))
 }
 
-// Superfluous returns those backups of the cluster that exceed the newest keep, without the file named last. 0 keeps
-// all.
-func Superfluous(files []string, cluster string, keep int, last string) []string {
-	var names []Name
-	for _, file := range files {
-		if n, ok := ParseName(file); ok && n.Cluster == cluster {
-			names = append(names, n)
-		}
-	}
-	if keep <= 0 || len(names) <= keep {
-		return nil
-	}
-	slices.SortFunc(names, func(a, b Name) int { return cmp.Or(b.Time.Compare(a.Time), cmp.Compare(b.Revision, a.Revision)) })
-	var drop []string
-	for _, n := range names[keep:] {
-		if file := n.String(); file != last {
-			drop = append(drop, file)
-		}
-	}
-	return drop
+// isName reports whether a scheduled backup can have this name. Retention does not look at other files.
+func isName(file string) bool {
+	_, ok := ParseName(file)
+	return ok
 }
