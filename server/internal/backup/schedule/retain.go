@@ -14,7 +14,7 @@ import (
 )
 
 // maxInspected bounds the files that are read for one retention in one store. The next one goes on.
-const maxInspected = 100
+const maxInspected = 2_000
 
 // content is what a backup contains, as far as retention needs it.
 type content struct {

@@ -66,10 +66,10 @@ func (d *Directory) Put(ctx context.Context, file string, write func(io.Writer) 
 // publish gives a file its name, unless there is one of that name.
 func publish(from, path string) error {
 	err := os.Link(from, path)
-	switch {
-	case err == nil:
+	if err == nil {
 		return os.Remove(from)
-	case errors.Is(err, fs.ErrExist):
+	}
+	if !errors.Is(err, errors.ErrUnsupported) && !errors.Is(err, unix.EPERM) {
 		return err
 	}
 	// The file system has no hard links: reserve the name, and replace what reserves it.
@@ -77,7 +77,10 @@ func publish(from, path string) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(reserved.Close(), os.Rename(from, path))
+	if err := errors.Join(reserved.Close(), os.Rename(from, path)); err != nil {
+		return errors.Join(err, os.Remove(path))
+	}
+	return nil
 }
 
 func (d *Directory) sync() error {
