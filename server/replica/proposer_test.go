@@ -3,7 +3,6 @@ package replica_test
 import (
 	"context"
 	"path/filepath"
-	"slices"
 	"testing"
 	"time"
 
@@ -49,63 +48,54 @@ func (c *cluster) recordedBy(act wire.AuditRecord_Action, member string) (identi
 	return identity
 }
 
-// TestNodesActUnderAnyPolicy verifies that what nodes do by themselves works under a policy that gives nobody anything,
-// except root: a level is raised, a node joins, a drained leader hands over, everything that has a deadline ends, a dead
-// member is removed. The audit log names the nodes.
-func TestNodesActUnderAnyPolicy(t *testing.T) {
+// governed returns a cluster with a policy that gives nobody anything, except root. dead is when autopilot removes a
+// member, zero for never. more are nodes that may be added.
+func governed(t *testing.T, size int, dead time.Duration, more ...string) (c *cluster, secure func(*node)) {
+	t.Helper()
+	c = newCluster(t, size)
+	ids := more
+	for id := range c.nodes {
+		ids = append(ids, id)
+	}
+	secure = secured(t, ids...)
+	for _, n := range c.nodes {
+		secure(n)
+		n.cfg.Autopilot, n.cfg.Level = autopilot.Settings{Cleanup: dead > 0, DeadAfter: dead}, 1
+	}
+	c.startAll().waitForReports()
+	return c, secure
+}
+
+// govern sets the policy.
+func (c *cluster) govern() {
+	c.t.Helper()
+	c.expect(c.leader().do(asRoot(&wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
+		Reason: "r", Policy: &wire.Policy{Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}}},
+	}}})), wire.Status_OK)
+}
+
+// TestNodesJoinUnderAnyPolicy verifies that a node joins by itself whatever the policy, and that the audit log names it.
+func TestNodesJoinUnderAnyPolicy(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		secure := secured(t, "n1", "n2", "n3", "n4", "n5")
-		c := newCluster(t, 4)
-		for _, n := range c.nodes {
-			secure(n)
-			n.cfg.Autopilot, n.cfg.Level, n.cfg.HashInterval = autopilot.Settings{Cleanup: true, DeadAfter: 20 * time.Second}, 1, time.Second
-		}
-		c.startAll().waitForReports()
-		session := c.openSession("a", 10*time.Second)
-		delayed := acquireCommand(session, 1, "l", 0)
-		delayed.GetAcquire().LockDelayMs = 5_000
-		c.expect(c.leader().do(delayed), wire.Status_GRANTED)
-		bounded := acquireCommand(session, 2, "bounded", 0)
-		bounded.GetAcquire().MaxHoldMs = 5_000
-		c.expect(c.leader().do(bounded), wire.Status_GRANTED)
-		c.expect(c.leader().do(asRoot(&wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
-			Reason: "r", Policy: &wire.Policy{Bindings: []*wire.Binding{{Identity: "root", Roles: []string{"admin"}}}},
-		}}})), wire.Status_OK)
-
-		c.eventually("the session, its hold and the lock-delay have ended", func() bool {
-			left := uint64(0)
-			c.leader().View(func(m *fsm.Machine) { left = m.Totals().Locks })
-			return left == 0 && !c.leader().lives(session)
-		})
-		for _, id := range []string{"n1", "n2", "n3", "n4"} {
-			n := c.nodes[id]
-			n.stop()
-			n.cfg.Level = fsm.Level
-			n.start()
-			c.eventually("it is back", func() bool { return c.nodeStatus(id).GetReachable() })
-		}
-		c.eventually("the level is raised", func() (raised bool) {
-			c.leader().View(func(m *fsm.Machine) { raised = m.FeatureLevel() == fsm.Level })
-			return raised
-		})
-
-		fresh := c.machine("n5").joins(nil, 0, c.followers()[0].id+":7401")
+		c, secure := governed(t, 1, 0, "n2")
+		c.govern()
+		fresh := c.machine("n2").joins(nil, 0, "n1:7401")
 		secure(fresh)
-		fresh.cfg.Autopilot = autopilot.Settings{Cleanup: true, DeadAfter: 20 * time.Second}
 		fresh.start()
-		c.eventually("it votes", func() bool { return c.nodeStatus("n5").GetVoter() })
-		if by := c.recordedBy(wire.AuditRecord_ADD_MEMBER, "n5"); by != "node n5" {
-			t.Errorf("the audit log says that %q added n5", by)
+		c.eventually("it votes", func() bool { return c.nodeStatus("n2").GetVoter() })
+		if by := c.recordedBy(wire.AuditRecord_ADD_MEMBER, "n2"); by != "node n2" {
+			t.Errorf("the audit log says that %q added n2", by)
 		}
+	})
+}
 
-		drained := c.leader()
-		root := identity.NewContext(context.Background(), &wire.Caller{Identity: "root"})
-		if err := drained.SetDrained(root, &wire.SetDrainedRequest{Id: drained.id, Drained: true, Reason: "r"}); err != nil {
-			t.Fatal(err)
-		}
-		c.eventually("it has handed over", func() bool { return c.serving() != nil && c.leader() != drained })
-
-		dead := c.followers()[slices.IndexFunc(c.followers(), func(n *node) bool { return n != drained })]
+// TestDeadMembersAreRemovedUnderAnyPolicy verifies that autopilot removes a member whatever the policy, and that the audit
+// log names the leader.
+func TestDeadMembersAreRemovedUnderAnyPolicy(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, _ := governed(t, 4, 10*time.Second)
+		c.govern()
+		dead := c.followers()[0]
 		dead.crash()
 		c.removal(dead.id)
 		if by := c.recordedBy(wire.AuditRecord_REMOVE_MEMBER, dead.id); by != "node "+c.leader().id {
@@ -114,5 +104,41 @@ func TestNodesActUnderAnyPolicy(t *testing.T) {
 		if last := c.statusOf(c.leader()).GetAutopilot().GetLastRemoval(); last.GetNodeId() != dead.id {
 			t.Errorf("the last removal is %v", last)
 		}
+	})
+}
+
+// TestNodesActUnderAnyPolicy verifies that what nodes do by themselves works whatever the policy: everything that has a
+// deadline ends, states are compared, a level is raised, a drained leader hands over.
+func TestNodesActUnderAnyPolicy(t *testing.T) {
+	inVirtualTime(t, func(t *testing.T) {
+		c, _ := governed(t, 3, 0)
+		session := c.openSession("a", 10*time.Second)
+		delayed, bounded := acquireCommand(session, 1, "l", 0), acquireCommand(session, 2, "bounded", 0)
+		delayed.GetAcquire().LockDelayMs, bounded.GetAcquire().MaxHoldMs = 5_000, 5_000
+		c.expect(c.leader().do(delayed), wire.Status_GRANTED)
+		c.expect(c.leader().do(bounded), wire.Status_GRANTED)
+		c.govern()
+		c.eventually("the session, its holds and the lock-delay have ended", func() bool {
+			left := uint64(0)
+			c.leader().View(func(m *fsm.Machine) { left = m.Totals().Locks })
+			return left == 0 && !c.leader().lives(session)
+		})
+		c.eventually("the states were compared", func() bool { return c.statusOf(c.leader()).GetAgreedIndex() > 0 })
+		for _, id := range []string{"n1", "n2", "n3"} {
+			c.nodes[id].stop()
+			c.nodes[id].cfg.Level = fsm.Level
+			c.nodes[id].start()
+			c.eventually("it is back", func() bool { return c.nodeStatus(id).GetReachable() })
+		}
+		c.eventually("the level is raised", func() (raised bool) {
+			c.leader().View(func(m *fsm.Machine) { raised = m.FeatureLevel() == fsm.Level })
+			return raised
+		})
+		drained := c.leader()
+		root := identity.NewContext(context.Background(), &wire.Caller{Identity: "root"})
+		if err := drained.SetDrained(root, &wire.SetDrainedRequest{Id: drained.id, Drained: true, Reason: "r"}); err != nil {
+			t.Fatal(err)
+		}
+		c.eventually("it has handed over", func() bool { return c.serving() != nil && c.leader() != drained })
 	})
 }
