@@ -101,11 +101,8 @@ func (r *Replica) serveRecord(ctx context.Context, req *wire.RecordRequest) (rev
 	if lead == nil {
 		return 0, status.ErrNotLeader
 	}
-	ctx = identity.NewContext(ctx, req.GetCaller())
-	if node := req.GetNode(); node != "" {
-		ctx = identity.NewNodeContext(ctx, node)
-	}
-	result, err := lead.Execute(ctx, membership.Record(ctx, req.GetAct()), 0)
+	record := &wire.Command{Caller: req.GetCaller(), Node: req.GetNode(), Op: &wire.Command_RecordAct{RecordAct: req.GetAct()}}
+	result, err := lead.Execute(ctx, record, 0)
 	return result.GetRevision(), err
 }
 

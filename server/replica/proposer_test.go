@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/membership/autopilot"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/pki"
@@ -48,9 +47,8 @@ func (c *cluster) recordedBy(act wire.AuditRecord_Action, member string) (identi
 	return identity
 }
 
-// governed returns a cluster with a policy that gives nobody anything, except root. dead is when autopilot removes a
-// member, zero for never. more are nodes that may be added.
-func governed(t *testing.T, size int, dead time.Duration, more ...string) (c *cluster, secure func(*node)) {
+// governed returns a cluster that can have a policy, at level 1. more are nodes that may be added.
+func governed(t *testing.T, size int, more ...string) (c *cluster, secure func(*node)) {
 	t.Helper()
 	c = newCluster(t, size)
 	ids := more
@@ -60,13 +58,13 @@ func governed(t *testing.T, size int, dead time.Duration, more ...string) (c *cl
 	secure = secured(t, ids...)
 	for _, n := range c.nodes {
 		secure(n)
-		n.cfg.Autopilot, n.cfg.Level = autopilot.Settings{Cleanup: dead > 0, DeadAfter: dead}, 1
+		n.cfg.Level = 1
 	}
 	c.startAll().waitForReports()
 	return c, secure
 }
 
-// govern sets the policy.
+// govern sets a policy that gives nobody anything, except root.
 func (c *cluster) govern() {
 	c.t.Helper()
 	c.expect(c.leader().do(asRoot(&wire.Command{Op: &wire.Command_SetPolicy{SetPolicy: &wire.SetPolicy{
@@ -77,7 +75,7 @@ func (c *cluster) govern() {
 // TestNodesJoinUnderAnyPolicy verifies that a node joins by itself whatever the policy, and that the audit log names it.
 func TestNodesJoinUnderAnyPolicy(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		c, secure := governed(t, 1, 0, "n2")
+		c, secure := governed(t, 1, "n2")
 		c.govern()
 		fresh := c.machine("n2").joins(nil, 0, "n1:7401")
 		secure(fresh)
@@ -93,7 +91,7 @@ func TestNodesJoinUnderAnyPolicy(t *testing.T) {
 // log names the leader.
 func TestDeadMembersAreRemovedUnderAnyPolicy(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		c, _ := governed(t, 4, 10*time.Second)
+		c := piloted(t, 4, cleanup)
 		c.govern()
 		dead := c.followers()[0]
 		dead.crash()
@@ -111,7 +109,7 @@ func TestDeadMembersAreRemovedUnderAnyPolicy(t *testing.T) {
 // deadline ends, states are compared, a level is raised, a drained leader hands over.
 func TestNodesActUnderAnyPolicy(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
-		c, _ := governed(t, 3, 0)
+		c, _ := governed(t, 3)
 		session := c.openSession("a", 10*time.Second)
 		delayed, bounded := acquireCommand(session, 1, "l", 0), acquireCommand(session, 2, "bounded", 0)
 		delayed.GetAcquire().LockDelayMs, bounded.GetAcquire().MaxHoldMs = 5_000, 5_000

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"maps"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
@@ -347,5 +348,21 @@ func TestFinishedBackupIsNotUsedAgain(t *testing.T) {
 	}
 	if names := h.near.names(); len(names) != 2 || h.last().Revision != 2 {
 		t.Errorf("%v, %v was recorded", names, h.last())
+	}
+}
+
+// TestForeignFiles verifies what is not counted, and therefore stays.
+func TestForeignFiles(t *testing.T) {
+	made := &written{content: content{"c1", version{"l2", 4}}, about: &wire.SavedBackup{Name: "m"}}
+	known := map[string]inspected{"m": {content: made.content}}
+	for name, one := range map[string]content{
+		"other": {"c2", version{"l2", 3}}, "future": {"c1", version{"l2", 5}}, "past": {"c1", version{"l2", 3}}, "earlier": {"c1", version{"l1", 9}},
+	} {
+		known[name] = inspected{content: one}
+	}
+	known["damaged"] = inspected{content: content{"c1", version{"l2", 2}}, why: store.ErrDamaged}
+	drop, foreign := superfluous(known, made, 1, nil)
+	if got, want := fmt.Sprint(drop, slices.Sorted(maps.Keys(foreign))), "[past earlier] [damaged future other]"; got != want {
+		t.Errorf("removes and reports %s, want %s", got, want)
 	}
 }
