@@ -23,7 +23,7 @@ const (
 	kindLease  // acquires a lease
 	kindLeased // extends or releases a lease
 	kindWatch  // answered, and then followed by pushes
-	kindEndWatch
+	kindEnd
 	kindPing
 )
 
@@ -68,7 +68,7 @@ var policies = [...]policy{
 	kindLease:       {left: true, slow: true, claims: true},
 	kindLeased:      {left: true, urgent: true},
 	kindWatch:       {},
-	kindEndWatch:    {urgent: true, ofConnection: true, dropped: true},
+	kindEnd:         {urgent: true, ofConnection: true, dropped: true},
 	kindPing:        {urgent: true, ofConnection: true, dropped: true},
 }
 

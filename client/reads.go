@@ -131,6 +131,9 @@ func (t *requestTable) abandon(k *call) error {
 		t.finish(k)
 		return &StatusError{StatusUnavailable, "no answer from the leader"}
 	case k.kind.policy().left:
+		if k.kind == kindLease && k.list == &t.flight {
+			t.endRequest(k.request.Id) // or the node keeps it waiting for nobody
+		}
 		t.finish(k)
 	}
 	return ErrUncertain

@@ -63,7 +63,7 @@ func TestCallList(t *testing.T) {
 // TestLanes checks where calls of each kind wait to be sent.
 func TestLanes(t *testing.T) {
 	ready := []kind{kindRead, kindAdmin, kindOperate, kindRepeat, kindOpen, kindAcquire, kindUpgrade, kindLease, kindWatch}
-	ofConnection := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing}
+	ofConnection := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEnd, kindPing}
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)
 		attached, apart := newSession(c), newSession(c)
@@ -107,7 +107,7 @@ func TestAgain(t *testing.T) {
 		"one that is over":            {&call{kind: kindRead, sends: 1, finished: true}, false, true},
 		"abandoned, refused":          {&call{kind: kindAcquire, sends: 2, answers: 2, abandoned: true}, false, true},
 		"abandoned, perhaps executed": {&call{kind: kindAcquire, sends: 2, answers: 1, abandoned: true}, true, false},
-		"the end of a watch":          {&call{kind: kindEndWatch, sends: 1}, false, true},
+		"the end of a watch":          {&call{kind: kindEnd, sends: 1}, false, true},
 		"a ping":                      {&call{kind: kindPing, sends: 1}, false, true},
 		"a heartbeat":                 {&call{kind: kindHeartbeat, sends: 1}, false, true},
 	}
@@ -172,7 +172,7 @@ func TestStalledCallThatEnds(t *testing.T) {
 
 // TestCutOff checks what happens to calls of each kind when their connection ends.
 func TestCutOff(t *testing.T) {
-	over := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEndWatch, kindPing}
+	over := []kind{kindAttach, kindHeartbeat, kindAcknowledge, kindEnd, kindPing}
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)
 		c.lastErr = errors.New("cut")

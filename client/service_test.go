@@ -48,8 +48,8 @@ func (v *service) serve(cn *fakeConn, req *wire.Request) *wire.Response {
 		return respond(v.open(cn, body.OpenSession))
 	case *wire.Request_Watch:
 		return v.watch(cn, req)
-	case *wire.Request_EndWatch:
-		v.endWatch(cn, body.EndWatch.GetRequestId())
+	case *wire.Request_EndRequest:
+		v.endWatch(cn, body.EndRequest.GetRequestId())
 		return respond(status(wire.Status_OK))
 	case *wire.Request_AcquireLease:
 		return v.acquireLease(cn, req)

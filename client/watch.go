@@ -265,7 +265,7 @@ func (w *Watcher) fail(err error) {
 		w.call = nil
 		w.client.finish(k)
 		if k.list == &w.client.flight {
-			w.client.endWatch(k.request.Id) // the watch may be active when the answer arrives
+			w.client.endRequest(k.request.Id) // the watch may be active when the answer arrives
 		}
 	}
 	delete(w.client.watchers, w)
@@ -280,18 +280,18 @@ func (w *Watcher) detach(notify bool) {
 	c := w.client
 	delete(c.watching, w.id)
 	if notify && w.conn == c.conn {
-		c.endWatch(w.id)
+		c.endRequest(w.id)
 	}
 	w.conn, w.cut = nil, nil
 }
 
-// endWatch tells the node to end a watch.
-func (t *requestTable) endWatch(id uint64) {
+// endRequest tells the node to end a watch, or the wait of an acquire of a lease.
+func (t *requestTable) endRequest(id uint64) {
 	if t.client.closed {
 		return
 	}
-	k := &call{kind: kindEndWatch}
-	k.request.Body = &wire.Request_EndWatch{EndWatch: &wire.EndWatch{RequestId: id}}
+	k := &call{kind: kindEnd}
+	k.request.Body = &wire.Request_EndRequest{EndRequest: &wire.EndRequest{RequestId: id}}
 	t.submit(k)
 }
 

@@ -14,7 +14,7 @@ import (
 )
 
 func watchRequests(s seen) bool { return s.req.GetWatch() != nil }
-func endWatches(s seen) bool    { return s.req.GetEndWatch() != nil }
+func endWatches(s seen) bool    { return s.req.GetEndRequest() != nil }
 
 // story returns the events of a lock, as "GRANTED x 3" for lock and hold.
 func story(events []Event) (lines []string) {

@@ -149,7 +149,7 @@ func TestDetach(t *testing.T) {
 				t.Errorf("%s: it is under way", name)
 			}
 			c.conn = cn
-			if told := c.flight.n+c.urgent.n > 0; told != test.told || told && c.flight.head.request.GetEndWatch().GetRequestId() != id {
+			if told := c.flight.n+c.urgent.n > 0; told != test.told || told && c.flight.head.request.GetEndRequest().GetRequestId() != id {
 				t.Errorf("%s: the node is told: %v", name, told)
 			}
 			w.detach(true)
@@ -176,7 +176,7 @@ func TestWatcherEndsBeforeItsWatch(t *testing.T) {
 			w.Close()
 			ends := 0
 			for _, k := range slices.Concat(c.flight.all(), c.urgent.all()) {
-				if end := k.request.GetEndWatch(); end != nil {
+				if end := k.request.GetEndRequest(); end != nil {
 					ends++
 				}
 			}

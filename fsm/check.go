@@ -258,6 +258,9 @@ func (m *checking) recount(s *session) error {
 	if _, asked := s.outcome(leaseSeq); s.leased && (holds+waits != 1 || asked != (s.secretHash != "")) {
 		return fmt.Errorf("a lease with %d holds and %d waits, its request is there: %v", holds, waits, asked)
 	}
+	if s.unconfirmed && (!s.leased || s.secretHash == "") || s.leased && waits > 0 && !s.unconfirmed {
+		return fmt.Errorf("%d waits, to be confirmed: %v", waits, s.unconfirmed)
+	}
 	if s.window != nil && final != s.window.final || waiting != s.waits || holds != s.holds || waits != s.waits {
 		return fmt.Errorf("counts %d holds and %d waits: there are %d and %d, %d requests that wait and %d that do not",
 			s.holds, s.waits, holds, waits, waiting, final)

@@ -210,7 +210,7 @@ func compareSessions(t tester, m *Machine, d *model.Model) {
 		want := d.SessionInfo(s.ID)
 		view, _ := m.Session(s.ID)
 		secret, ok := m.SessionBySecret([]byte(s.Hash))
-		if secret.ByValue != s.ByValue && ok || view.ByValue != s.ByValue || view.Remaining != s.Remaining {
+		if secret.ByValue != s.ByValue && ok || view.ByValue != s.ByValue || view.Remaining != s.Remaining || view.Unconfirmed != (s.Later != 0) {
 			t.Fatalf("session   %+v\nthe model %+v", view, s)
 		}
 		if ok = ok && secret.ID == s.ID || s.Hash == "" && !ok; !same(listed[i], want) || view.Generation != s.Generation || view.TTL != s.TTL || view.Leased != s.Leased || view.Identity != s.Identity || !ok {

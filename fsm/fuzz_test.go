@@ -73,6 +73,9 @@ func ofTheFamily(m *Machine) []*wire.Command {
 		add(c.session, id+3_000, &wire.Command{Op: &wire.Command_Extend{Extend: &wire.Extend{HoldId: id, Token: c.token, MaxHoldMs: 100}}})
 		add(0, 0, &wire.Command{Op: &wire.Command_Revoke{Revoke: &wire.Revoke{HoldId: id, Token: c.token, GraceMs: 5, Reason: "r"}}})
 		add(0, 0, &wire.Command{Op: &wire.Command_ExpireHold{ExpireHold: &wire.ExpireHold{HoldId: id, Term: m.Term(), Generation: 1}}})
+		if s, live := m.Session(c.session); live && s.Leased {
+			add(0, 0, &wire.Command{Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: s.SecretHash, HoldId: id}}})
+		}
 		add(0, 0, &wire.Command{Op: &wire.Command_ForceRelease{ForceRelease: &wire.ForceRelease{HoldId: id, Token: c.token, Reason: "r"}}})
 		return true
 	})
@@ -153,6 +156,7 @@ func strange(m *Machine) []*wire.Command {
 			{SessionId: id, Generation: 1, RemainingMs: 1<<32 - 1}, {SessionId: most, Generation: most}, nil,
 		}}}},
 		{Op: &wire.Command_ExtendLease{}},
+		{Op: &wire.Command_ConfirmLease{}},
 		{Op: &wire.Command_ReleaseLease{}},
 	}
 }

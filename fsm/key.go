@@ -13,9 +13,6 @@ import (
 type key struct {
 	// value is that by which the owner proves itself, together with the identity of the session.
 	value string
-	// grantedTTL is the TTL from the grant on, while the key waits; 0 afterwards. A wait is renewed several times per
-	// TTL, and that of a key may be short.
-	grantedTTL uint32
 	// remaining is what remained of the TTL when that was last recorded in the session's generation; 0 if it was not.
 	remaining uint32
 }
@@ -49,7 +46,7 @@ func (m *Machine) Key(name string) (k Key, exists bool) {
 	}
 	k = Key{HoldID: c.id, Token: c.token, Session: s.id, Identity: s.identity, Client: s.client}
 	if s.key != nil {
-		k.Held, k.Value, k.Generation, k.TTL = true, s.key.value, s.generation, s.ttl
+		k.Held, k.Value, k.Generation, k.TTL = true, s.key.value, s.generation, s.lifetime()
 	}
 	return k, true
 }
@@ -227,7 +224,7 @@ func (m *Machine) recordRemaining(op *wire.RecordRemaining) *wire.Result {
 	}
 	for _, one := range op.GetKeys() {
 		s, ok := m.sessions.get(one.GetSessionId())
-		if !ok || s.key == nil || s.generation != one.GetGeneration() || one.GetRemainingMs() > s.ttl {
+		if !ok || s.key == nil || s.generation != one.GetGeneration() || one.GetRemainingMs() > s.lifetime() {
 			continue
 		}
 		now := *s.key
@@ -239,18 +236,16 @@ func (m *Machine) recordRemaining(op *wire.RecordRemaining) *wire.Result {
 
 // checkKey checks the session of a key.
 func (m *checking) checkKey(s *session) error {
-	limits, ttl := m.state.settings, cmp.Or(s.key.grantedTTL, s.ttl)
+	limits := m.state.settings
 	switch {
 	case !s.leased:
 		return errors.New("a session that is not leased belongs to a key")
-	case ttl < limits.MinKeyTtlMs || ttl > limits.MaxKeyTtlMs, s.key.grantedTTL != 0 && s.ttl != max(ttl, limits.DefaultTtlMs):
-		return fmt.Errorf("TTL %d ms, from the grant on %d ms", s.ttl, s.key.grantedTTL)
-	case (s.key.grantedTTL != 0) != (s.waits > 0):
-		return fmt.Errorf("a key with %d waits has the TTL %d ms from the grant on", s.waits, s.key.grantedTTL)
+	case s.ttl < limits.MinKeyTtlMs || s.ttl > limits.MaxKeyTtlMs:
+		return fmt.Errorf("TTL %d ms", s.ttl)
 	case s.key.value == "" || len(s.key.value) > int(limits.MaxValueBytes):
 		return fmt.Errorf("the value of a key has %d bytes", len(s.key.value))
-	case s.key.remaining > s.ttl:
-		return fmt.Errorf("%d of %d ms remain", s.key.remaining, s.ttl)
+	case s.key.remaining > s.lifetime():
+		return fmt.Errorf("%d of %d ms remain", s.key.remaining, s.lifetime())
 	}
 	return nil
 }

@@ -162,7 +162,7 @@ func (m *Machine) extendKeys(op *wire.ChangeKeys) *wire.Result {
 			return refusal
 		}
 		s.ttl = op.TtlMs
-		m.prolong(s)
+		m.confirm(s) // whoever proves itself is there
 		if i == 0 {
 			r.HoldId, r.Token = c.id, c.token
 		}

@@ -9,6 +9,10 @@ import (
 // leaseSeq is the sequence number of a leased session's only request.
 const leaseSeq = 1
 
+// LeaseWaitTTL is the TTL of a lease that waits, and that has waited until its grant is confirmed, in milliseconds. A
+// caller that is gone keeps others waiting for so long, and a caller that has to find the next leader has so long for it.
+const LeaseWaitTTL = 5_000
+
 // leaseRequest is the counterpart of request for an acquire that opens its own session.
 func (m *Machine) leaseRequest(cmd *wire.Command, op *wire.OpenLease) *wire.Result {
 	digest := cmd.Digest()
@@ -16,7 +20,7 @@ func (m *Machine) leaseRequest(cmd *wire.Command, op *wire.OpenLease) *wire.Resu
 }
 
 // openLease opens a session for one claim. The secret also identifies the request: repeating it returns
-// the latest outcome of the first request and, while that still waits, restarts the session's TTL.
+// the latest outcome of the first request and, while that still waits, restarts the TTL of the wait.
 func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
 		return m.repeatLease(known.session, digest)
@@ -28,41 +32,69 @@ func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		return refusal
 	}
 	events, last := len(m.events), m.state.lastSession
-	s, refusal := m.newSession(m.openingOf(op))
+	s, refusal := m.newSession(openingOf(op))
 	if refusal != nil {
 		return refusal
 	}
 	op.Acquire.Owner = 0 // a leased session has only one claim
 	result := m.acquire(s, leaseSeq, op.Acquire, nil)
-	if result.Status != wire.Status_GRANTED && result.Status != wire.Status_QUEUED {
+	switch result.Status {
+	case wire.Status_GRANTED:
+	case wire.Status_QUEUED:
+		s.unconfirmed = true
+		m.events[events].TtlMs = s.lifetime() // it was opened only now
+	default:
 		// Nothing was acquired or queued, so undo opening the session.
 		m.forgetSession(s)
 		m.events, m.state.lastSession = m.events[:events], last
 		return result
 	}
 	m.keep(s, m.outcomeOf(leaseSeq, digest, result))
-	if s.key != nil && result.Status == wire.Status_GRANTED {
-		m.startLease(s)
-	}
 	return leased(s, result)
 }
 
-// openingOf returns what a lease's session is opened with. Until its grant, a key has at least the TTL that sessions
-// have by default, because its wait is renewed several times per TTL.
-func (m *Machine) openingOf(op *wire.OpenLease) opening {
+// openingOf returns what a lease's session is opened with.
+func openingOf(op *wire.OpenLease) opening {
 	it := opening{secretHash: op.GetSecretHash(), ttl: op.GetTtlMs(), client: op.GetClient(), leased: true}
 	if len(op.GetOwnerValue()) > 0 {
-		it.ttl = max(it.ttl, m.state.settings.DefaultTtlMs)
-		it.key = &key{value: string(op.OwnerValue), grantedTTL: op.TtlMs}
+		it.key = &key{value: string(op.OwnerValue)}
 	}
 	return it
 }
 
-// startLease starts the TTL of a lease that has been granted.
-func (m *Machine) startLease(s *session) {
-	if s.key != nil {
-		s.ttl, s.key = s.key.grantedTTL, &key{value: s.key.value}
+// confirmLease starts the TTL of a lease that was granted after a wait: a node still has its caller. The result is what
+// that caller is answered.
+func (m *Machine) confirmLease(op *wire.ConfirmLease) *wire.Result {
+	s, c := m.leaseOf(op.GetSecretHash(), op.GetHoldId())
+	if s == nil || !c.held() || op.HoldId == 0 {
+		return notHeld()
 	}
+	if refusal := m.othersSession(s); refusal != nil {
+		return refusal
+	}
+	if s.unconfirmed {
+		if refusal := m.mayKeep(s, c); refusal != nil {
+			return refusal
+		}
+		m.confirm(s)
+	}
+	o, _ := s.outcome(leaseSeq)
+	r := m.present(o)
+	r.Digest, r.Name = o.digest, c.wants()[0].lock.name
+	return leased(s, r)
+}
+
+// lifetime returns the TTL of a session's present deadline.
+func (s *session) lifetime() uint32 {
+	if s.unconfirmed {
+		return LeaseWaitTTL
+	}
+	return s.ttl
+}
+
+// confirm restarts the TTL of a lease, which is no longer that of a wait.
+func (m *Machine) confirm(s *session) {
+	s.unconfirmed = false
 	m.prolong(s)
 }
 
@@ -131,7 +163,7 @@ func (m *Machine) prolong(s *session) {
 		now.remaining = 0
 		s.key = &now
 	}
-	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.ttl, Leased: true, ByValue: s.key != nil})
+	m.emit(&wire.Event{Type: wire.Event_SESSION_EXTENDED, SessionId: s.id, Identity: s.identity, Generation: s.generation, TtlMs: s.lifetime(), Leased: true, ByValue: s.key != nil})
 }
 
 // leaseOf returns the leased session of a secret and its claim, or nil.
@@ -151,7 +183,7 @@ func (m *Machine) leaseOf(hash []byte, hold uint64) (*session, *claim) {
 	return s, c
 }
 
-// extendLease restarts a leased hold's TTL, optionally with another length.
+// extendLease restarts a leased hold's TTL, optionally with another length. Only its caller can, so it confirms the grant.
 func (m *Machine) extendLease(op *wire.ExtendLease) *wire.Result {
 	s, c := m.leaseOf(op.GetSecretHash(), op.GetHoldId())
 	if s == nil || !c.held() || op.HoldId == 0 {
@@ -164,9 +196,9 @@ func (m *Machine) extendLease(op *wire.ExtendLease) *wire.Result {
 		if refusal := m.validExtension(s, op.TtlMs); refusal != nil {
 			return refusal
 		}
-		s.ttl = op.TtlMs
 	}
-	m.prolong(s)
+	s.ttl = cmp.Or(op.TtlMs, s.ttl)
+	m.confirm(s)
 	return leased(s, answer(wire.Status_OK, ""))
 }
 

@@ -53,7 +53,7 @@ var fieldLimits = map[string]span{
 	"OpenLease.owner_value": valueSpan,
 	"ChangeKeys.node_id":    {1, 512}, "ChangeKeys.boot": {1, anyNumber}, "ChangeKeys.seq": {1, 1<<63 - 1}, "ChangeKeys.acked_below": {0, 1},
 	"ChangeKeys.value": {1, 1_024}, "ChangeKeys.compare_bytes": {0, 1}, "ChangeKeys.ttl_ms": keySpan,
-	"ExtendLease.secret_hash": hashSpan, "ExtendLease.ttl_ms": leaseSpan, "ReleaseLease.secret_hash": hashSpan,
+	"ExtendLease.secret_hash": hashSpan, "ExtendLease.ttl_ms": leaseSpan, "ConfirmLease.secret_hash": hashSpan, "ReleaseLease.secret_hash": hashSpan,
 	"LockRequest.name": lockNameSpan, "LockRequest.permits": {0, 0}, "LockRequest.limit": permitsSpan,
 	"AcquireCached.tokens": {1, 16_384}, "AcquireCached.idle_ms": {1, 600_000},
 	"Acquire.value": valueSpan, "Acquire.max_hold_ms": maxHoldSpan, "Acquire.lock_delay_ms": {0, 60_000},

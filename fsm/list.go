@@ -173,7 +173,7 @@ func (m *Machine) ListVisible(req *wire.ListSessionsRequest, visible func(identi
 
 func sessionInfo(s *session) *wire.SessionInfo {
 	return &wire.SessionInfo{
-		SessionId: s.id, TtlMs: s.ttl, Client: s.client, Identity: s.identity, OpenedUnixMs: s.opened,
+		SessionId: s.id, TtlMs: s.lifetime(), Client: s.client, Identity: s.identity, OpenedUnixMs: s.opened,
 		Holds: s.holds, Waits: s.waits, Leased: s.leased, ByValue: s.key != nil,
 	}
 }

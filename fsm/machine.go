@@ -316,6 +316,8 @@ func (m *Machine) execute(cmd *wire.Command) *wire.Result {
 		return m.leaseRequest(cmd, op.OpenLease)
 	case *wire.Command_ExtendLease:
 		return m.extendLease(op.ExtendLease)
+	case *wire.Command_ConfirmLease:
+		return m.confirmLease(op.ConfirmLease)
 	case *wire.Command_ReleaseLease:
 		return m.releaseLease(op.ReleaseLease)
 	case *wire.Command_ChangeKeys:

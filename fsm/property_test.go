@@ -358,7 +358,7 @@ func mustHaveSeen(t *testing.T, seen map[string]int, commands int) {
 		"RestoreBackup": "OK FAILED_PRECONDITION INVALID_ARGUMENT",
 		"RecordBackup":  "OK FAILED_PRECONDITION INVALID_ARGUMENT", "SuspendGrants": "OK", "ResumeGrants": "OK FAILED_PRECONDITION",
 		"OpenLease":   "GRANTED QUEUED NOT_ACQUIRED INVALID_ARGUMENT RESOURCE_EXHAUSTED UNAVAILABLE",
-		"ExtendLease": "OK NOT_HELD INVALID_ARGUMENT", "ReleaseLease": "OK NOT_HELD",
+		"ExtendLease": "OK NOT_HELD INVALID_ARGUMENT", "ReleaseLease": "OK NOT_HELD", "ConfirmLease": "GRANTED NOT_HELD",
 		"event": "DELAYED DELAY_ENDED DOWNGRADED EXPIRED EXTENDED FORCED RESIZED REVOKED WANTED VALUE_SET AUDITED",
 	} {
 		for outcome := range strings.FieldsSeq(outcomes) {

@@ -107,8 +107,9 @@ type Session struct {
 	SecretHash []byte
 	// Identity is that of the caller who opened it.
 	Identity string
-	// Leased sessions belong to one leased hold; heartbeats do not extend them.
-	Leased bool
+	// Leased sessions belong to one leased hold; heartbeats do not extend them. Unconfirmed ones wait, or were granted
+	// after a wait and are not confirmed yet.
+	Leased, Unconfirmed bool
 	// ByValue sessions belong to a key. Remaining is what remained of its TTL when that was last recorded in this
 	// generation, in milliseconds; 0 if it was not.
 	ByValue   bool
@@ -117,8 +118,8 @@ type Session struct {
 
 func viewSession(s *session) Session {
 	return Session{
-		ID: s.id, TTL: s.ttl, Generation: s.generation, SecretHash: []byte(s.secretHash), Identity: s.identity,
-		Leased: s.leased, ByValue: s.key != nil, Remaining: cmp.Or(s.key, noKey).remaining,
+		ID: s.id, TTL: s.lifetime(), Generation: s.generation, SecretHash: []byte(s.secretHash), Identity: s.identity,
+		Leased: s.leased, Unconfirmed: s.unconfirmed, ByValue: s.key != nil, Remaining: cmp.Or(s.key, noKey).remaining,
 	}
 }
 

@@ -206,9 +206,6 @@ func (m *Machine) grantWaiting(c *claim) {
 	}
 	granted := m.grant(s, c, true)
 	granted.Digest = m.conclude(s, c, c.seq, wire.Status_GRANTED, "").digest
-	if s.leased {
-		m.startLease(s)
-	}
 }
 
 // grant turns a claim into a hold and returns the event that reports it.

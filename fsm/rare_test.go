@@ -213,10 +213,9 @@ var rareSteps = []rareStep{
 	{"a lease renewed while it waits", 5, func(h *happening) bool {
 		return h.cmd.GetOpenLease() != nil && slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool { return e.Type == wire.Event_SESSION_EXTENDED })
 	}},
-	{"a lease granted after its wait", 10, func(h *happening) bool {
-		return slices.ContainsFunc(h.p.d.News, func(e *wire.Event) bool {
-			return e.Type == wire.Event_SESSION_EXTENDED && h.cmd.GetOpenLease() == nil && h.cmd.GetExtendLease() == nil
-		})
+	{"a lease confirmed", 5, func(h *happening) bool { return h.cmd.GetConfirmLease() != nil && len(h.p.d.News) > 0 }},
+	{"a lease confirmed again", 2, func(h *happening) bool {
+		return h.cmd.GetConfirmLease() != nil && h.answer.Status == wire.Status_GRANTED && len(h.p.d.News) == 0
 	}},
 	{"a deadlock is overlooked", 5, func(h *happening) bool { return h.p.d.Overlooked == h.p.d.Revision }},
 	{"a request is executed that was refused for want of room", 5, func(h *happening) bool {

@@ -194,20 +194,21 @@ func (r *restoring) member(member *wire.Member) error {
 
 func (r *restoring) session(body *wire.SessionRecord) error {
 	s := &session{
-		id:         body.Id,
-		secretHash: string(body.SecretHash),
-		ttl:        body.TtlMs,
-		generation: body.Generation,
-		client:     body.Client,
-		opened:     body.OpenedUnixMs,
-		ackedBelow: body.AckedBelow,
-		leased:     body.Leased,
-		identity:   r.m.enter(body.Identity),
+		id:          body.Id,
+		secretHash:  string(body.SecretHash),
+		ttl:         body.TtlMs,
+		generation:  body.Generation,
+		client:      body.Client,
+		opened:      body.OpenedUnixMs,
+		ackedBelow:  body.AckedBelow,
+		leased:      body.Leased,
+		unconfirmed: body.Unconfirmed,
+		identity:    r.m.enter(body.Identity),
 
 		searchAllowance: uint16(min(body.SearchAllowance, maxSearch+1)), // Check refuses maxSearch+1
 	}
-	if len(body.OwnerValue) > 0 || body.GrantedTtlMs|body.RemainingMs != 0 {
-		s.key = &key{value: string(body.OwnerValue), grantedTTL: body.GrantedTtlMs, remaining: body.RemainingMs}
+	if len(body.OwnerValue) > 0 || body.RemainingMs != 0 {
+		s.key = &key{value: string(body.OwnerValue), remaining: body.RemainingMs}
 	}
 	r.m.sessions.load(s)
 	r.m.charge(s, s.unitsAlone())

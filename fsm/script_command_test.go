@@ -138,6 +138,8 @@ func (s *script) leaseCommand(a args) *wire.Command {
 			SecretHash: secretHash(a.who), TtlMs: s.short(a, "ttl"), Client: &wire.ClientInfo{Name: a.who}, Acquire: s.acquire(a),
 			OwnerValue: []byte(a.pairs["owner_value"]),
 		}}}
+	case "confirm-lease":
+		return &wire.Command{Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: secretHash(a.who), HoldId: hold}}}
 	case "extend-lease":
 		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: secretHash(a.who), HoldId: hold, TtlMs: s.short(a, "ttl")}}}
 	}
@@ -152,7 +154,7 @@ func (s *script) sessionCommand(a args) *wire.Command {
 		}
 	}
 	switch a.verb {
-	case "lease", "extend-lease", "release-lease":
+	case "lease", "confirm-lease", "extend-lease", "release-lease":
 		return s.leaseCommand(a)
 	case "open":
 		cmd.SessionId = 0

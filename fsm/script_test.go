@@ -357,7 +357,7 @@ func (s *script) describe(e *wire.Event) string {
 	}
 	text += after(" of ", e.Identity)
 	if e.Leased {
-		text += " leased"
+		text += " leased" + nonzero("ttl", uint64(e.TtlMs))
 	}
 	if e.ByValue {
 		text += " by value"

@@ -111,6 +111,7 @@ func (m *Machine) writeSessions(out *recordWriter) {
 		body.OpenedUnixMs = s.opened
 		body.AckedBelow = s.ackedBelow
 		body.Leased = s.leased
+		body.Unconfirmed = s.unconfirmed
 		body.Identity = s.identity
 		body.SearchAllowance = uint32(s.searchAllowance)
 		k := cmp.Or(s.key, noKey)
@@ -118,7 +119,7 @@ func (m *Machine) writeSessions(out *recordWriter) {
 		if out.omitValues && s.key != nil {
 			body.OwnerValue = append(body.OwnerValue[:0], omittedValue...)
 		}
-		body.RemainingMs, body.GrantedTtlMs = k.remaining, k.grantedTTL
+		body.RemainingMs = k.remaining
 		return out.write(record)
 	})
 }

@@ -51,6 +51,8 @@ type session struct {
 	searchAllowance uint16
 	// leased sessions belong to one leased hold. No client sends heartbeats for them.
 	leased bool
+	// unconfirmed is true for a lease that waits, or whose grant after a wait is not confirmed: see lifetime.
+	unconfirmed bool
 	// key is what it has in addition if it belongs to a key; nil otherwise.
 	key *key
 	// identity is that of the caller who opened it.

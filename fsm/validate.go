@@ -38,6 +38,8 @@ func Validate(cmd *wire.Command, settings *wire.Settings) *wire.Result {
 		return cmp.Or(validSecretHash(op.ExtendLease.GetSecretHash()), validTTL(settings, op.ExtendLease.GetTtlMs(), settings.GetMaxLeaseTtlMs()))
 	case *wire.Command_ChangeKeys:
 		return validKeys(settings, op.ChangeKeys)
+	case *wire.Command_ConfirmLease:
+		return validSecretHash(op.ConfirmLease.GetSecretHash())
 	case *wire.Command_ReleaseLease:
 		return validSecretHash(op.ReleaseLease.GetSecretHash())
 	case *wire.Command_CloseSession, *wire.Command_Acknowledge:

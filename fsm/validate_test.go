@@ -47,6 +47,8 @@ func soundCommand(t *testing.T, kind protoreflect.FieldDescriptor) *wire.Command
 		}}
 	case "extend_lease":
 		cmd.Op = &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash}}
+	case "confirm_lease":
+		cmd.Op = &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: hash}}
 	case "release_lease":
 		cmd.Op = &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hash}}
 	case "acquire":

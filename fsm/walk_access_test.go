@@ -264,6 +264,8 @@ func (w *walker) attribute(cmd *wire.Command) {
 		who = w.keyHolder(op.ChangeKeys)
 	case *wire.Command_ExtendLease:
 		who, others = w.opener(op.ExtendLease.SecretHash), 2
+	case *wire.Command_ConfirmLease:
+		who, others = w.opener(op.ConfirmLease.SecretHash), 2
 	case *wire.Command_ReleaseLease:
 		who, others = w.opener(op.ReleaseLease.SecretHash), 2
 	case *wire.Command_AttachSession:
@@ -333,7 +335,7 @@ var guardedOutcomes = map[string]int{
 
 // guardedRarities are the outcomes that they must have in a thousand sequences.
 var guardedRarities = map[string]int{
-	"Extend PERMISSION_DENIED": 2, "ExtendLease PERMISSION_DENIED": 2, "ReleaseLease PERMISSION_DENIED": 3, "SkipDelay PERMISSION_DENIED": 2,
+	"Extend PERMISSION_DENIED": 2, "ExtendLease PERMISSION_DENIED": 2, "ReleaseLease PERMISSION_DENIED": 3, "ConfirmLease PERMISSION_DENIED": 2, "SkipDelay PERMISSION_DENIED": 2,
 	"ForceClose PERMISSION_DENIED": 10, "RecordAct PERMISSION_DENIED": 2,
 }
 

@@ -162,7 +162,7 @@ func (w *walker) client() *wire.ClientInfo {
 	return client
 }
 
-// lease returns one of the three commands of leases.
+// lease returns one of the commands of leases.
 func (w *walker) lease() *wire.Command {
 	c := w.some(w.ofLease)
 	hash := w.hash(w.roll(w.secrets + 1))
@@ -181,9 +181,11 @@ func (w *walker) lease() *wire.Command {
 		pick = 6
 	}
 	switch pick {
+	case 2:
+		return &wire.Command{Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: hash, HoldId: w.about(c.ID)}}}
 	case 0, 1:
 		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: w.about(c.ID), TtlMs: ttl}}}
-	case 2, 3:
+	case 3:
 		id := w.about(c.ID)
 		if w.one(3) {
 			id = 0

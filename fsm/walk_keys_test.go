@@ -282,7 +282,7 @@ func mustHaveSeenKeys(t *testing.T, seen map[string]int, commands int, sequences
 		"ChangeKeys": "GRANTED OK NOT_ACQUIRED NOT_HELD NOT_FOUND STALE INVALID_ARGUMENT RESOURCE_EXHAUSTED UNAVAILABLE " +
 			"PERMISSION_DENIED FAILED_PRECONDITION",
 		"RecordRemaining": "OK FAILED_PRECONDITION INVALID_ARGUMENT",
-		"OpenLease":       "GRANTED QUEUED INVALID_ARGUMENT", "ExtendLease": "OK", "ReleaseLease": "OK",
+		"OpenLease":       "GRANTED QUEUED INVALID_ARGUMENT", "ExtendLease": "OK", "ReleaseLease": "OK", "ConfirmLease": "GRANTED",
 	} {
 		for outcome := range strings.FieldsSeq(outcomes) {
 			mustHave(t, seen, what+" "+outcome, commands/10_000)

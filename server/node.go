@@ -23,6 +23,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
 	"github.com/quorumlock/quorumlock/server/internal/keys"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/redis"
 	"github.com/quorumlock/quorumlock/server/replica"
@@ -42,6 +43,7 @@ type Node struct {
 	certs    *nodeCertificates
 	audit    *auditlog.Log
 	replica  *replica.Replica
+	leases   *lease.Service
 	rpc      *rpc.Server
 	httpapi  *httpapi.Server
 	httpDone chan struct{} // closed when httpapi has stopped serving; nil if it is off
@@ -127,11 +129,12 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	if err := n.startExaminer(); err != nil {
 		return err
 	}
+	n.leases = lease.NewService(n.replica, lease.Grace, n.log.Named("leases"))
 	if err := n.startRPC(ports.client); err != nil {
 		return err
 	}
 	n.keys = keys.New(keys.Config{
-		NodeID: n.cfg.ID, Replica: n.replica, Buffers: n.buffers, Logger: n.log.Named("keys"), Registry: n.cfg.Registry,
+		NodeID: n.cfg.ID, Replica: n.replica, Leases: n.leases, Buffers: n.buffers, Logger: n.log.Named("keys"), Registry: n.cfg.Registry,
 	})
 	if ports.redis != nil {
 		if err := n.startRedis(ports.redis); err != nil {
@@ -250,6 +253,7 @@ func (n *Node) startRPC(l net.Listener) error {
 		CertifiedCluster: n.certified,
 		Queues:           n.queues,
 		Buffers:          n.buffers,
+		Leases:           n.leases,
 		Quotas:           n.quotas,
 		Limits:           n.cfg.Limits,
 		Denials:          n.audit.Deny,
@@ -281,6 +285,7 @@ func (n *Node) startHTTP(l net.Listener) error {
 		Registry:         n.cfg.Registry,
 		Queues:           n.queues,
 		Buffers:          n.buffers,
+		Leases:           n.leases,
 		Quotas:           n.quotas,
 		Limits:           n.cfg.HTTPLimits,
 	}

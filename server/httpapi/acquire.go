@@ -6,9 +6,9 @@ import (
 	"connectrpc.com/connect"
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
-	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/httpapi/retry"
 	"github.com/quorumlock/quorumlock/server/internal/access"
+	"github.com/quorumlock/quorumlock/server/internal/pending"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 

@@ -16,6 +16,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/transport"
@@ -113,6 +114,8 @@ type Config struct {
 	Registry *prometheus.Registry
 	// Queues are the node's queues for reads, snapshots and operator requests; if nil, New creates its own.
 	Queues *fairqueue.Queues
+	// Leases acquires leases for all ports of the node; if nil, New creates its own.
+	Leases *lease.Service
 	// Quotas counts what identities use of the node; nil counts nothing.
 	Quotas *quota.Node
 	// Buffers is the node's budget for transient data held for clients; nil means unbounded.

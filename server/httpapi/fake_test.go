@@ -15,7 +15,7 @@ import (
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/eventlog"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
-	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/internal/pending"
 	"github.com/quorumlock/quorumlock/server/status"
 	"github.com/quorumlock/quorumlock/test/watchlog"
 	"github.com/quorumlock/quorumlock/transport/identity"

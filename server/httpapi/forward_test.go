@@ -16,7 +16,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
-	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/internal/pending"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )

@@ -7,9 +7,9 @@ import (
 	"connectrpc.com/connect"
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/lease"
+	"github.com/quorumlock/quorumlock/server/internal/pending"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -30,22 +30,21 @@ func (s leaseService) Acquire(ctx context.Context, req *connect.Request[wire.Acq
 	}
 	client.Address = identity.FromContext(ctx).GetAddress()
 	open := &wire.OpenLease{SecretHash: hash[:], TtlMs: req.Msg.GetTtlMs(), Client: client, Acquire: req.Msg.GetAcquire()}
-	key := pending.Key{Lease: hash, Identity: identity.FromContext(ctx).GetIdentity(), Digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
-	res, known, err := s.wait(ctx, key, func() (*wire.Result, error) { return s.leased(ctx, open) })
+	res, err := s.leased(ctx, open)
 	if err != nil {
-		return nil, err
+		return nil, contextError(err)
 	}
 	res = access.Of(ctx).Result(res, access.NamesOf(open.Acquire)...)
-	return s.acquireResponse(key, res.GetSessionId(), res, known)
+	return s.acquireResponse(pending.Key{Lease: hash}, res.GetSessionId(), res, false)
 }
 
 // leased waits for the lease until it is final or this node stops.
 func (s *Server) leased(ctx context.Context, open *wire.OpenLease) (*wire.Result, error) {
-	ctx, stop := context.WithCancel(ctx)
-	defer stop()
-	defer context.AfterFunc(s.life, stop)()
-	res, err := lease.Acquire(ctx, s.replica, sender(ctx), open)
-	if err != nil && s.isClosing() {
+	waiting, stop := context.WithCancelCause(ctx)
+	defer stop(nil)
+	defer context.AfterFunc(s.life, func() { stop(lease.ErrStopping) })()
+	res, err := s.leases.Acquire(waiting, sender(ctx), open)
+	if err != nil && ctx.Err() == nil {
 		return nil, errUncertain // its place is kept: the next leader goes on with it
 	}
 	return res, err

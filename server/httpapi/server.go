@@ -18,11 +18,12 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/callers"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/httpapi/listener"
-	"github.com/quorumlock/quorumlock/server/httpapi/pending"
 	"github.com/quorumlock/quorumlock/server/httpapi/response"
 	"github.com/quorumlock/quorumlock/server/httpapi/retry"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
 	"github.com/quorumlock/quorumlock/server/internal/health"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
+	"github.com/quorumlock/quorumlock/server/internal/pending"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/transport"
@@ -41,6 +42,7 @@ type Server struct {
 	replica     Replica
 	reader      *read.Reader
 	pending     *pending.Requests
+	leases      *lease.Service
 	requests    *retry.Requests
 	health      *health.Probe
 	queues      *fairqueue.Queues
@@ -87,6 +89,9 @@ func New(cfg Config) (*Server, error) {
 	s.life, s.stop = context.WithCancel(context.Background())
 	s.requests = retry.New(cfg.Replica, s.propose, s.log)
 	s.pending = pending.New(cfg.Limits.RetryGrace, s.requests.Cancel)
+	if s.leases = cfg.Leases; s.leases == nil {
+		s.leases = lease.NewService(cfg.Replica, cfg.Limits.RetryGrace, s.log)
+	}
 	s.warnings = ratelog.New(s.log)
 	s.connections = s.newConnections()
 	s.health = &health.Probe{NodeID: cfg.NodeID, Replica: cfg.Replica, Closing: s.isClosing}
@@ -229,6 +234,7 @@ func (s *Server) Close(ctx context.Context) error {
 	_ = s.http.Close()
 	s.handlers.Wait()
 	s.pending.Close()
+	s.leases.Close()
 	s.forwarder.Close()
 	s.connections.Wait()
 	if s.cfg.Queues == nil {

@@ -75,6 +75,8 @@ type Config struct {
 	Tunnels Tunnels
 	// Queues are the node's queues for reads and operator requests; if nil, Serve creates its own.
 	Queues *fairqueue.Queues
+	// Leases acquires leases for all ports of the node; if nil, Serve creates its own.
+	Leases *lease.Service
 	// Quotas counts what identities use of the node; nil counts nothing.
 	Quotas *quota.Node
 	// Buffers is the node's budget for transient data held for clients; nil means unbounded.

@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/budget"
 	"github.com/quorumlock/quorumlock/server/internal/command"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/identity"
@@ -54,14 +55,15 @@ type conn struct {
 	pages sync.Mutex // serializes weighing and sending of pages
 
 	ctx     context.Context // ends when the connection does
-	cancel  context.CancelFunc
+	cancel  context.CancelCauseFunc
 	running sync.WaitGroup // requests that have their own goroutine; only the reader starts them
 
 	unflushed atomic.Bool // the outbox is already scheduled for the next flush of the server's flusher
 
 	mu       sync.Mutex // guards the fields below
 	attached map[uint64]struct{}
-	watches  map[uint64]*watch // by the id of their request
+	watches  map[uint64]*watch             // by the id of their request
+	leases   map[uint64]context.CancelFunc // end the waits of acquires of leases, by the id of their request
 	ended    bool
 	closed   bool // no session may be bound any more
 	goodbye  *wire.Goodbye
@@ -80,8 +82,9 @@ func newConn(srv *Server, l *link, g *greeted) *conn {
 		slots:    make(chan struct{}, limits.MaxInFlight),
 		attached: map[uint64]struct{}{},
 		watches:  map[uint64]*watch{},
+		leases:   map[uint64]context.CancelFunc{},
 	}
-	c.ctx, c.cancel = context.WithCancel(access.NewContext(context.Background(), g.caller))
+	c.ctx, c.cancel = context.WithCancelCause(access.NewContext(context.Background(), g.caller))
 	l.busy = c.busy
 	c.memory, c.noMemory = srv.cfg.Buffers.Open(connBytes, c.heldMost)
 	g.frames.SetMeter(c.memory)
@@ -125,7 +128,7 @@ func (c *conn) serve() {
 	c.frames.Free() // hanging up can take a while
 	c.propose()
 	c.endFor(err)
-	c.cancel()
+	c.cancel(c.cause())
 	c.forgetSessions()
 	c.running.Wait()
 	if c.saidGoodbye(wire.Goodbye_SHUTDOWN) {
@@ -372,6 +375,14 @@ func (c *conn) endFor(err error) {
 	default: // the client closed it, or the network did
 		c.end(wire.Goodbye_UNSPECIFIED, err.Error())
 	}
+}
+
+// cause returns why the requests of the connection end: their callers are gone, or this node is.
+func (c *conn) cause() error {
+	if c.saidGoodbye(wire.Goodbye_SHUTDOWN) {
+		return lease.ErrStopping
+	}
+	return nil
 }
 
 func (c *conn) saidGoodbye(code wire.Goodbye_Code) bool {

@@ -1,11 +1,11 @@
 package rpc
 
 import (
+	"context"
 	"fmt"
 
 	"google.golang.org/protobuf/proto"
 
-	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -35,15 +35,32 @@ func (c *conn) acquireLease(req *wire.Request, body *wire.AcquireLeaseRequest) {
 	}
 	client.Address = c.remote
 	open := &wire.OpenLease{SecretHash: hash, TtlMs: body.GetTtlMs(), Client: client, Acquire: body.GetAcquire()}
+	ctx, stop := context.WithCancel(c.ctx)
+	c.mu.Lock()
+	c.leases[req.GetId()] = stop
+	c.mu.Unlock()
 	c.running.Go(func() {
-		res, err := lease.Acquire(c.ctx, c.srv.cfg.Replica, c.sender(), open)
+		res, err := c.srv.leases.Acquire(ctx, c.sender(), open)
+		c.endLeaseWait(req.GetId())
 		<-c.srv.leaseWaits
 		leave()
 		if err != nil {
-			res = failure(wire.Status_UNCERTAIN, "the connection ends while the lease is waited for: ask again, with the same secret, to keep its place")
+			res = failure(wire.Status_UNCERTAIN, "nobody waits for the lease any more: ask again within 5 s, with the same secret, to keep its place")
 		}
 		c.respondFor(req, res, res.GetSessionId())
 	})
+}
+
+// endLeaseWait ends the wait of an acquire of a lease, whose caller has left. It reports whether there is one.
+func (c *conn) endLeaseWait(id uint64) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	stop, waits := c.leases[id]
+	if waits {
+		stop()
+		delete(c.leases, id)
+	}
+	return waits
 }
 
 // endLease extends or releases a lease.

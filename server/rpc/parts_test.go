@@ -39,7 +39,7 @@ func bare(t *testing.T, p *port) (*conn, *peer) {
 	limits := p.cfg.Limits
 	c := newConn(p.Server, newLink(far, limits), &greeted{hello: &wire.Hello{Agent: "test"}, caller: known(p.cfg.Replica), frames: transport.NewFrameReader(far, limits.MaxFrameBytes)})
 	t.Cleanup(func() {
-		c.cancel()
+		c.cancel(nil)
 		_ = near.Close()
 		_ = far.Close()
 		_ = c.out.Close(nil)

@@ -113,7 +113,7 @@ func TestQuotaOfWatches(t *testing.T) {
 	if got := two.expect(wire.Status_RESOURCE_EXHAUSTED, watchAll(0)).GetResult().GetMessage(); got != `quota watches of "anonymous": 1 of 1 used, this would take 1 more` {
 		t.Errorf("the second watch: %q", got)
 	}
-	one.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_EndWatch{EndWatch: &wire.EndWatch{RequestId: id}}})
+	one.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_EndRequest{EndRequest: &wire.EndRequest{RequestId: id}}})
 	two.expect(wire.Status_OK, watchAll(0))
 }
 

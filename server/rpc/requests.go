@@ -25,8 +25,8 @@ func (c *conn) dispatch(req *wire.Request) {
 		c.endLease(req)
 	case *wire.Request_Watch:
 		c.watch(req, body.Watch)
-	case *wire.Request_EndWatch:
-		c.endWatch(req, body.EndWatch)
+	case *wire.Request_EndRequest:
+		c.endRequest(req, body.EndRequest)
 	case *wire.Request_ListSamples, *wire.Request_ListLocks, *wire.Request_GetLock, *wire.Request_ListSessions,
 		*wire.Request_VerifyToken, *wire.Request_ListDeadlocks, *wire.Request_ListAudit,
 		*wire.Request_WhoAmI, *wire.Request_GetPolicy, *wire.Request_TestPolicy, *wire.Request_ListTokens,

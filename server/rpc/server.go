@@ -13,6 +13,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/internal/access"
 	"github.com/quorumlock/quorumlock/server/internal/callers"
 	"github.com/quorumlock/quorumlock/server/internal/fairqueue"
+	"github.com/quorumlock/quorumlock/server/internal/lease"
 	"github.com/quorumlock/quorumlock/server/internal/quota"
 	"github.com/quorumlock/quorumlock/server/internal/read"
 	"github.com/quorumlock/quorumlock/server/internal/tunnel"
@@ -43,6 +44,7 @@ type Server struct {
 	handshakes   *handshake.Limiter
 	places       chan struct{} // one element per established connection
 	leaseWaits   chan struct{} // one element per waiting acquire of a lease
+	leases       *lease.Service
 	shares       shares
 	wg           sync.WaitGroup
 	ctx          context.Context // its end cancels handshakes
@@ -105,6 +107,9 @@ func Serve(cfg Config) (*Server, error) {
 	if s.queues = cfg.Queues; s.queues == nil {
 		s.queues = fairqueue.NewQueues()
 	}
+	if s.leases = cfg.Leases; s.leases == nil {
+		s.leases = lease.NewService(cfg.Replica, lease.Grace, cfg.Logger)
+	}
 	s.ctx, s.cancel = context.WithCancel(context.Background())
 	s.flusher = startFlusher()
 	s.stopFlushing = cfg.Replica.OnAnswered(s.flusher.flush)
@@ -145,6 +150,7 @@ func (s *Server) Close(ctx context.Context) error {
 	stop := context.AfterFunc(ctx, s.cutAll)
 	s.wg.Wait()
 	stop()
+	s.leases.Close()
 	s.stopFlushing()
 	s.flusher.close()
 	if s.cfg.Queues == nil {

@@ -50,7 +50,7 @@ func TestFinalStatusOfAWatch(t *testing.T) {
 			c.end(wire.Goodbye_SHUTDOWN, "")
 		}
 		if test.ended {
-			c.cancel()
+			c.cancel(nil)
 		}
 		w.end(test.err)
 		if test.want != none {

@@ -92,13 +92,17 @@ func (c *conn) leaveWatch(w *watch) {
 	close(w.done)
 }
 
-// endWatch ends a watch and answers once no more of its messages will follow.
-func (c *conn) endWatch(req *wire.Request, body *wire.EndWatch) {
+// endRequest ends a watch, and answers once no more of its messages will follow, or the wait of an acquire of a lease.
+func (c *conn) endRequest(req *wire.Request, body *wire.EndRequest) {
 	c.mu.Lock()
 	w := c.watches[body.GetRequestId()]
 	c.mu.Unlock()
 	if w == nil {
-		c.respond(req, failure(wire.Status_NOT_FOUND, fmt.Sprintf("this connection has no watch %d, or no longer", body.GetRequestId())))
+		if c.endLeaseWait(body.GetRequestId()) {
+			c.respond(req, &wire.Result{Status: wire.Status_OK})
+			return
+		}
+		c.respond(req, failure(wire.Status_NOT_FOUND, fmt.Sprintf("this connection has no watch or lease's acquire %d, or no longer", body.GetRequestId())))
 		return
 	}
 	w.cancel(errUnwatched)

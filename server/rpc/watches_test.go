@@ -19,7 +19,7 @@ func watchAll(after uint64) *wire.Request {
 }
 
 func unwatch(id uint64) *wire.Request {
-	return &wire.Request{Body: &wire.Request_EndWatch{EndWatch: &wire.EndWatch{RequestId: id}}}
+	return &wire.Request{Body: &wire.Request_EndRequest{EndRequest: &wire.EndRequest{RequestId: id}}}
 }
 
 // seen waits for the watch's next push.

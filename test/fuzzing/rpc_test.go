@@ -89,7 +89,7 @@ func (g *target) connect() *rpcConn {
 		c.await(guestAttach)
 		c.send(&wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: &wire.Request{Id: guestWatch, Body: &wire.Request_Watch{Watch: &wire.WatchRequest{}}}}})
 		c.await(guestWatch)
-		c.known.Learn((&wire.EndWatch{RequestId: guestWatch}).ProtoReflect())
+		c.known.Learn((&wire.EndRequest{RequestId: guestWatch}).ProtoReflect())
 	}
 	return c
 }

@@ -244,8 +244,7 @@ func (d *Model) extendKeys(op *wire.ChangeKeys) (answer *wire.Result, undone boo
 		if op.CompareBytes > 0 {
 			s.Value = string(op.Value)
 		}
-		s.TTL = op.TtlMs
-		d.prolong(s)
+		d.startTTL(s, op.TtlMs)
 	}
 	return &wire.Result{Status: wire.Status_OK, HoldId: own[0].ID, Token: own[0].Token, Count: uint32(len(own))}, false
 }

@@ -6,6 +6,9 @@ import (
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
+// waitTTL is the TTL in milliseconds of a lease that waits, and of its grant until that is confirmed.
+const waitTTL = 5_000
+
 // openLease opens a session together with its only acquire.
 func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	if s := d.byHash(op.GetSecretHash()); s != nil {
@@ -26,7 +29,6 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	s.Leased = true
 	if len(op.OwnerValue) > 0 {
 		s.ByValue, s.Value = true, string(op.OwnerValue)
-		s.TTL, s.Later = max(op.TtlMs, d.Limits.DefaultTtlMs), op.TtlMs
 	}
 	if !d.affords(s, 0, roomToShrink) {
 		d.leave(s)
@@ -35,6 +37,7 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	}
 	before := d.News
 	d.tellOpened(s)
+	opened := d.News[len(d.News)-1]
 	asked := proto.CloneOf(op.Acquire)
 	asked.Owner = 0
 	answer := d.acquire(s, 1, asked)
@@ -45,8 +48,9 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 		return answer
 	}
 	d.note(s, 1, digest, answer)
-	if s.ByValue && answer.Status == wire.Status_GRANTED {
-		d.startTTL(s)
+	if answer.Status == wire.Status_QUEUED {
+		s.Later, s.TTL = s.TTL, waitTTL
+		opened.TtlMs = waitTTL
 	}
 	answer.SessionId = s.ID
 	return answer
@@ -88,17 +92,31 @@ func (d *Model) tellOpened(s *Session) {
 	})
 }
 
-// startLease starts the time of a leased hold if it had to wait.
-func (d *Model) startLease(c *Claim, waited bool) {
-	if s := d.Session(c.Session); s.Leased && waited {
-		d.startTTL(s)
+// confirmLease starts the time of a lease that had to wait, once.
+func (d *Model) confirmLease(op *wire.ConfirmLease) *wire.Result {
+	s := d.byHash(op.SecretHash)
+	if s == nil || !s.Leased {
+		return says(wire.Status_NOT_HELD)
 	}
+	c := d.Of(s.ID)[0]
+	if c.Token == 0 || c.ID != op.HoldId {
+		return says(wire.Status_NOT_HELD)
+	}
+	if s.Identity != d.who() || s.Later != 0 && !d.mayOn(s.Identity, wire.Verb_LOCK, c) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
+	if s.Later != 0 {
+		d.startTTL(s, s.Later)
+	}
+	a := s.recall(1)
+	answer := d.repeat(a)
+	answer.SessionId, answer.Digest, answer.Name = s.ID, a.Digest, c.Locks[0].Name
+	return answer
 }
 
-func (d *Model) startTTL(s *Session) {
-	if s.ByValue {
-		s.TTL, s.Later = s.Later, 0
-	}
+// startTTL gives a hold its own time, which is not that of a wait.
+func (d *Model) startTTL(s *Session, ttl uint32) {
+	s.TTL, s.Later = ttl, 0
 	d.prolong(s)
 }
 
@@ -127,10 +145,14 @@ func (d *Model) extendLease(op *wire.ExtendLease) *wire.Result {
 	if s.ByValue && op.TtlMs != 0 && !d.validKeyTTL(op.TtlMs) {
 		return says(wire.Status_INVALID_ARGUMENT)
 	}
-	if op.TtlMs != 0 {
-		s.TTL = op.TtlMs
+	ttl := s.TTL
+	if s.Later != 0 {
+		ttl = s.Later
 	}
-	d.prolong(s)
+	if op.TtlMs != 0 {
+		ttl = op.TtlMs
+	}
+	d.startTTL(s, ttl)
 	return &wire.Result{Status: wire.Status_OK, SessionId: s.ID}
 }
 

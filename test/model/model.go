@@ -87,11 +87,12 @@ type Session struct {
 	TTL    uint32
 	Client *wire.ClientInfo
 	Leased bool
-	// ByValue sessions belong to a key with that value. Until the grant, Later is the key's TTL, and TTL that of the
-	// wait. Remaining is what was recorded of the TTL in this generation.
-	ByValue          bool
-	Value            string
-	Later, Remaining uint32
+	// Later is the TTL of a lease after its confirmation, while TTL is that of a wait.
+	Later uint32
+	// ByValue sessions belong to a key with that value. Remaining is what was recorded of the TTL in this generation.
+	ByValue   bool
+	Value     string
+	Remaining uint32
 	// Identity is that of the caller who opened it.
 	Identity string
 	// Opened is the timestamp of the entry that opened it.
@@ -222,6 +223,8 @@ func (d *Model) run(cmd *wire.Command) *wire.Result {
 		return d.echo(cmd, d.openLease(op.OpenLease, digest(cmd)))
 	case *wire.Command_ExtendLease:
 		return d.extendLease(op.ExtendLease)
+	case *wire.Command_ConfirmLease:
+		return d.confirmLease(op.ConfirmLease)
 	case *wire.Command_ReleaseLease:
 		return d.releaseLease(op.ReleaseLease)
 	case *wire.Command_ChangeKeys:

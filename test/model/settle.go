@@ -78,7 +78,6 @@ func (d *Model) serve(c *Claim, waited bool) {
 			d.notice(c)
 		}
 	}
-	d.startLease(c, waited)
 }
 
 // want notifies holders that asked for it that a claim waits for what they hold.

@@ -53,7 +53,10 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		live := &Session{
 			ID: s.Id, Generation: s.Generation, Hash: string(s.SecretHash), TTL: s.TtlMs, Client: s.Client, Leased: s.Leased,
 			Opened: s.OpenedUnixMs, mark: s.AckedBelow, Identity: s.Identity,
-			ByValue: len(s.OwnerValue) > 0, Value: string(s.OwnerValue), Later: s.GrantedTtlMs, Remaining: s.RemainingMs,
+			ByValue: len(s.OwnerValue) > 0, Value: string(s.OwnerValue), Remaining: s.RemainingMs,
+		}
+		if s.Unconfirmed {
+			live.TTL, live.Later = waitTTL, s.TtlMs
 		}
 		d.Live, d.byID[s.Id] = append(d.Live, live), live
 	case *wire.SnapshotRecord_Lock:

@@ -82,6 +82,8 @@ func (d *Model) wellFormed(cmd *wire.Command) bool {
 		return d.validOpen(op.OpenLease.GetSecretHash(), op.OpenLease.GetTtlMs(), d.Limits.GetMaxLeaseTtlMs(), op.OpenLease.GetClient()) && validAcquire(op.OpenLease.GetAcquire())
 	case *wire.Command_ExtendLease:
 		return validHash(op.ExtendLease.GetSecretHash()) && d.validTTL(op.ExtendLease.GetTtlMs(), d.Limits.GetMaxLeaseTtlMs())
+	case *wire.Command_ConfirmLease:
+		return validHash(op.ConfirmLease.GetSecretHash())
 	case *wire.Command_ReleaseLease:
 		return validHash(op.ReleaseLease.GetSecretHash())
 	}

@@ -39,7 +39,7 @@ var Allowed = map[string][]string{
 	"AttachRequest": everybody, "CloseSession": everybody, "CloseRequest": everybody, "Heartbeat": everybody,
 	"HeartbeatRequest": everybody, "Acknowledge": everybody, "Release": everybody, "ReleaseRequest": everybody,
 	"ReleaseLeaseRequest": everybody, "Cancel": everybody, "Downgrade": everybody, "DowngradeRequest": everybody,
-	"EndWatch": everybody, "WhoAmIRequest": everybody, "GetQuotaRequest": everybody,
+	"EndRequest": everybody, "WhoAmIRequest": everybody, "GetQuotaRequest": everybody,
 
 	"Acquire": lockers, "AcquireCached": lockers, "AcquireRequest": lockers, "AcquireLeaseRequest": lockers, "Upgrade": holders, "UpgradeRequest": holders,
 	"Extend": holders, "ExtendRequest": holders, "ExtendLeaseRequest": holders, "SetValue": holders, "SetValueRequest": holders,

@@ -534,8 +534,9 @@ type SessionRecord struct {
 	OwnerValue []byte `protobuf:"bytes,11,opt,name=owner_value,json=ownerValue,proto3" json:"owner_value,omitempty"`
 	// What remained of a key's TTL when that was last recorded in its generation; 0 if it was not.
 	RemainingMs uint32 `protobuf:"varint,12,opt,name=remaining_ms,json=remainingMs,proto3" json:"remaining_ms,omitempty"`
-	// The TTL of a key from its grant on, while it waits; 0 afterwards.
-	GrantedTtlMs  uint32 `protobuf:"varint,13,opt,name=granted_ttl_ms,json=grantedTtlMs,proto3" json:"granted_ttl_ms,omitempty"`
+	// A lease that waits, or whose grant after a wait is not confirmed: ttl_ms begins with the confirmation, and until
+	// then it has the TTL of a wait.
+	Unconfirmed   bool `protobuf:"varint,13,opt,name=unconfirmed,proto3" json:"unconfirmed,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -654,11 +655,11 @@ func (x *SessionRecord) GetRemainingMs() uint32 {
 	return 0
 }
 
-func (x *SessionRecord) GetGrantedTtlMs() uint32 {
+func (x *SessionRecord) GetUnconfirmed() bool {
 	if x != nil {
-		return x.GrantedTtlMs
+		return x.Unconfirmed
 	}
-	return 0
+	return false
 }
 
 // KeySenderRecord is a node whose Redis port has sent requests since the given start.
@@ -1449,7 +1450,7 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\x0fpolicy_revision\x18\x18 \x01(\x04R\x0epolicyRevision\x12\x1c\n" +
 	"\tcertified\x18\x19 \x03(\tR\tcertified\x12;\n" +
 	"\vlast_backup\x18\x1a \x01(\v2\x1a.quorumlock.v1.SavedBackupR\n" +
-	"lastBackup\"\xba\x03\n" +
+	"lastBackup\"\xb6\x03\n" +
 	"\rSessionRecord\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1f\n" +
 	"\vsecret_hash\x18\x02 \x01(\fR\n" +
@@ -1468,8 +1469,8 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	" \x01(\tR\bidentity\x12\x1f\n" +
 	"\vowner_value\x18\v \x01(\fR\n" +
 	"ownerValue\x12!\n" +
-	"\fremaining_ms\x18\f \x01(\rR\vremainingMs\x12$\n" +
-	"\x0egranted_ttl_ms\x18\r \x01(\rR\fgrantedTtlMs\"_\n" +
+	"\fremaining_ms\x18\f \x01(\rR\vremainingMs\x12 \n" +
+	"\vunconfirmed\x18\r \x01(\bR\vunconfirmed\"_\n" +
 	"\x0fKeySenderRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x1f\n" +

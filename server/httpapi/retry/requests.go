@@ -8,8 +8,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
-	"github.com/quorumlock/quorumlock/server/httpapi/pending"
-	"github.com/quorumlock/quorumlock/server/internal/lease"
+	"github.com/quorumlock/quorumlock/server/internal/pending"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -51,17 +50,10 @@ func CheckSeq(seq, ackedBelow uint64) error {
 	return nil
 }
 
-// latest returns the latest outcome under a visit's sequence number or secret, or nil if there is none. It
-// may belong to another request.
+// latest returns the latest outcome under a request's sequence number, or nil if there is none. It may belong to
+// another request.
 func (r *Requests) latest(key pending.Key) (res *wire.Result) {
-	r.replica.View(func(m *fsm.Machine) {
-		session, seq := key.Session, key.Seq
-		if key.IsLease() {
-			leased, _ := m.SessionBySecret(key.Lease[:])
-			session, seq = leased.ID, lease.Seq
-		}
-		res, _ = m.Outcome(session, seq)
-	})
+	r.replica.View(func(m *fsm.Machine) { res, _ = m.Outcome(key.Session, key.Seq) })
 	return res
 }
 
@@ -119,19 +111,12 @@ const CancelTimeout = 5 * time.Second
 // Cancel ends an acquire without remaining callers. No caller was told of its grant.
 func (r *Requests) Cancel(key pending.Key) {
 	if res := r.latest(key); res != nil && res.GetDigest() != key.Digest {
-		return // the number or the secret belongs to another request, so this one was refused
+		return // the number belongs to another request, so this one was refused
 	}
 	ctx, stop := context.WithTimeout(identity.NewContext(context.Background(), &wire.Caller{Identity: key.Identity}), CancelTimeout)
 	defer stop()
 	log := r.log.With("session", key.Session, "seq", key.Seq)
-	var res *wire.Result
-	if key.IsLease() {
-		log = r.log.With("lease", true)
-		res = r.propose(ctx, &wire.Command{Caller: &wire.Caller{Identity: key.Identity}, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: key.Lease[:]}}})
-	} else {
-		res = r.undo(ctx, key)
-	}
-	switch res.GetStatus() {
+	switch res := r.undo(ctx, key); res.GetStatus() {
 	case wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_UNCERTAIN, wire.Status_RESOURCE_EXHAUSTED, wire.Status_INTERNAL:
 		log.Warn("cannot cancel an abandoned acquire: it ends by its timeout or with its session",
 			"status", res.GetStatus().String(), "message", res.GetMessage())

@@ -3,7 +3,6 @@ package retry
 import (
 	"bytes"
 	"context"
-	"crypto/sha256"
 	"fmt"
 	"strings"
 	"testing"
@@ -12,7 +11,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
-	"github.com/quorumlock/quorumlock/server/httpapi/pending"
+	"github.com/quorumlock/quorumlock/server/internal/pending"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -153,11 +152,6 @@ func TestAbandonedRequestsAreUndone(t *testing.T) {
 	expect("a grant", held, cancel(ann, 1), fmt.Sprintf("%d.%d %T", ann, releaseSeq|1, &wire.Command_Release{}))
 	if locks := n.m.HoldsOf(ann); len(locks) != 0 {
 		t.Errorf("left are %v", locks)
-	}
-	lease := pending.Key{Lease: sha256.Sum256([]byte("secret")), Identity: "ann"}
-	expect("a lease", lease, fmt.Sprintf("0.0 %T", &wire.Command_ReleaseLease{}))
-	if got := n.proposed[0].GetCaller().GetIdentity(); got != "ann" {
-		t.Errorf("the lease is released by %q", got)
 	}
 	if strings.Contains(n.log.String(), "cannot") || !strings.Contains(n.log.String(), "ended an abandoned acquire") {
 		t.Errorf("log: %s", n.log.String())

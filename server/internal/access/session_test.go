@@ -14,7 +14,7 @@ import (
 // own are the requests that an identity may send without a role, while it has sessions.
 var own = []string{
 	"AttachRequest", "CloseSession", "CloseRequest", "Heartbeat", "HeartbeatRequest", "Acknowledge", "Release", "ReleaseRequest",
-	"ReleaseLeaseRequest", "Cancel", "Downgrade", "DowngradeRequest", "EndWatch", "WhoAmIRequest", "GetQuotaRequest",
+	"ReleaseLeaseRequest", "Cancel", "Downgrade", "DowngradeRequest", "EndRequest", "WhoAmIRequest", "GetQuotaRequest",
 }
 
 // withoutRole removes the binding of the identity that has the session.

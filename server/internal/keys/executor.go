@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/quorumlock/quorumlock/fsm"
@@ -22,6 +21,7 @@ type executor struct {
 	warnings *ratelog.Logger
 	suspects chan suspect
 	acquires *acquires
+	leases   *lease.Service
 
 	mu        sync.Mutex // guards the fields below
 	voters    int        // other voters in contact
@@ -29,7 +29,11 @@ type executor struct {
 }
 
 func newExecutor(cfg Config) *executor {
-	return &executor{replica: cfg.Replica, warnings: ratelog.New(cfg.Logger), suspects: make(chan suspect, 16), acquires: newAcquires()}
+	e := &executor{replica: cfg.Replica, warnings: ratelog.New(cfg.Logger), suspects: make(chan suspect, 16), acquires: newAcquires()}
+	if e.leases = cfg.Leases; e.leases == nil {
+		e.leases = lease.NewService(cfg.Replica, lease.Grace, cfg.Logger)
+	}
+	return e
 }
 
 // change executes a change of keys and calls done once. done must not block. op must not be changed afterwards.
@@ -140,36 +144,11 @@ func (e *executor) lock(ctx context.Context, from identity.Sender, caller *wire.
 	if caller == nil {
 		return &wire.KeyResponse{Result: refusal(wire.Status_INVALID_ARGUMENT, "the request has no caller")}
 	}
-	node := &waits{Replica: e.replica}
-	res, err := lease.Acquire(identity.NewContext(ctx, caller), node, from, open)
-	switch {
-	case err != nil:
+	res, err := e.leases.Acquire(identity.NewContext(ctx, caller), from, open)
+	if err != nil {
 		return uncertain(err.Error())
-	case node.begun.Load() && refusesRepetition(res.GetStatus()):
-		return uncertain(res.GetMessage())
 	}
 	return &wire.KeyResponse{Result: e.settled(res)}
-}
-
-// waits is a Replica that notes whether an acquire waits.
-type waits struct {
-	Replica
-	begun atomic.Bool
-}
-
-// ProposeFrom notes that the command waits.
-func (w *waits) ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
-	w.Replica.ProposeFrom(from, cmd, func(res *wire.Result) {
-		if res.GetStatus() == wire.Status_QUEUED {
-			w.begun.Store(true)
-		}
-		done(res)
-	})
-}
-
-// refusesRepetition reports whether a node refuses with that status to repeat an acquire that waits. The wait goes on.
-func refusesRepetition(code wire.Status_Code) bool {
-	return code == wire.Status_NOT_LEADER || refusedUnseen(code)
 }
 
 func (e *executor) release(ctx context.Context, from identity.Sender, cmd *wire.Command) *wire.KeyResponse {

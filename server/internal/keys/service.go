@@ -54,6 +54,8 @@ type Config struct {
 	// NodeID is the node's --id.
 	NodeID  string
 	Replica Replica
+	// Leases acquires leases for all ports of the node; if nil, New creates its own.
+	Leases *lease.Service
 	// Wait bounds how long a request waits for a leader. Default: 3 s.
 	Wait time.Duration
 	// MaxInFlight bounds the requests in flight; acquires that wait may be half of them. Default: 4,096.
@@ -121,6 +123,7 @@ func (s *Service) Close() {
 	s.closed = true
 	s.mu.Unlock()
 	s.releases.Wait() // each takes at most as long as a request
+	s.executor.leases.Close()
 	s.cancel()
 	s.running.Wait()
 }

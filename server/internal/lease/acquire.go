@@ -25,41 +25,51 @@ type Node interface {
 const (
 	// Seq is the sequence number of a lease's acquire within its implicit session.
 	Seq = 1
-	// renewals is how often a wait is renewed per TTL.
-	renewals = 3
+	// renewInterval is how often a wait is renewed: three times per TTL.
+	renewInterval = fsm.LeaseWaitTTL * time.Millisecond / 3
 )
 
-// Acquire acquires the lease and returns the final outcome. The outcome is never QUEUED. It is UNCERTAIN if
-// this node lost leadership while it waited. The outcome of a wait includes the implicit session. If ctx ends
-// first, Acquire returns its error, and the wait expires with its session unless the request is sent again.
-func Acquire(ctx context.Context, node Node, from identity.Sender, open *wire.OpenLease) (*wire.Result, error) {
+// acquire acquires the lease and returns the final outcome. The outcome is never QUEUED. It is UNCERTAIN if
+// this node lost leadership while it waited. The outcome of a wait includes the implicit session. A grant is confirmed:
+// the answer says nothing that is not committed. If ctx ends first, acquire returns its error, and the wait, or the
+// grant that is not confirmed, expires with its session unless the request is sent again.
+func acquire(ctx context.Context, node Node, from identity.Sender, open *wire.OpenLease) (*wire.Result, error) {
 	w := &wait{node: node, from: from, cmd: &wire.Command{Caller: identity.FromContext(ctx), Op: &wire.Command_OpenLease{OpenLease: open}}, final: make(chan *wire.Result, 1)}
 	defer w.stop()
-	res, err := w.ask(ctx)
+	res, err := w.outcome(ctx)
+	if err != nil || res.GetStatus() != wire.Status_GRANTED || !w.unconfirmed(res.GetSessionId()) {
+		return res, err
+	}
+	return w.confirm(ctx, res)
+}
+
+// outcome returns the final outcome of the acquire, which it keeps waiting meanwhile.
+func (w *wait) outcome(ctx context.Context) (*wire.Result, error) {
+	res, err := w.ask(ctx, w.cmd)
 	if err != nil || res.GetStatus() != wire.Status_QUEUED {
 		return res, err
 	}
 	session := res.GetSessionId()
+	renew := time.NewTicker(renewInterval)
+	defer renew.Stop()
 	for {
-		renew := time.NewTimer(w.interval(session))
 		select {
 		case res = <-w.final:
-			renew.Stop()
 			return ofSession(res, session), nil
 		case <-ctx.Done():
-			renew.Stop()
 			return nil, ctx.Err()
 		case <-renew.C:
 		}
-		if res, err = w.ask(ctx); err != nil {
+		if res, err = w.ask(ctx, w.cmd); err != nil {
 			return nil, err
 		}
-		switch {
+		switch status := res.GetStatus(); {
 		case opened(res) && res.GetSessionId() != session:
 			return w.late(ctx, session, res)
-		case res.GetStatus() != wire.Status_QUEUED:
-			return res, nil
+		case status == wire.Status_QUEUED, status == wire.Status_UNAVAILABLE, status == wire.Status_RESOURCE_EXHAUSTED:
+			continue // also if it was refused for want of room: the wait goes on until its TTL ends
 		}
+		return ofSession(res, session), nil
 	}
 }
 
@@ -75,10 +85,39 @@ type wait struct {
 	stopped bool
 }
 
-// ask proposes the acquire, or repeats it.
-func (w *wait) ask(ctx context.Context) (*wire.Result, error) {
+// unconfirmed reports whether a grant still has the TTL of its wait.
+func (w *wait) unconfirmed(session uint64) (unconfirmed bool) {
+	w.node.View(func(m *fsm.Machine) {
+		s, _ := m.Session(session)
+		unconfirmed = s.Unconfirmed
+	})
+	return unconfirmed
+}
+
+// confirm gives a grant its TTL, because the caller is still there, and returns the committed answer.
+func (w *wait) confirm(ctx context.Context, granted *wire.Result) (*wire.Result, error) {
+	if ctx.Err() != nil {
+		return nil, ctx.Err()
+	}
+	res, err := w.ask(ctx, &wire.Command{Caller: w.cmd.Caller, Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{
+		SecretHash: w.cmd.GetOpenLease().GetSecretHash(), HoldId: granted.GetHoldId(),
+	}}})
+	if err != nil {
+		return nil, err
+	}
+	switch res.GetStatus() {
+	case wire.Status_NOT_LEADER, wire.Status_UNAVAILABLE, wire.Status_RESOURCE_EXHAUSTED:
+		return &wire.Result{Status: wire.Status_UNCERTAIN, Message: "granted, and not confirmed: send the same request again, to keep the lease: " + res.GetMessage()}, nil
+	case wire.Status_NOT_HELD:
+		return &wire.Result{Status: wire.Status_SESSION_LOST, Message: "the lease ended before its grant could be answered: acquire again"}, nil
+	}
+	return res, nil
+}
+
+// ask proposes a command and returns its result.
+func (w *wait) ask(ctx context.Context, cmd *wire.Command) (*wire.Result, error) {
 	answered := make(chan *wire.Result, 1)
-	w.node.ProposeFrom(w.from, w.cmd, func(res *wire.Result) {
+	w.node.ProposeFrom(w.from, cmd, func(res *wire.Result) {
 		if res.GetStatus() == wire.Status_QUEUED {
 			w.listen(res.GetSessionId())
 		}
@@ -140,16 +179,4 @@ func ofSession(res *wire.Result, session uint64) *wire.Result {
 		res.Status = wire.Status_UNCERTAIN // the node lost leadership, but the wait had begun
 	}
 	return res
-}
-
-// interval returns the time until the next repetition. If the session has just ended, there is nothing to
-// repeat, and the outcome is about to arrive.
-func (w *wait) interval(session uint64) time.Duration {
-	ttl := time.Duration(fsm.DefaultSettings().GetDefaultTtlMs()) * time.Millisecond
-	w.node.View(func(m *fsm.Machine) {
-		if s, found := m.Session(session); found {
-			ttl = time.Duration(s.TTL) * time.Millisecond
-		}
-	})
-	return ttl / renewals
 }

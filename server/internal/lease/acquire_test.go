@@ -72,7 +72,7 @@ func begin(ctx context.Context, n *node) (answered chan *wire.Result) {
 	answered = make(chan *wire.Result, 1)
 	go func() {
 		defer close(answered)
-		if res, err := Acquire(ctx, n, identity.Sender{}, request); err == nil {
+		if res, err := acquire(ctx, n, identity.Sender{}, request); err == nil {
 			answered <- res
 		}
 	}()
@@ -83,7 +83,7 @@ func begin(ctx context.Context, n *node) (answered chan *wire.Result) {
 func TestAnswerAtOnce(t *testing.T) {
 	for _, status := range []wire.Status_Code{wire.Status_GRANTED, wire.Status_NOT_ACQUIRED, wire.Status_NOT_LEADER} {
 		n := newNode(&wire.Result{Status: status})
-		if res, err := Acquire(t.Context(), n, identity.Sender{}, request); err != nil || res.GetStatus() != status || n.asked != 1 {
+		if res, err := acquire(t.Context(), n, identity.Sender{}, request); err != nil || res.GetStatus() != status || n.asked != 1 {
 			t.Errorf("%v: %v, %v", status, res, err)
 		}
 	}
@@ -93,10 +93,10 @@ func TestWaitIsRenewedUntilItsOutcome(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		n := newNode(queued(7))
 		answered := begin(t.Context(), n)
-		<-time.After(16 * time.Second) // the TTL is 15 s
+		<-time.After(5*time.Second + time.Millisecond) // the TTL of a wait
 		synctest.Wait()
 		if n.asked != 4 {
-			t.Errorf("asked %d times in 16 s, want once and every 5 s", n.asked)
+			t.Errorf("asked %d times in 5 s, want once and three times per TTL", n.asked)
 		}
 		shared := &wire.Result{Status: wire.Status_GRANTED, HoldId: 70, Token: 3}
 		n.await(shared)
@@ -177,15 +177,19 @@ func TestCallerHangsUpLate(t *testing.T) {
 	}
 }
 
-// TestRefusedRepetition verifies that the refusal of a repetition is the final answer, and that nothing is
-// released.
+// TestRefusedRepetition verifies that a wait goes on when a repetition is refused for want of room, and is uncertain when
+// this node no longer leads. Nothing is released.
 func TestRefusedRepetition(t *testing.T) {
-	bubble.Test(t, func(t *testing.T) {
-		n := newNode(queued(7), &wire.Result{Status: wire.Status_NOT_LEADER})
-		if res := <-begin(t.Context(), n); res.GetStatus() != wire.Status_NOT_LEADER || len(n.gone) != 0 {
-			t.Errorf("got %v, given back: %v", res, n.gone)
-		}
-	})
+	for status, want := range map[wire.Status_Code]wire.Status_Code{
+		wire.Status_UNAVAILABLE: wire.Status_GRANTED, wire.Status_RESOURCE_EXHAUSTED: wire.Status_GRANTED, wire.Status_NOT_LEADER: wire.Status_UNCERTAIN,
+	} {
+		bubble.Test(t, func(t *testing.T) {
+			n := newNode(queued(7), &wire.Result{Status: status}, granted(7))
+			if res := <-begin(t.Context(), n); res.GetStatus() != want || res.GetSessionId() != 7 || len(n.gone) != 0 {
+				t.Errorf("%v: got %v, given back: %v", status, res, n.gone)
+			}
+		})
+	}
 }
 
 // TestLeaderThatStepsDownLeavesAWaitUncertain verifies that a wait at a former leader is UNCERTAIN, since it

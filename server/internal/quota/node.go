@@ -246,7 +246,7 @@ func exempt(request proto.Message, denied bool) bool {
 		return false
 	case *wire.ChangeKeys:
 		return exemptKeys(request, denied)
-	case *wire.Release, *wire.Heartbeat, *wire.EndWatch:
+	case *wire.Release, *wire.Heartbeat, *wire.EndRequest:
 		return true
 	}
 	switch access.RightOf(request) {
