@@ -38,8 +38,9 @@ type Lease struct {
 // AcquireLease acquires locks as one lease, for programs that cannot keep a session. It waits as long as ctx
 // allows, or as [WithWait] or [WithTry] says. If ctx ends first, the error matches ErrUncertain if the lease
 // may be held, or may still be granted. If the secret was generated here, the client then releases the lease
-// in the background. If the caller supplied the secret, it can acquire again with it, release it, or let the
-// lease end with its TTL. Other errors are those of [Session.Lock].
+// in the background. If the caller supplied the secret, it can acquire again with it within 5 s to keep its place,
+// or release it. A lease whose caller is gone, also because its process or its connection has ended, keeps its place in
+// the queue, or a grant after the wait, for 5 s. Other errors are those of [Session.Lock].
 func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts ...LeaseOption) (*Lease, error) {
 	o := optionsOf(opts)
 	l, request, err := c.newLease(specs, o)

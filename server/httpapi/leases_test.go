@@ -121,7 +121,7 @@ func TestLeaseWithARepeatedCall(t *testing.T) {
 		t.Fatalf("got %v", got)
 	}
 	// From now on the lease is hers, even if another caller asks and leaves.
-	x.p.server.pending.Close()
+	x.p.server.leases.Close()
 	if h := x.c.lock("a").GetHolders(); len(h) != 1 {
 		t.Errorf("held by %v", h)
 	}

@@ -364,12 +364,14 @@ func TestCloseCancelsWhatWasAbandoned(t *testing.T) {
 // of those without callers.
 func pendingRequests(s *Server) int {
 	all, _ := s.pending.Len()
-	return all
+	leases, _ := s.leases.Len()
+	return all + leases
 }
 
 func abandonedRequests(s *Server) int {
 	_, abandoned := s.pending.Len()
-	return abandoned
+	_, leases := s.leases.Len()
+	return abandoned + leases
 }
 
 // anonymous returns the context of a request without credentials.

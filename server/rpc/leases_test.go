@@ -85,6 +85,15 @@ func TestLeaseWhoseClientOrLeaderDisconnects(t *testing.T) {
 	_ = gone.conn.Close()
 	eventually(t, "nobody waits in its place", func() bool { return p.replica.awaited() == 0 })
 
+	// A caller can leave without its connection.
+	left := c.send(leaseOf(otherKey, "l", true))
+	eventually(t, "it waits", func() bool { return p.replica.awaited() == 1 })
+	c.expect(wire.Status_OK, unwatch(left))
+	if got := c.await(left).GetResult(); got.GetStatus() != wire.Status_UNCERTAIN || p.replica.awaited() != 0 {
+		t.Errorf("got %v, %d wait in its place", got, p.replica.awaited())
+	}
+	c.expect(wire.Status_NOT_FOUND, unwatch(left))
+
 	id := c.send(leaseOf(oneKey, "l", true))
 	eventually(t, "it waits", func() bool { return p.replica.awaited() == 1 })
 	p.replica.moveLeader(&wire.LeaderHint{Id: other, Term: 2})

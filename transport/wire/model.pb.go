@@ -1217,8 +1217,8 @@ type SessionInfo struct {
 	Waits        uint64                 `protobuf:"varint,6,opt,name=waits,proto3" json:"waits,omitempty"`
 	// Known only to the leader.
 	HeartbeatAgeMs *uint64 `protobuf:"varint,7,opt,name=heartbeat_age_ms,json=heartbeatAgeMs,proto3,oneof" json:"heartbeat_age_ms,omitempty"`
-	// It belongs to a leased hold: its TTL counts from the grant, and only an extension
-	// restarts it.
+	// It belongs to a leased hold: only an extension restarts its TTL. While it waits, and until its grant is
+	// confirmed, it has a short one.
 	Leased bool `protobuf:"varint,8,opt,name=leased,proto3" json:"leased,omitempty"`
 	// The identity that opened it, which alone may use it.
 	Identity string `protobuf:"bytes,9,opt,name=identity,proto3" json:"identity,omitempty"`

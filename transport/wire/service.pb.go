@@ -1065,7 +1065,7 @@ type AcquireLeaseRequest struct {
 	// 16 to 64 random bytes chosen by the client. Repeating the request with the same secret
 	// continues the same lease.
 	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
-	// 0 selects the cluster's default.
+	// Counts from the grant or, after a wait, from the answer. 0 selects the cluster's default.
 	TtlMs         uint32      `protobuf:"varint,2,opt,name=ttl_ms,json=ttlMs,proto3" json:"ttl_ms,omitempty"`
 	Client        *ClientInfo `protobuf:"bytes,3,opt,name=client,proto3" json:"client,omitempty"`
 	Acquire       *Acquire    `protobuf:"bytes,4,opt,name=acquire,proto3" json:"acquire,omitempty"`

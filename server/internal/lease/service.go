@@ -61,6 +61,9 @@ func (s *Service) Acquire(ctx context.Context, from identity.Sender, open *wire.
 // Close ends the acquires without callers at once, and waits for that.
 func (s *Service) Close() { s.pending.Close() }
 
+// Len returns the number of acquires, and of those without callers.
+func (s *Service) Len() (all, abandoned int) { return s.pending.Len() }
+
 func keyOf(caller string, open *wire.OpenLease) pending.Key {
 	key := pending.Key{Identity: caller, Digest: (&wire.Command{Op: &wire.Command_OpenLease{OpenLease: open}}).Digest()}
 	copy(key.Lease[:], open.GetSecretHash())
