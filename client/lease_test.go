@@ -152,8 +152,8 @@ func TestLeaseIsGivenUp(t *testing.T) {
 			t.Fatal("released for others")
 		}
 		// In both cases the node is told that nobody waits, so that it does not renew the wait.
-		if f.count(endsWatches) != 2 {
-			t.Fatalf("%d of 2 waits are ended", f.count(endsWatches))
+		if f.count(endWatches) != 2 {
+			t.Fatalf("%d of 2 waits are ended", f.count(endWatches))
 		}
 		ok(t, c.ReleaseLease(context.Background(), secret, 0))
 		// A node that cannot be reached is not asked forever.
