@@ -20,6 +20,11 @@ func extendLeaseCommand(name string, of *wire.Result) *wire.Command {
 	return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash[:], HoldId: of.HoldId}}}
 }
 
+func confirmLeaseCommand(name string, of *wire.Result) *wire.Command {
+	hash := sha256.Sum256([]byte(name))
+	return &wire.Command{Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: hash[:], HoldId: of.HoldId}}}
+}
+
 // TestLeaseExpiresItsTTLAfterTheGrant verifies that a lease ends its TTL after the grant. Repeating the
 // request, or anything else that prolongs a session, does not prolong it; extending it does.
 func TestLeaseExpiresItsTTLAfterTheGrant(t *testing.T) {
@@ -65,8 +70,41 @@ func TestLeaseExpiresItsTTLAfterTheGrant(t *testing.T) {
 	})
 }
 
+// waitTTL is the TTL of a lease that waits, or that has waited and is not confirmed.
+const waitTTL = fsm.LeaseWaitTTL * time.Millisecond
+
+// TestUnconfirmedLeaseUnderANewLeader verifies that a lease that was granted after a wait, and not confirmed, has the TTL of
+// its wait under the next leader as well, and that it can still be confirmed there.
+func TestUnconfirmedLeaseUnderANewLeader(t *testing.T) {
+	for _, confirmed := range []bool{false, true} {
+		inVirtualTime(t, func(t *testing.T) {
+			c := newCluster(t, 3).startAll()
+			leader := c.waitForReports()
+			s := c.openSession("holder", 5*time.Minute)
+			hold := c.expect(leader.do(acquireCommand(s, 1, "a", 0)), wire.Status_GRANTED)
+			waits := c.expect(leader.do(leaseCommand("curl", time.Hour, "a", &wire.Acquire{WaitForever: true})), wire.Status_QUEUED)
+			c.expect(leader.do(releaseCommand(s, 2, hold)), wire.Status_OK)
+			leader.crash()
+			next := c.leader()
+			begin := time.Now()
+			if left, ok := next.Remaining(waits.SessionId); !ok || left > waitTTL {
+				t.Errorf("%v remain", left)
+			}
+			if confirmed {
+				c.expect(next.do(confirmLeaseCommand("curl", waits)), wire.Status_GRANTED)
+				if left, ok := next.Remaining(waits.SessionId); !ok || left < time.Hour-time.Minute {
+					t.Errorf("%v remain after the confirmation", left)
+				}
+			} else {
+				c.endsIn(begin, waitTTL-10*time.Millisecond, "it ends", func() bool { return !next.lives(waits.SessionId) })
+			}
+			leader.start()
+		})
+	}
+}
+
 // TestLeaseThatWaits verifies that repeated requests keep a waiting lease alive, and that its TTL starts with
-// the grant.
+// the confirmation of its grant.
 func TestLeaseThatWaits(t *testing.T) {
 	inVirtualTime(t, func(t *testing.T) {
 		c := newCluster(t, 3).startAll()
@@ -90,12 +128,16 @@ func TestLeaseThatWaits(t *testing.T) {
 			}
 		}
 		time.Sleep(ttl / 2)
-		begin := time.Now()
 		c.expect(leader.do(releaseCommand(s, 2, hold)), wire.Status_OK)
 		if r := c.expect(<-outcome, wire.Status_GRANTED); r.HoldId != first.HoldId || r.Token <= hold.Token {
 			t.Errorf("granted %v", r)
 		}
 		c.expect(leader.do(lease()), wire.Status_GRANTED)
+		if left, ok := leader.Remaining(first.SessionId); !ok || left > waitTTL-ttl/2 {
+			t.Errorf("%v remain before the confirmation", left)
+		}
+		begin := time.Now()
+		c.expect(leader.do(confirmLeaseCommand("curl", first)), wire.Status_GRANTED)
 		c.endsIn(begin, ttl, "the lease ends", func() bool { return !leader.lives(first.SessionId) })
 
 		// Abandoned by its client, it leaves the queue.
@@ -103,7 +145,7 @@ func TestLeaseThatWaits(t *testing.T) {
 		begin = time.Now()
 		second := c.expect(leader.do(lease()), wire.Status_QUEUED)
 		leader.Await(second.SessionId, 1, func(r *wire.Result) { outcome <- r })
-		c.endsIn(begin, ttl, "the wait ends", func() bool { return len(queueOf(leader, "a")) == 0 })
+		c.endsIn(begin, waitTTL, "the wait ends", func() bool { return len(queueOf(leader, "a")) == 0 })
 		c.expect(<-outcome, wire.Status_SESSION_LOST)
 		leader.View(func(m *fsm.Machine) {
 			if total := m.Totals(); total.Sessions != 1 || total.Waiters != 0 {
