@@ -205,7 +205,11 @@ func TestHangUpInTheInstantOfTheGrant(t *testing.T) {
 		})
 		x.queued(a)
 		x.happen("granted")
-		caller.over.Store(true)
+		if x.kind == "OpenLease" {
+			x.node.confirmed = a.hangUp
+		} else {
+			caller.over.Store(true)
+		}
 		x.happen("pushed")
 		if got := a.reply(); got.status != 499 {
 			t.Errorf("answered %d %s", got.status, got.body)

@@ -22,6 +22,8 @@ type scripted struct {
 	steps   []*step // not taken yet
 	history []string
 	awaits  []*subscription
+	// confirmed is called between the confirmation of a lease and its answer, unless it is nil.
+	confirmed func()
 }
 
 // step is a call of the replica that has not returned or was not answered.
@@ -100,7 +102,11 @@ func opOf(cmd *wire.Command) string {
 // ProposeFrom applies a confirmation at once. The package lease has tests of the moments around it.
 func (n *scripted) ProposeFrom(from identity.Sender, cmd *wire.Command, done func(*wire.Result)) {
 	if cmd.GetConfirmLease() != nil {
-		done(n.cluster.apply(cmd))
+		res := n.cluster.apply(cmd)
+		if n.confirmed != nil {
+			n.confirmed()
+		}
+		done(res)
 		return
 	}
 	n.park(&step{kind: opOf(cmd), cmd: cmd, conn: from.Connection, done: done})

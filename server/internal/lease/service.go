@@ -101,11 +101,11 @@ func (s *Service) release(key pending.Key) {
 	case res := <-answered:
 		switch res.GetStatus() {
 		case wire.Status_OK, wire.Status_NOT_HELD:
-			s.log.Info("ended a lease that no caller waits for any more", "outcome", res.GetStatus().String())
+			s.log.Info("ended an abandoned acquire", "lease", true, "outcome", res.GetStatus().String())
 		default:
-			s.log.Warn("cannot end a lease that no caller waits for any more: it ends by its TTL", "status", res.GetStatus().String(), "message", res.GetMessage())
+			s.log.Warn("cannot cancel an abandoned acquire: it ends by its TTL", "lease", true, "status", res.GetStatus().String(), "message", res.GetMessage())
 		}
 	case <-timeout.C:
-		s.log.Warn("cannot end a lease that no caller waits for any more: it ends by its TTL")
+		s.log.Warn("cannot cancel an abandoned acquire: it ends by its TTL", "lease", true)
 	}
 }
