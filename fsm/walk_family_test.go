@@ -181,11 +181,11 @@ func (w *walker) lease() *wire.Command {
 		pick = 6
 	}
 	switch pick {
-	case 2:
+	case 1:
 		return &wire.Command{Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: hash, HoldId: w.about(c.ID)}}}
-	case 0, 1:
+	case 0:
 		return &wire.Command{Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hash, HoldId: w.about(c.ID), TtlMs: ttl}}}
-	case 3:
+	case 2, 3:
 		id := w.about(c.ID)
 		if w.one(3) {
 			id = 0

@@ -37,7 +37,8 @@ func acquireVerb(dial dialer) *cli.Command {
 			"QLOCK_LEASE contains the hold and the secret that extends and releases it, QLOCK_TOKEN\n" +
 			"the fencing token, QLOCK_NAME the lock. If the lock is not acquired, eval fails with\n" +
 			"the exit code. --lease-file stores the secret in a file instead, which must not contain\n" +
-			"a live lease. If possible, prefer qlock run: it ends the command before the lock is\n" +
+			"a live lease. If this program is killed while it waits, its place ends within 5 s.\n" +
+			"If possible, prefer qlock run: it ends the command before the lock is\n" +
 			"lost.\n\n" +
 			"Exit codes: 0 held, 75 not acquired, 69 no serving leader, 64 usage.",
 		Flags: slices.Concat([]cli.Flag{
