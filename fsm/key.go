@@ -112,30 +112,53 @@ func (r keyRequest) compare(other *keyResult) int {
 // are not remembered.
 type keyResult struct {
 	keyRequest
+	// digest is that of the request and its caller.
+	digest        uint64
 	holdID, token uint64
 	status        wire.Status_Code
 	count         uint32
 }
 
-// changeKeys executes a request of a node's Redis port exactly once.
+// changeKeys executes a request of a node's Redis port exactly once. As in [Machine.once], only its retry gets an answer
+// before the right of its caller is checked.
 func (m *Machine) changeKeys(op *wire.ChangeKeys) *wire.Result {
+	if _, member := m.members.get(op.GetNodeId()); !member {
+		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q is not a member of the cluster", op.GetNodeId()))
+	}
+	digest := op.Digest(m.caller.GetIdentity())
+	known, used := m.keyResultOf(op)
+	repeats := used && known.digest == digest
+	if refusal := m.mayTakeKeys(op); refusal != nil && !repeats {
+		return refusal
+	}
 	if refusal := m.acknowledgeKeys(op); refusal != nil {
 		return refusal
 	}
-	from, _ := m.keySenders.get(op.GetNodeId())
-	request := keyRequest{from.node, op.GetSeq()} // with the node's only copy of its name
-	if known, ok := m.keyResults.get(request); ok {
+	if repeats {
 		return m.repeatedKeys(known)
 	}
+	if used {
+		return invalid("number %d was used for another request: only a retry of the same request may use it again", op.GetSeq())
+	}
+	from, _ := m.keySenders.get(op.GetNodeId())
+	request := keyRequest{from.node, op.GetSeq()} // with the node's only copy of its name
 	if n := m.keyResultsOf(from.node); n >= maxKeyResults || m.keyResults.len() >= maxAllKeyResults {
 		return exhausted("the results of %d requests of Redis ports are remembered, %d of them of node %q, until the nodes acknowledge them: try again",
 			m.keyResults.len(), n, from.node)
 	}
 	r := m.performKeys(op)
 	if remembersKeyResult(r.Status) {
-		m.keyResults.put(&keyResult{keyRequest: request, status: r.Status, holdID: r.HoldId, token: r.Token, count: r.Count})
+		m.keyResults.put(&keyResult{keyRequest: request, digest: digest, status: r.Status, holdID: r.HoldId, token: r.Token, count: r.Count})
 	}
 	return r
+}
+
+// keyResultOf returns the remembered result under the number of a request, if the node has not started again since.
+func (m *Machine) keyResultOf(op *wire.ChangeKeys) (*keyResult, bool) {
+	if from, _ := m.keySenders.get(op.GetNodeId()); from.boot != op.GetBoot() {
+		return nil, false
+	}
+	return m.keyResults.get(keyRequest{op.GetNodeId(), op.GetSeq()})
 }
 
 // repeatedKeys answers a request again. What it acquired or extended may have ended since, for example because the retry
@@ -172,14 +195,11 @@ func remembersKeyResult(status wire.Status_Code) bool {
 }
 
 // acknowledgeKeys forgets the results that the node has, and all of its earlier starts. It refuses a request that is
-// older than what the node has acknowledged, and one of a node that has been removed.
+// older than what the node has acknowledged.
 func (m *Machine) acknowledgeKeys(op *wire.ChangeKeys) *wire.Result {
 	known, _ := m.keySenders.get(op.GetNodeId())
 	now := keySender{cmp.Or(known.node, op.GetNodeId()), op.GetBoot(), op.GetAckedBelow()}
-	_, member := m.members.get(now.node)
 	switch {
-	case !member:
-		return answer(wire.Status_FAILED_PRECONDITION, fmt.Sprintf("node %q is not a member of the cluster", now.node))
 	case known.boot > now.boot, known.boot == now.boot && op.GetSeq() < known.ackedBelow:
 		return answer(wire.Status_STALE, "the node has started again, or acknowledged this request")
 	case known.boot < now.boot:

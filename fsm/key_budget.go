@@ -32,9 +32,9 @@ func unitsOfKey(identity string, op *wire.ChangeKeys, name string) uint64 {
 
 // answeredKeys reports whether a request is not executed again.
 func (m *Machine) answeredKeys(op *wire.ChangeKeys) bool {
+	_, known := m.keyResultOf(op)
 	from, _ := m.keySenders.get(op.GetNodeId())
-	_, known := m.keyResults.get(keyRequest{op.GetNodeId(), op.GetSeq()})
-	return from.boot == op.GetBoot() && (known || op.GetSeq() < from.ackedBelow)
+	return known || from.boot == op.GetBoot() && op.GetSeq() < from.ackedBelow
 }
 
 // onlyExtends reports whether a request that may acquire a key extends it instead, without another value.

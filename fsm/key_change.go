@@ -14,11 +14,8 @@ const maxKeys = 64
 // forcedReason is the reason for a forced release that is given to the holder and recorded in the audit log.
 const forcedReason = "DEL through the Redis port"
 
-// performKeys executes a request that was not executed before.
+// performKeys executes a request that was not executed before, and that its caller may make.
 func (m *Machine) performKeys(op *wire.ChangeKeys) *wire.Result {
-	if refusal := m.mayTakeKeys(op); refusal != nil {
-		return refusal
-	}
 	if !m.hasVersion(op) {
 		return notHeld()
 	}

@@ -22,14 +22,18 @@ func (m *Machine) leaseRequest(cmd *wire.Command, op *wire.OpenLease) *wire.Resu
 // openLease opens a session for one claim. The secret also identifies the request: repeating it returns
 // the latest outcome of the first request and, while that still waits, restarts the TTL of the wait.
 func (m *Machine) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
-	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
-		return m.repeatLease(known.session, digest)
-	}
-	if m.state.suspended != 0 {
-		return suspended()
+	used := m.bySecret(op.GetSecretHash())
+	if used.leasedBy(m.caller.GetIdentity(), digest) {
+		return m.repeatLease(m.sessions.edit(used))
 	}
 	if refusal := mayLock(m.callerGrants(), m.caller.GetIdentity(), op.GetAcquire()); refusal != nil {
 		return refusal
+	}
+	if used != nil {
+		return m.reusedSecret(used)
+	}
+	if m.state.suspended != 0 {
+		return suspended()
 	}
 	events, last := len(m.events), m.state.lastSession
 	s, refusal := m.newSession(openingOf(op))
@@ -98,18 +102,18 @@ func (m *Machine) confirm(s *session) {
 	m.prolong(s)
 }
 
-func (m *Machine) repeatLease(id, digest uint64) *wire.Result {
-	s, _ := m.editSession(id)
-	if refusal := m.othersSession(s); refusal != nil {
-		return refusal
-	}
-	if !s.leased {
-		return invalid("the secret was used for a session: a lease needs its own")
+// leasedBy reports whether an acquire with this digest, and with the secret of s, is a retry: it has opened s. nil stands
+// for no session.
+func (s *session) leasedBy(identity string, digest uint64) bool {
+	if s == nil || !s.leased || s.identity != identity {
+		return false
 	}
 	o, _ := s.outcome(leaseSeq)
-	if o.digest != digest {
-		return m.reused(s, o, "the secret")
-	}
+	return o.digest == digest
+}
+
+func (m *Machine) repeatLease(s *session) *wire.Result {
+	o, _ := s.outcome(leaseSeq)
 	if !o.final() {
 		m.prolong(s)
 	}
@@ -168,14 +172,11 @@ func (m *Machine) prolong(s *session) {
 
 // leaseOf returns the leased session of a secret and its claim, or nil.
 func (m *Machine) leaseOf(hash []byte, hold uint64) (*session, *claim) {
-	known, ok := m.nonces.get(string(hash))
-	if !ok {
+	s := m.bySecret(hash)
+	if s == nil || !s.leased {
 		return nil, nil
 	}
-	s, _ := m.editSession(known.session)
-	if !s.leased {
-		return nil, nil
-	}
+	s = m.sessions.edit(s)
 	c, _ := m.claims.get(m.claimsOf(s.id)[0])
 	if hold != 0 && hold != c.id {
 		return nil, nil

@@ -134,11 +134,11 @@ func (m *Machine) Session(id uint64) (Session, bool) {
 
 // SessionBySecret returns the live session whose secret has that SHA-256.
 func (m *Machine) SessionBySecret(hash []byte) (Session, bool) {
-	known, ok := m.nonces.get(string(hash))
-	if !ok {
+	s := m.bySecret(hash)
+	if s == nil {
 		return Session{}, false
 	}
-	return m.Session(known.session)
+	return viewSession(s), true
 }
 
 // HoldsOf returns a session's holds, by hold id. It leaves out the lock names of a hold of several locks
@@ -231,6 +231,27 @@ func (m *Machine) EachWait(fn func(Wait) bool) {
 		}
 		return true
 	})
+}
+
+// Executed reports whether an identity has sent a request before: the outcome under that number, in a session of this
+// identity, is that of a request with this digest.
+func (m *Machine) Executed(identity string, session, seq, digest uint64) bool {
+	s, ok := m.sessions.get(session)
+	if !ok || s.leased || s.identity != identity {
+		return false
+	}
+	o, ok := s.outcome(seq)
+	return ok && o.digest == digest
+}
+
+// Opened reports whether an identity has opened a session with the secret of that SHA-256.
+func (m *Machine) Opened(identity string, hash []byte) bool {
+	return m.bySecret(hash).openedBy(identity)
+}
+
+// Leased reports whether an identity has acquired a lease with the secret of that SHA-256, by a request with this digest.
+func (m *Machine) Leased(identity string, hash []byte, digest uint64) bool {
+	return m.bySecret(hash).leasedBy(identity, digest)
 }
 
 // Outcome returns the latest outcome of a request, if it is remembered, with its sequence number.

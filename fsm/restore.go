@@ -263,8 +263,8 @@ func (r *restoring) keyResult(body *wire.KeyResultRecord) error {
 		return fmt.Errorf("the result of a request of node %q, which has sent none", body.NodeId)
 	}
 	r.m.keyResults.load(&keyResult{
-		keyRequest: keyRequest{from.node, body.Seq},
-		status:     body.Status, holdID: body.HoldId, token: body.Token, count: body.Count,
+		keyRequest: keyRequest{from.node, body.Seq}, digest: body.Digest,
+		status: body.Status, holdID: body.HoldId, token: body.Token, count: body.Count,
 	})
 	return r.ascend(13, recordKey{name: body.NodeId, a: body.Seq})
 }

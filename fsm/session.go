@@ -42,25 +42,49 @@ func (m *Machine) raiseSessionFloor() {
 // openSession opens a session or, if a session with that secret is alive, returns its state. The client
 // counts its TTL from the repeated request, so the deadline restarts as it does at an attach.
 func (m *Machine) openSession(op *wire.OpenSession) *wire.Result {
-	if known, ok := m.nonces.get(string(op.GetSecretHash())); ok {
-		s, _ := m.editSession(known.session)
-		if refusal := m.othersSession(s); refusal != nil {
-			return refusal
-		}
-		if s.leased {
-			o, _ := s.outcome(leaseSeq)
-			return m.reused(s, o, "the secret")
-		}
-		return m.attach(s, op.Client.GetAddress())
+	used := m.bySecret(op.GetSecretHash())
+	if used.openedBy(m.caller.GetIdentity()) {
+		return m.attach(m.sessions.edit(used), op.Client.GetAddress())
 	}
 	if !m.callerGrants().OnSomeLock(wire.Verb_LOCK) {
 		return answer(wire.Status_PERMISSION_DENIED, fmt.Sprintf("the policy gives %q no role with lock on any lock", m.caller.GetIdentity()))
+	}
+	if used != nil {
+		return m.reusedSecret(used)
 	}
 	s, refusal := m.newSession(opening{secretHash: op.SecretHash, ttl: op.GetTtlMs(), client: op.Client})
 	if refusal != nil {
 		return refusal
 	}
 	return m.sessionAnswer(s)
+}
+
+// bySecret returns the session or lease that was opened with a secret, or nil.
+func (m *Machine) bySecret(hash []byte) *session {
+	known, ok := m.nonces.get(string(hash))
+	if !ok {
+		return nil
+	}
+	s, _ := m.sessions.get(known.session)
+	return s
+}
+
+// openedBy reports whether a request to open a session, with the secret of s, is a retry: it has opened s. nil stands for
+// no session.
+func (s *session) openedBy(identity string) bool {
+	return s != nil && !s.leased && s.identity == identity
+}
+
+// reusedSecret refuses a request that is no retry of the one that opened a session or lease with its secret.
+func (m *Machine) reusedSecret(s *session) *wire.Result {
+	if refusal := m.othersSession(s); refusal != nil {
+		return refusal
+	}
+	if !s.leased {
+		return invalid("the secret was used for a session: a lease needs its own")
+	}
+	o, _ := s.outcome(leaseSeq)
+	return m.reused(s, o, "the secret")
 }
 
 // opening is what a session is opened with.

@@ -230,7 +230,7 @@ func (m *Machine) writeKeys(out *recordWriter) {
 	})
 	m.keyResults.each(keyRequest{}, func(r *keyResult) bool {
 		return out.write(&wire.SnapshotRecord{Record: &wire.SnapshotRecord_KeyResult{KeyResult: &wire.KeyResultRecord{
-			NodeId: r.node, Seq: r.seq, Status: r.status, HoldId: r.holdID, Token: r.token, Count: r.count,
+			NodeId: r.node, Seq: r.seq, Status: r.status, HoldId: r.holdID, Token: r.token, Count: r.count, Digest: r.digest,
 		}}})
 	})
 }

@@ -22,13 +22,21 @@ func (m *Machine) request(cmd *wire.Command) *wire.Result {
 	return m.echo(cmd, digest, m.once(s, cmd, digest))
 }
 
-// once executes a request unless it was executed before.
+// once executes a request unless it was executed before. Only the retry of a request gets an answer before its right is
+// checked, which may have been withdrawn since it was executed. Anything else under its sequence number is checked first.
 func (m *Machine) once(s *session, cmd *wire.Command, digest uint64) *wire.Result {
-	if known := m.recall(s, cmd, digest); known != nil {
-		return known
+	known, used := s.outcome(cmd.Seq)
+	if used && known.digest == digest {
+		return m.present(known)
 	}
 	if refusal := m.forbidden(s, cmd); refusal != nil {
 		return refusal
+	}
+	if used {
+		return m.reused(s, known, fmt.Sprintf("sequence number %d", cmd.Seq))
+	}
+	if cmd.Seq < s.ackedBelow {
+		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
 	}
 	if refusal := m.fullWindow(s); refusal != nil && !givesUp(cmd) {
 		return refusal
@@ -150,22 +158,6 @@ func (m *Machine) perform(s *session, cmd *wire.Command) *wire.Result {
 		return m.extend(s, op.Extend)
 	}
 	panic(fmt.Sprintf("%T is no request", cmd.Op))
-}
-
-// recall answers a request without executing it: a retry gets its latest outcome, another request under a used
-// sequence number is refused, and a late duplicate is stale. It returns nil if the request has to be executed.
-func (m *Machine) recall(s *session, cmd *wire.Command, digest uint64) *wire.Result {
-	seq := cmd.Seq
-	if o, ok := s.outcome(seq); ok {
-		if o.digest != digest {
-			return m.reused(s, o, fmt.Sprintf("sequence number %d", seq))
-		}
-		return m.present(o)
-	}
-	if seq < s.ackedBelow {
-		return answer(wire.Status_STALE, fmt.Sprintf("every request below %d was acknowledged", s.ackedBelow))
-	}
-	return nil
 }
 
 // reused refuses a request whose key, a sequence number or a secret, was used for another request: that

@@ -16,41 +16,23 @@ import (
 // the session when it arrives, not while it waits: a client that waits longer than the TTL has to send
 // heartbeats meanwhile.
 func (s lockService) Acquire(ctx context.Context, req *connect.Request[wire.AcquireRequest]) (*connect.Response[wire.AcquireResponse], error) {
-	m := req.Msg
-	locks, err := requestedLocks(m)
-	if err != nil {
+	if err := checkLocks(req.Msg); err != nil {
 		return nil, err
 	}
-	return s.acquire(ctx, m.GetSession(), 0, &wire.Command{
-		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
-		Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
-			Locks: locks, Owner: m.GetOwner(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), Value: m.GetValue(),
-			Order: m.GetOrder(), Reentrant: m.GetReentrant(), MaxHoldMs: m.GetMaxHoldMs(), LockDelayMs: m.GetLockDelayMs(),
-			Notify: m.GetNotify(), AllowDeadlock: m.GetAllowDeadlock(),
-		}},
-	})
+	return s.acquire(ctx, req.Msg.GetSession(), 0, wire.CommandOf(req.Msg))
 }
 
-// requestedLocks returns the requested locks, which the request names in one of two ways.
-func requestedLocks(m *wire.AcquireRequest) ([]*wire.LockRequest, error) {
-	if len(m.GetLocks()) == 0 {
-		return []*wire.LockRequest{{Name: m.GetName(), Mode: m.GetMode(), Permits: m.GetPermits(), Limit: m.GetLimit()}}, nil
+// checkLocks refuses a request that names its locks in both ways.
+func checkLocks(m *wire.AcquireRequest) error {
+	if len(m.GetLocks()) > 0 && (m.GetName() != "" || m.GetMode() != wire.Mode_MODE_UNSPECIFIED || m.GetPermits() != 0 || m.GetLimit() != 0) {
+		return apierror.New(wire.Status_INVALID_ARGUMENT, "give either locks, or name with mode, permits and limit, but not both")
 	}
-	if m.GetName() != "" || m.GetMode() != wire.Mode_MODE_UNSPECIFIED || m.GetPermits() != 0 || m.GetLimit() != 0 {
-		return nil, apierror.New(wire.Status_INVALID_ARGUMENT, "give either locks, or name with mode, permits and limit, but not both")
-	}
-	return m.GetLocks(), nil
+	return nil
 }
 
 // Upgrade makes a shared hold exclusive. It can wait like an acquire.
 func (s lockService) Upgrade(ctx context.Context, req *connect.Request[wire.UpgradeRequest]) (*connect.Response[wire.AcquireResponse], error) {
-	m := req.Msg
-	return s.acquire(ctx, m.GetSession(), m.GetToken(), &wire.Command{
-		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
-		Op: &wire.Command_Upgrade{Upgrade: &wire.Upgrade{
-			HoldId: m.GetHoldId(), Token: m.GetToken(), WaitMs: m.GetWaitMs(), WaitForever: m.GetWaitForever(), AllowDeadlock: m.GetAllowDeadlock(),
-		}},
-	})
+	return s.acquire(ctx, req.Msg.GetSession(), req.Msg.GetToken(), wire.CommandOf(req.Msg))
 }
 
 // acquire answers a session's request that may wait. For an upgrade, from is the token the hold had before

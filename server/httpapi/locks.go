@@ -15,11 +15,7 @@ type lockService struct{ *Server }
 
 // Release ends a hold.
 func (s lockService) Release(ctx context.Context, req *connect.Request[wire.ReleaseRequest]) (*connect.Response[wire.ReleaseResponse], error) {
-	m := req.Msg
-	res, err := s.change(ctx, m.GetSession(), &wire.Command{
-		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
-		Op: &wire.Command_Release{Release: &wire.Release{HoldId: m.GetHoldId(), Token: m.GetToken()}},
-	})
+	res, err := s.change(ctx, req.Msg.GetSession(), wire.CommandOf(req.Msg))
 	if err != nil {
 		return nil, err
 	}
@@ -28,11 +24,7 @@ func (s lockService) Release(ctx context.Context, req *connect.Request[wire.Rele
 
 // SetValue replaces the value of a hold.
 func (s lockService) SetValue(ctx context.Context, req *connect.Request[wire.SetValueRequest]) (*connect.Response[wire.SetValueResponse], error) {
-	m := req.Msg
-	res, err := s.change(ctx, m.GetSession(), &wire.Command{
-		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
-		Op: &wire.Command_SetValue{SetValue: &wire.SetValue{HoldId: m.GetHoldId(), Token: m.GetToken(), Value: m.GetValue()}},
-	})
+	res, err := s.change(ctx, req.Msg.GetSession(), wire.CommandOf(req.Msg))
 	if err != nil {
 		return nil, err
 	}
@@ -41,11 +33,7 @@ func (s lockService) SetValue(ctx context.Context, req *connect.Request[wire.Set
 
 // Downgrade makes an exclusive hold shared.
 func (s lockService) Downgrade(ctx context.Context, req *connect.Request[wire.DowngradeRequest]) (*connect.Response[wire.DowngradeResponse], error) {
-	m := req.Msg
-	res, err := s.change(ctx, m.GetSession(), &wire.Command{
-		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
-		Op: &wire.Command_Downgrade{Downgrade: &wire.Downgrade{HoldId: m.GetHoldId(), Token: m.GetToken()}},
-	})
+	res, err := s.change(ctx, req.Msg.GetSession(), wire.CommandOf(req.Msg))
 	if err != nil {
 		return nil, err
 	}
@@ -54,11 +42,7 @@ func (s lockService) Downgrade(ctx context.Context, req *connect.Request[wire.Do
 
 // Extend restarts a hold's own deadline.
 func (s lockService) Extend(ctx context.Context, req *connect.Request[wire.ExtendRequest]) (*connect.Response[wire.ExtendResponse], error) {
-	m := req.Msg
-	res, err := s.change(ctx, m.GetSession(), &wire.Command{
-		Seq: m.GetSeq(), AckedBelow: m.GetAckedBelow(),
-		Op: &wire.Command_Extend{Extend: &wire.Extend{HoldId: m.GetHoldId(), Token: m.GetToken(), MaxHoldMs: m.GetMaxHoldMs()}},
-	})
+	res, err := s.change(ctx, req.Msg.GetSession(), wire.CommandOf(req.Msg))
 	if err != nil {
 		return nil, err
 	}

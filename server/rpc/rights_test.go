@@ -1,9 +1,11 @@
 package rpc
 
 import (
+	"context"
 	"errors"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -78,6 +80,30 @@ func TestEveryRequestByRole(t *testing.T) {
 				t.Errorf("%s sends %s: %v", role, name, res)
 			}
 		}
+	}
+}
+
+// TestNothingIsDoneBeforeTheVerdict sends every request with the number of an executed one, as a role that may do little.
+// The node must not be asked to do what is refused, such as dialling a new member.
+func TestNothingIsDoneBeforeTheVerdict(t *testing.T) {
+	p, c := governed(t, nil)
+	var acted atomic.Bool
+	p.replica.administerWith(func(context.Context) error { acted.Store(true); return nil })
+	client := as(t, p, c.Tokens["user"])
+	client.expect(wire.Status_OK, &wire.Request{SessionId: c.Session, Body: &wire.Request_Attach{Attach: &wire.AttachRequest{Secret: []byte(rights.Secret)}}})
+	bodies := (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body").Fields()
+	for i := range bodies.Len() {
+		name := string(bodies.Get(i).Message().Name())
+		req := &wire.Request{SessionId: c.Session, Seq: 1}
+		req.ProtoReflect().Set(bodies.Get(i), protoreflect.ValueOfMessage(rights.Requests(c.Hold)[name].ProtoReflect()))
+		res := client.call(req).GetResult()
+		denied := res.GetStatus() == wire.Status_PERMISSION_DENIED
+		if denied == slices.Contains(rights.Allowed[name], "user") || name != "Acquire" && succeeded(res) {
+			t.Errorf("%s with the number of an acquire: %v", name, res)
+		}
+	}
+	if acted.Load() {
+		t.Error("the node was asked to act")
 	}
 }
 

@@ -25,7 +25,7 @@ func TestRequestsAreTimed(t *testing.T) {
 		first := c.send(acquire(session, 1, "a", true))
 		time.Sleep(time.Second)
 		second := c.send(acquire(session, 2, "b", true))
-		closing := c.send(&wire.Request{SessionId: session, Seq: 3, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
+		closing := c.send(&wire.Request{SessionId: session, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
 		synctest.Wait()
 		time.Sleep(2 * time.Second)
 		p.replica.release()

@@ -33,10 +33,27 @@ func digest(cmd *wire.Command) uint64 {
 	case *wire.Command_Extend:
 		b = numbers(b, 55, op.Extend.GetHoldId(), op.Extend.GetToken(), uint64(op.Extend.GetMaxHoldMs()))
 	}
+	return hashed(b)
+}
+
+// digestOfKeys returns the digest of a request of a Redis port for the caller.
+func (d *Model) digestOfKeys(op *wire.ChangeKeys) uint64 {
+	b := text(numbers(nil, 40), d.who())
+	b = text(numbers(b, uint64(op.Action)), string(op.Value))
+	b = numbers(b, uint64(op.CompareBytes), uint64(op.TtlMs), bit(op.Force), bit(op.Version != nil), op.Version.GetHoldId(), op.Version.GetGeneration())
+	for _, name := range op.Names {
+		b = text(b, name)
+	}
+	return hashed(b)
+}
+
+func hashed(b []byte) uint64 {
 	h := fnv.New64a()
 	h.Write(b)
 	return h.Sum64()
 }
+
+func text(b []byte, s string) []byte { return append(numbers(b, uint64(len(s))), s...) }
 
 func encoded(b []byte, operation uint64, op *wire.Acquire, owner uint64) []byte {
 	order := op.GetOrder()

@@ -23,7 +23,13 @@ const mostDeleted = 1024
 type port struct {
 	// boot is its latest start. It has the answers to all requests below done.
 	boot, done uint64
-	answers    map[uint64]*wire.Result
+	answers    map[uint64]*portAnswer
+}
+
+// portAnswer is a remembered answer, and the digest of what was asked.
+type portAnswer struct {
+	asked uint64
+	said  *wire.Result
 }
 
 // changeKeys answers a request of a Redis port, and remembers the answer.
@@ -32,18 +38,29 @@ func (d *Model) changeKeys(op *wire.ChangeKeys) *wire.Result {
 		return says(wire.Status_FAILED_PRECONDITION)
 	}
 	known := d.ports[op.NodeId]
+	var before *portAnswer
+	if known != nil && known.boot == op.Boot {
+		before = known.answers[op.Seq]
+	}
+	again := before != nil && before.asked == d.digestOfKeys(op)
+	if !again && d.takes(op) {
+		return says(wire.Status_PERMISSION_DENIED)
+	}
 	if known != nil && (op.Boot < known.boot || op.Boot == known.boot && op.Seq < known.done) {
 		return says(wire.Status_STALE)
 	}
-	now := &port{boot: op.Boot, done: op.AckedBelow, answers: map[uint64]*wire.Result{}}
+	now := &port{boot: op.Boot, done: op.AckedBelow, answers: map[uint64]*portAnswer{}}
 	if known != nil && known.boot == op.Boot {
 		now.done = max(known.done, op.AckedBelow)
 		now.answers = maps.Clone(known.answers)
-		maps.DeleteFunc(now.answers, func(seq uint64, _ *wire.Result) bool { return seq < now.done })
+		maps.DeleteFunc(now.answers, func(seq uint64, _ *portAnswer) bool { return seq < now.done })
 	}
 	d.ports[op.NodeId] = now
-	if a := now.answers[op.Seq]; a != nil {
-		return d.answerAgain(a)
+	if again {
+		return d.answerAgain(before.said)
+	}
+	if before != nil {
+		return says(wire.Status_INVALID_ARGUMENT)
 	}
 	all := 0
 	for _, p := range d.ports {
@@ -61,7 +78,7 @@ func (d *Model) changeKeys(op *wire.ChangeKeys) *wire.Result {
 		return answer
 	}
 	if slices.Contains(lasting, answer.Status) {
-		now.answers[op.Seq] = &wire.Result{Status: answer.Status, HoldId: answer.HoldId, Token: answer.Token, Count: answer.Count}
+		now.answers[op.Seq] = &portAnswer{d.digestOfKeys(op), &wire.Result{Status: answer.Status, HoldId: answer.HoldId, Token: answer.Token, Count: answer.Count}}
 	}
 	return answer
 }
@@ -89,13 +106,15 @@ var lasting = []wire.Status_Code{
 	wire.Status_GRANTED, wire.Status_OK, wire.Status_NOT_ACQUIRED, wire.Status_NOT_HELD, wire.Status_NOT_FOUND,
 }
 
-func (d *Model) onKeys(op *wire.ChangeKeys) (answer *wire.Result, undone bool) {
-	gives := op.Action == wire.ChangeKeys_RELEASE || op.Action == wire.ChangeKeys_RELEASE_ALL || op.Action == wire.ChangeKeys_DELETE
-	for _, name := range op.Names {
-		if !gives && !d.May(d.who(), wire.Verb_LOCK, name) {
-			return says(wire.Status_PERMISSION_DENIED), false
-		}
+// takes reports whether a request would take keys without the right.
+func (d *Model) takes(op *wire.ChangeKeys) bool {
+	if op.Action == wire.ChangeKeys_RELEASE || op.Action == wire.ChangeKeys_RELEASE_ALL || op.Action == wire.ChangeKeys_DELETE {
+		return false
 	}
+	return slices.ContainsFunc(op.Names, func(name string) bool { return !d.May(d.who(), wire.Verb_LOCK, name) })
+}
+
+func (d *Model) onKeys(op *wire.ChangeKeys) (answer *wire.Result, undone bool) {
 	if op.Version != nil && !d.isAt(op.Names[0], op.Version) {
 		return says(wire.Status_NOT_HELD), false
 	}

@@ -11,16 +11,22 @@ const waitTTL = 5_000
 
 // openLease opens a session together with its only acquire.
 func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
-	if s := d.byHash(op.GetSecretHash()); s != nil {
-		return d.repeatLease(s, digest)
-	}
-	if d.Suspended != 0 {
-		return says(wire.Status_UNAVAILABLE)
+	old := d.byHash(op.GetSecretHash())
+	if old != nil && old.Identity == d.who() && old.Leased && old.recall(1).Digest == digest {
+		return d.repeatLease(old)
 	}
 	for _, l := range op.Acquire.Locks {
 		if !d.May(d.who(), wire.Verb_LOCK, l.Name) {
 			return says(wire.Status_PERMISSION_DENIED)
 		}
+	}
+	switch {
+	case old != nil && old.Identity != d.who():
+		return says(wire.Status_PERMISSION_DENIED)
+	case old != nil:
+		return says(wire.Status_INVALID_ARGUMENT)
+	case d.Suspended != 0:
+		return says(wire.Status_UNAVAILABLE)
 	}
 	if len(d.Live) >= int(d.Limits.MaxSessions) || !d.roomForSession(d.who()) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)
@@ -56,17 +62,8 @@ func (d *Model) openLease(op *wire.OpenLease, digest uint64) *wire.Result {
 	return answer
 }
 
-func (d *Model) repeatLease(s *Session, digest uint64) *wire.Result {
-	if s.Identity != d.who() {
-		return says(wire.Status_PERMISSION_DENIED)
-	}
-	if !s.Leased {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
+func (d *Model) repeatLease(s *Session) *wire.Result {
 	a := s.recall(1)
-	if a.Digest != digest {
-		return says(wire.Status_INVALID_ARGUMENT)
-	}
 	if a.Said.Status == wire.Status_QUEUED {
 		d.prolong(s)
 	}

@@ -36,17 +36,18 @@ func (s *Session) recall(seq uint64) *Answer {
 }
 
 func (d *Model) request(s *Session, cmd *wire.Command) *wire.Result {
-	if a := s.recall(cmd.Seq); a != nil {
-		if a.Digest != digest(cmd) {
-			return says(wire.Status_INVALID_ARGUMENT)
-		}
+	a := s.recall(cmd.Seq)
+	if a != nil && a.Digest == digest(cmd) {
 		return d.repeat(a)
-	}
-	if cmd.Seq < s.mark {
-		return says(wire.Status_STALE)
 	}
 	if d.forbids(s, cmd) {
 		return says(wire.Status_PERMISSION_DENIED) // and not remembered either
+	}
+	if a != nil {
+		return says(wire.Status_INVALID_ARGUMENT)
+	}
+	if cmd.Seq < s.mark {
+		return says(wire.Status_STALE)
 	}
 	final := 0
 	for _, a := range s.shown {

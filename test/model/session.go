@@ -22,17 +22,15 @@ func (d *Model) byHash(hash []byte) *Session {
 }
 
 func (d *Model) open(op *wire.OpenSession) *wire.Result {
-	if s := d.byHash(op.SecretHash); s != nil {
-		if s.Identity != d.who() {
-			return says(wire.Status_PERMISSION_DENIED)
-		}
-		if s.Leased {
-			return says(wire.Status_INVALID_ARGUMENT)
-		}
-		return d.attach(s, op.Client.GetAddress())
+	old := d.byHash(op.SecretHash)
+	if old != nil && old.Identity == d.who() && !old.Leased {
+		return d.attach(old, op.Client.GetAddress())
 	}
-	if !d.mayAny(d.who(), wire.Verb_LOCK) {
+	if !d.mayAny(d.who(), wire.Verb_LOCK) || old != nil && old.Identity != d.who() {
 		return says(wire.Status_PERMISSION_DENIED)
+	}
+	if old != nil {
+		return says(wire.Status_INVALID_ARGUMENT)
 	}
 	if len(d.Live) >= int(d.Limits.MaxSessions) || !d.roomForSession(d.who()) {
 		return says(wire.Status_RESOURCE_EXHAUSTED)

@@ -79,7 +79,7 @@ func (d *Model) load(record *wire.SnapshotRecord) error {
 		d.Policy = body.Policy
 	case *wire.SnapshotRecord_KeySender:
 		s := body.KeySender
-		d.ports[s.NodeId] = &port{boot: s.Boot, done: s.AckedBelow, answers: map[uint64]*wire.Result{}}
+		d.ports[s.NodeId] = &port{boot: s.Boot, done: s.AckedBelow, answers: map[uint64]*portAnswer{}}
 	case *wire.SnapshotRecord_KeyResult:
 		return d.loadKeyResult(body.KeyResult)
 	}
@@ -91,7 +91,7 @@ func (d *Model) loadKeyResult(body *wire.KeyResultRecord) error {
 	if from == nil {
 		return fmt.Errorf("a result is of the Redis port of node %q, which has sent nothing", body.NodeId)
 	}
-	from.answers[body.Seq] = &wire.Result{Status: body.Status, HoldId: body.HoldId, Token: body.Token, Count: body.Count}
+	from.answers[body.Seq] = &portAnswer{body.Digest, &wire.Result{Status: body.Status, HoldId: body.HoldId, Token: body.Token, Count: body.Count}}
 	return nil
 }
 

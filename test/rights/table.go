@@ -96,7 +96,7 @@ func example(m proto.Message, hold uint64) proto.Message {
 	case *wire.Acquire:
 		m.Locks = locks
 	case *wire.AcquireCached:
-		m.Acquire = &wire.Acquire{Locks: locks}
+		m.Acquire, m.Tokens, m.IdleMs = &wire.Acquire{Locks: locks}, 1, 1_000
 	case *wire.AcquireLeaseRequest:
 		m.Secret, m.Acquire = []byte("0123456789abcdef"), &wire.Acquire{Locks: locks}
 	case *wire.WatchRequest, *wire.CreateTokenRequest, *wire.SetPolicy:
@@ -111,6 +111,9 @@ func example(m proto.Message, hold uint64) proto.Message {
 	}
 	return m
 }
+
+// Secret is that of the cluster's session.
+const Secret = "the secret of user"
 
 // Cluster is a state machine with a policy, in which a session of the identity user holds Lock.
 type Cluster struct {
@@ -127,7 +130,11 @@ func New(t testing.TB) *Cluster {
 	c := &Cluster{Machine: fsm.New(fsm.Level), Tokens: map[string]string{}}
 	c.Must(t, &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{ClusterId: "c1", Settings: fsm.DefaultSettings()}}})
 	c.Must(t, &wire.Command{Op: &wire.Command_BeginTerm{BeginTerm: &wire.BeginTerm{Term: 1, LeaderId: "n1"}}})
-	opened := c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "user"}, Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: make([]byte, 32)}}})
+	hash, err := wire.HashSecret([]byte(Secret))
+	if err != nil {
+		t.Fatal(err)
+	}
+	opened := c.Must(t, &wire.Command{Caller: &wire.Caller{Identity: "user"}, Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{SecretHash: hash[:]}}})
 	held := c.Must(t, &wire.Command{SessionId: opened.GetSession().GetSessionId(), Seq: 1, Op: &wire.Command_Acquire{Acquire: &wire.Acquire{
 		Locks: []*wire.LockRequest{{Name: Lock}},
 	}}})

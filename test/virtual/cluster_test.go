@@ -48,6 +48,7 @@ type cluster struct {
 type node struct {
 	c    *cluster
 	id   string
+	host string
 	cfg  server.Config
 	disk *disk
 	wire *port
@@ -79,14 +80,20 @@ var clusters atomic.Int64
 
 // newCluster starts n nodes. tune changes a node's config before its first start.
 func newCluster(t *testing.T, seed uint64, n int, tune func(i int, cfg *server.Config)) *cluster {
-	clusters.Add(1)
-	c := &cluster{t: t, begin: time.Now(), net: simnet.New(seed), random: rand.New(rand.NewPCG(seed, 1)), tune: tune, gates: map[string]*gate{}}
-	c.log = history.New(c.now)
-	c.net.Weather(usual)
+	var peers []server.Peer
 	for i := range n {
 		id := fmt.Sprintf("n%d", i+1)
-		c.peers = append(c.peers, server.Peer{ID: id, Addr: id + ":7401"})
+		peers = append(peers, server.Peer{ID: id, Addr: id + ":7401"})
 	}
+	return newClusterOf(t, seed, peers, tune)
+}
+
+// newClusterOf is newCluster with these nodes, each on the host of its address.
+func newClusterOf(t *testing.T, seed uint64, peers []server.Peer, tune func(i int, cfg *server.Config)) *cluster {
+	clusters.Add(1)
+	c := &cluster{t: t, begin: time.Now(), net: simnet.New(seed), random: rand.New(rand.NewPCG(seed, 1)), tune: tune, peers: peers, gates: map[string]*gate{}}
+	c.log = history.New(c.now)
+	c.net.Weather(usual)
 	for i, p := range c.peers {
 		c.nodes = append(c.nodes, c.newNode(i, p, c.peers))
 	}
@@ -97,10 +104,11 @@ func newCluster(t *testing.T, seed uint64, n int, tune func(i int, cfg *server.C
 
 // newNode creates a node with an empty disk.
 func (c *cluster) newNode(i int, p server.Peer, all []server.Peer) *node {
-	n := &node{c: c, id: p.ID, disk: newDisk()}
+	host, _, _ := net.SplitHostPort(p.Addr)
+	n := &node{c: c, id: p.ID, host: host, disk: newDisk()}
 	n.cfg = server.Config{
 		ID:            p.ID,
-		Listen:        server.Addresses{Peer: p.ID + ":7401", Client: p.ID + ":7400"},
+		Listen:        server.Addresses{Peer: p.Addr, Client: host + ":7400"},
 		Cluster:       all,
 		Insecure:      true,
 		CommitTimeout: 50 * time.Millisecond,
@@ -143,7 +151,7 @@ func (c *cluster) isolate(name string, from ...*node) {
 }
 
 func (n *node) open() error {
-	n.wire = &port{Host: n.c.net.Host(n.id)}
+	n.wire = &port{Host: n.c.net.Host(n.host)}
 	n.disk.power(true)
 	cfg := n.cfg
 	cfg.Network = n.wire

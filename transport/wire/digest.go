@@ -16,6 +16,7 @@ const (
 	digestDowngrade = 54
 	digestExtend    = 55
 
+	digestChangeKeys    = 40
 	digestAcquireCached = 58
 )
 
@@ -122,6 +123,18 @@ func (m *Upgrade) digest() uint64 {
 
 func (m *Extend) digest() uint64 {
 	return digestHold(digestExtend, m.GetHoldId(), m.GetToken()).number(uint64(m.GetMaxHoldMs())).sum()
+}
+
+// Digest returns the digest of a request of a Redis port for a caller. Only nodes repeat such requests, without a change
+// but in what they acknowledge.
+func (m *ChangeKeys) Digest(identity string) uint64 {
+	d := digestText(digestOf(digestChangeKeys), identity).number(uint64(uint32(m.GetAction())))
+	d = digestText(d, m.GetValue()).number(uint64(m.GetCompareBytes())).number(uint64(m.GetTtlMs())).flag(m.GetForce())
+	d = d.flag(m.GetVersion() != nil).number(m.GetVersion().GetHoldId()).number(m.GetVersion().GetGeneration())
+	for _, name := range m.GetNames() {
+		d = digestText(d, name)
+	}
+	return d.sum()
 }
 
 // digest is a 64-bit FNV-1a hash of what was added so far.

@@ -725,13 +725,15 @@ func (x *KeySenderRecord) GetAckedBelow() uint64 {
 
 // KeyResultRecord is the remembered result of one such request.
 type KeyResultRecord struct {
-	state         protoimpl.MessageState `protogen:"open.v1"`
-	NodeId        string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
-	Seq           uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
-	Status        Status_Code            `protobuf:"varint,3,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
-	HoldId        uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
-	Token         uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
-	Count         uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	state  protoimpl.MessageState `protogen:"open.v1"`
+	NodeId string                 `protobuf:"bytes,1,opt,name=node_id,json=nodeId,proto3" json:"node_id,omitempty"`
+	Seq    uint64                 `protobuf:"varint,2,opt,name=seq,proto3" json:"seq,omitempty"`
+	Status Status_Code            `protobuf:"varint,3,opt,name=status,proto3,enum=quorumlock.v1.Status_Code" json:"status,omitempty"`
+	HoldId uint64                 `protobuf:"varint,4,opt,name=hold_id,json=holdId,proto3" json:"hold_id,omitempty"`
+	Token  uint64                 `protobuf:"varint,5,opt,name=token,proto3" json:"token,omitempty"`
+	Count  uint32                 `protobuf:"varint,6,opt,name=count,proto3" json:"count,omitempty"`
+	// Of the request and its caller.
+	Digest        uint64 `protobuf:"fixed64,7,opt,name=digest,proto3" json:"digest,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -804,6 +806,13 @@ func (x *KeyResultRecord) GetToken() uint64 {
 func (x *KeyResultRecord) GetCount() uint32 {
 	if x != nil {
 		return x.Count
+	}
+	return 0
+}
+
+func (x *KeyResultRecord) GetDigest() uint64 {
+	if x != nil {
+		return x.Digest
 	}
 	return 0
 }
@@ -1475,14 +1484,15 @@ const file_quorumlock_node_v1_snapshot_proto_rawDesc = "" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x12\n" +
 	"\x04boot\x18\x02 \x01(\x04R\x04boot\x12\x1f\n" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
-	"ackedBelow\"\xb5\x01\n" +
+	"ackedBelow\"\xcd\x01\n" +
 	"\x0fKeyResultRecord\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x122\n" +
 	"\x06status\x18\x03 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05count\x18\x06 \x01(\rR\x05count\"x\n" +
+	"\x05count\x18\x06 \x01(\rR\x05count\x12\x16\n" +
+	"\x06digest\x18\a \x01(\x06R\x06digest\"x\n" +
 	"\n" +
 	"LockRecord\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x0e\n" +

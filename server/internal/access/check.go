@@ -17,13 +17,17 @@ func RightOf(request proto.Message) wire.Right {
 }
 
 // Check refuses a request that is malformed, or that the caller may not send, with PERMISSION_DENIED. request is the
-// message of the schema: the body of a framed request, or the input of a procedure. A retry of a request that was
-// executed is not refused: it gets its first outcome.
+// message of the schema: the body of a framed request, or the input of a procedure. Its number and its secret play no
+// part, except that the retry of a request that this identity has sent is not refused: it gets the outcome.
 func (c *Caller) Check(request proto.Message) *wire.Result {
 	if refused := CheckForm(request); refused != nil {
 		return refused
 	}
-	return c.authorize(request)
+	refused := c.authorize(request)
+	if refused != nil && c.isRetry(request) {
+		return nil
+	}
+	return refused
 }
 
 // authorize refuses a request that the caller may not send. A follower catches up before it refuses.
@@ -40,15 +44,10 @@ func (c *Caller) authorize(request proto.Message) *wire.Result {
 
 // authorizeNow is authorize for the state that this node has applied.
 func (c *Caller) authorizeNow(request proto.Message) *wire.Result {
-	g := c.Grants()
-	if g == nil {
-		return nil
+	if g := c.Grants(); g != nil {
+		return c.check(g, request)
 	}
-	refused := c.check(g, request)
-	if refused != nil && c.isRetry(request) {
-		return nil
-	}
-	return refused
+	return nil
 }
 
 func (c *Caller) check(g *rights.Grants, request proto.Message) *wire.Result {
@@ -271,7 +270,8 @@ func (c *Caller) Owns(owner string) *wire.Result {
 
 var bodyField = (&wire.Request{}).ProtoReflect().Descriptor().Oneofs().ByName("body")
 
-// CheckRequest is Check for a framed request. A request without a body is not refused here: no node knows it.
+// CheckRequest is Check for a framed request, which also refuses a number where there is none. A request without a body is
+// not refused here: no node knows it.
 func (c *Caller) CheckRequest(req *wire.Request) *wire.Result {
 	body := BodyOf(req)
 	if body == nil {
@@ -280,7 +280,10 @@ func (c *Caller) CheckRequest(req *wire.Request) *wire.Result {
 	if refused := CheckForm(body); refused != nil {
 		return refused
 	}
-	return c.unlessRemembered(c.authorize(body), req)
+	if refused := c.authorize(body); refused != nil && !c.isFramedRetry(req, body) {
+		return refused
+	}
+	return checkNumber(req, body)
 }
 
 // BodyOf returns the body of a framed request, nil if it has none that this node knows.
