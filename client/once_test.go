@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -235,35 +238,130 @@ func TestOnceChecksFirst(t *testing.T) {
 	})
 }
 
-// TestOnceReportsAnUnrecordedResult checks that Do returns an error if recording may have failed, and that
-// another caller may run the job again.
-func TestOnceReportsAnUnrecordedResult(t *testing.T) {
+// TestOnceRunsNothingThatCannotBeRecorded refuses each request that is sent before the job runs, with every refusal. Then
+// the job does not run. It also checks that nothing is asked for the first time after the job: the record was asked for in
+// the same words, and the rest gives up what is held.
+func TestOnceRunsNothingThatCannotBeRecorded(t *testing.T) {
+	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+		ctx := context.Background()
+		var sent []*wire.Request
+		refuse, with := -1, wire.Status_OK
+		f.set(func() {
+			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+				if get := req.GetGetLock(); get != nil && len(sent) != refuse {
+					cn.answer(req, f.service.getLock(get.GetName()))
+				}
+				if req.GetHeartbeat() != nil || req.GetOpenSession() != nil {
+					return false
+				}
+				sent = append(sent, proto.CloneOf(req))
+				if len(sent)-1 == refuse {
+					cn.answer(req, respond(&wire.Result{Status: with}))
+					return true
+				}
+				return req.GetGetLock() != nil
+			}
+		})
+		s := f.session(c)
+		before := 0
+		ran, err := s.Once("job", time.Minute).Do(ctx, func(context.Context, uint64) error { before = len(sent); return nil })
+		if !ran || err != nil || before == 0 {
+			t.Fatalf("ran: %v, %v after %d requests", ran, err, before)
+		}
+		for _, late := range sent[before:] {
+			if late.GetRelease() == nil && !slices.ContainsFunc(sent[:before], func(early *wire.Request) bool { return sameRecord(early, late) }) {
+				t.Errorf("first asked for after the job: %v", late)
+			}
+		}
+		for i := range before {
+			for _, with = range []wire.Status_Code{wire.Status_INVALID_ARGUMENT, wire.Status_PERMISSION_DENIED, wire.Status_RESOURCE_EXHAUSTED} {
+				name := fmt.Sprintf("job %d %v", i, with)
+				sent, refuse = nil, i
+				ran, err := s.Once(name, time.Minute).Do(ctx, func(context.Context, uint64) error { t.Errorf("%s: it runs", name); return nil })
+				if ran || err == nil {
+					t.Errorf("%s: ran: %v, %v", name, ran, err)
+				}
+				synctest.Wait()
+				if f.held(name) != 0 || f.held(name+"/done") != 0 {
+					t.Errorf("%s: something is held still", name)
+				}
+			}
+		}
+	})
+}
+
+// sameRecord reports whether two requests ask for the same lease, except for its secret.
+func sameRecord(a, b *wire.Request) bool {
+	x, y := proto.CloneOf(a.GetAcquireLease()), proto.CloneOf(b.GetAcquireLease())
+	if x == nil || y == nil {
+		return false
+	}
+	x.Secret, y.Secret = nil, nil
+	return proto.Equal(x, y)
+}
+
+// TestOnceWaitsForRoom takes the room for the record away while the job runs. Do records the job as soon as there is room
+// again; if there is none for too long, Do returns an error, and another caller may run the job.
+func TestOnceWaitsForRoom(t *testing.T) {
+	for full, recorded := range map[time.Duration]bool{20 * time.Second: true, time.Hour: false} {
+		t.Run(fmt.Sprint(full), func(t *testing.T) {
+			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+				f.readable()
+				ctx := context.Background()
+				var since time.Time // when the job ran
+				f.set(func() {
+					inner := f.intercept
+					f.intercept = func(cn *fakeConn, req *wire.Request) bool {
+						if req.GetAcquireLease() != nil && !since.IsZero() && time.Since(since) < full {
+							cn.answer(req, respond(&wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "sessions"}))
+							return true
+						}
+						return inner(cn, req)
+					}
+				})
+				o := f.session(c).Once("job", 2*time.Hour)
+				ran, err := o.Do(ctx, func(context.Context, uint64) error { f.set(func() { since = time.Now() }); return nil })
+				if recorded {
+					ok(t, err)
+				} else {
+					wantErr(t, err, ErrResourceExhausted)
+				}
+				if took := time.Since(since); !ran || took > recordTimeout+time.Second {
+					t.Errorf("ran: %v, recorded after %v", ran, took)
+				}
+				time.Sleep(time.Until(since.Add(full)))
+				ran, err = o.Do(ctx, done)
+				ok(t, err)
+				if ran == recorded {
+					t.Error("recorded:", recorded, "and it runs:", ran)
+				}
+			})
+		})
+	}
+}
+
+// TestOnceAfterAForcedRelease has an operator take the lock of a job that does not heed it. The next caller does not wait
+// for that job.
+func TestOnceAfterAForcedRelease(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
 		f.readable()
 		ctx := context.Background()
-		f.set(func() {
-			inner := f.intercept
-			f.intercept = func(cn *fakeConn, req *wire.Request) bool {
-				if l := req.GetAcquireLease().GetAcquire().GetLocks(); len(l) > 0 && l[0].GetName() == "job/done" {
-					cn.answer(req, respond(&wire.Result{Status: wire.Status_RESOURCE_EXHAUSTED, Message: "sessions"}))
-					return true
-				}
-				return inner(cn, req)
-			}
-		})
-		for range 2 {
-			ran, err := f.session(c).Once("job", time.Minute).Do(ctx, done)
-			wantErr(t, err, ErrResourceExhausted)
-			if !ran {
-				t.Error("it did not run")
-			}
-		}
-		f.readable()
-		ran, err := f.session(c).Once("job", time.Minute).Do(ctx, done)
+		stuck, result := make(chan struct{}), make(chan error, 1)
+		go func() {
+			_, err := f.session(f.client()).Once("job", time.Minute).Do(ctx, func(context.Context, uint64) error { <-stuck; return nil })
+			result <- err
+		}()
+		synctest.Wait()
+		f.take("job")
+		soon, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		ran, err := f.session(c).Once("job", time.Minute).Do(soon, done)
 		ok(t, err)
 		if !ran {
-			t.Error("it did not run")
+			t.Error("the next one did not run")
 		}
+		close(stuck)
+		wantErr(t, <-result, ErrForced)
 	})
 }
 

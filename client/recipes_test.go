@@ -65,7 +65,7 @@ func (v *service) getLock(name string) *wire.Response {
 	}
 	for _, k := range l.holders {
 		resp.Holders = append(resp.Holders, &wire.HolderInfo{
-			HoldId: k.id, Token: k.token, SessionId: k.session.id, Mode: k.locks[0].GetMode(), Value: slices.Clone(k.value), Identity: "alice",
+			HoldId: k.id, Token: k.token, SessionId: k.session.id, Mode: k.locks[0].GetMode(), Value: slices.Clone(k.value), Identity: "alice", Leased: k.session.lease != nil,
 		})
 	}
 	return &wire.Response{Result: status(wire.Status_OK), Body: &wire.Response_GetLock{GetLock: resp}}

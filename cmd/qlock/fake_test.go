@@ -222,6 +222,7 @@ type fakeSession struct {
 	close func()
 	left  time.Duration
 	asked claim // by the last Lock
+	begin func(name string, keep time.Duration) (onceRun, error)
 }
 
 func (s *fakeSession) ID() uint64         { return s.id }
@@ -233,6 +234,10 @@ func (s *fakeSession) Remaining() time.Duration { return s.left }
 func (s *fakeSession) Lock(ctx context.Context, k claim) (hold, error) {
 	s.asked = k
 	return s.lock(ctx, k.what(), k.wait)
+}
+
+func (s *fakeSession) Begin(_ context.Context, _ hold, name string, keep time.Duration) (onceRun, error) {
+	return s.begin(name, keep)
 }
 
 func (s *fakeSession) Close(context.Context) error {

@@ -92,7 +92,15 @@ type session interface {
 	// Remaining returns the time until the local deadline of the session and of all its holds.
 	Remaining() time.Duration
 	Lock(context.Context, claim) (hold, error)
+	// Begin prepares a run of the job whose lock is held, or returns nil if it is done.
+	Begin(ctx context.Context, h hold, name string, keep time.Duration) (onceRun, error)
 	Close(context.Context) error
+}
+
+// onceRun is a run of a job that is done once.
+type onceRun interface {
+	// Record records that the job is done.
+	Record(context.Context) error
 }
 
 // hold is what run needs of a hold.
@@ -236,6 +244,15 @@ func (s opened) Lock(ctx context.Context, k claim) (hold, error) {
 		return nil, err // not a typed nil
 	}
 	return h, nil
+}
+
+// Begin prepares a run of a job.
+func (s opened) Begin(ctx context.Context, h hold, name string, keep time.Duration) (onceRun, error) {
+	run, err := s.Once(name, keep.Truncate(time.Millisecond)).Begin(ctx, h.(*client.Hold))
+	if run == nil {
+		return nil, err // not a typed nil
+	}
+	return run, nil
 }
 
 func (s opened) acquire(ctx context.Context, k claim) (*client.Hold, error) {

@@ -24,6 +24,7 @@ type task struct {
 	wrap  func(error) error
 	watch func(context.Context) (context.Context, func()) // checks the endpoints while the session is opened
 	grace time.Duration                                   // settled once the TTL is known
+	once  onceRun                                         // nil unless success is recorded
 
 	background sync.WaitGroup
 }
@@ -43,11 +44,9 @@ func (j *task) run() error {
 	if err != nil {
 		return err
 	}
-	if j.opts.keep > 0 {
-		if done, err := j.isDone(); done || err != nil {
-			j.discard(h)
-			return j.wrap(err)
-		}
+	if due, err := j.begin(h); !due {
+		j.discard(h)
+		return err
 	}
 	k, err := j.start(h)
 	if err != nil {
@@ -116,7 +115,7 @@ func (j *task) finish(h held, k *supervisor) error {
 	}
 	k.guard.dismiss()
 	unrecorded := error(nil)
-	if j.opts.keep > 0 && k.lost == nil && code(*k.status) == exitOK {
+	if k.lost == nil && code(*k.status) == exitOK {
 		unrecorded = j.record(h)
 	}
 	released := j.release(h)
