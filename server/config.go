@@ -177,6 +177,8 @@ type Config struct {
 	Stores storage.Backend
 	// Logger receives the node's log messages; nil discards them.
 	Logger hclog.Logger
+	// LogDropped returns how many lines of the log were dropped since the start; nil if none ever is.
+	LogDropped func() uint64
 	// Registry collects the node's metrics, which /metrics serves; if nil, Open creates one.
 	Registry *prometheus.Registry
 }

@@ -100,6 +100,19 @@ func newRegistry() *prometheus.Registry {
 	return registry
 }
 
+// droppedLines is the metric of the lines that the log lacks.
+func droppedLines(count func() uint64) prometheus.Collector {
+	return prometheus.NewCounterFunc(prometheus.CounterOpts{
+		Name: "quorumlock_log_dropped_lines_total",
+		Help: "Lines that the log of this node lacks because nobody read it, or because it could not be written.",
+	}, func() float64 {
+		if count == nil {
+			return 0
+		}
+		return float64(count())
+	})
+}
+
 // start starts the parts in dependency order.
 func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 	if n.certified, err = n.cfg.checkCertificates(time.Now()); err != nil {
@@ -117,6 +130,9 @@ func (n *Node) start(ctx context.Context, ports *listeners) (err error) {
 		return err
 	}
 	if err := n.startReplica(ctx, ports.peer); err != nil {
+		return err
+	}
+	if err := n.cfg.Registry.Register(droppedLines(n.cfg.LogDropped)); err != nil {
 		return err
 	}
 	n.queues, n.buffers = fairqueue.NewQueues(), budget.New(n.cfg.MaxBufferBytes)

@@ -22,7 +22,7 @@ import (
 // given calls do with the context that the command line makes of args, as the program does.
 func given(t *testing.T, do func(c *cli.Context) error, args ...string) error {
 	t.Helper()
-	app := newApp()
+	app := newApp(nil)
 	app.Writer, app.ErrWriter = io.Discard, io.Discard
 	app.Action = do
 	return app.Run(append([]string{"qlockd"}, args...))

@@ -4,12 +4,41 @@ import (
 	"bytes"
 	"fmt"
 	"io"
+	stdlog "log"
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/quorumlock/quorumlock/internal/logqueue"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
+
+// logTo returns a logger whose lines go through the queue, and makes it the logger of libraries that were given none.
+func logTo(c *cli.Context, stderr *logqueue.Queue) (hclog.Logger, error) {
+	log, err := newLogger(c, stderr)
+	if err != nil {
+		return nil, err
+	}
+	var line bytes.Buffer
+	warnings, err := newLogger(c, &line)
+	if err != nil {
+		return nil, err
+	}
+	most := c.Int("log-buffer-bytes")
+	if most < minLogBytes {
+		return nil, usage(fmt.Errorf("--log-buffer-bytes %d: use at least %d", most, minLogBytes))
+	}
+	stderr.SetLimit(most)
+	stderr.SetReport(func(lines uint64) []byte {
+		line.Reset()
+		warnings.Warn("lines of the log are missing here: nobody read it, or it could not be written", "lines", lines)
+		return line.Bytes()
+	})
+	hclog.SetDefault(log)
+	stdlog.SetFlags(0)
+	stdlog.SetOutput(log.StandardWriter(&hclog.StandardLoggerOptions{ForceLevel: hclog.Warn}))
+	return log, nil
+}
 
 func newLogger(c *cli.Context, w io.Writer) (hclog.Logger, error) {
 	level := hclog.LevelFromString(c.String("log-level"))

@@ -3,20 +3,29 @@ package main
 import (
 	"errors"
 	"os"
+	"os/signal"
+	"syscall"
 
 	"github.com/urfave/cli/v2"
 
 	"github.com/quorumlock/quorumlock/cmd/buildinfo"
 	"github.com/quorumlock/quorumlock/cmd/timerslack"
+	"github.com/quorumlock/quorumlock/internal/logqueue"
 )
 
 func main() {
 	timerslack.Relax()
 	hideNewFiles()
-	os.Exit(exitCode(os.Stderr, newApp().Run(os.Args)))
+	// The node goes on without a reader of its log.
+	signal.Ignore(syscall.SIGPIPE)
+	stderr := logqueue.New(standardError(), logBytes)
+	code := exitCode(stderr, newApp(stderr).Run(os.Args))
+	stderr.Flush(lastWords)
+	os.Exit(code)
 }
 
-func newApp() *cli.App {
+// newApp returns the program. Whatever it writes to standard error goes through the queue, since nobody may read that.
+func newApp(stderr *logqueue.Queue) *cli.App {
 	cli.VersionFlag = &cli.BoolFlag{Name: "version", Usage: "print the version and exit", DisableDefaultText: true}
 	return &cli.App{
 		Name:      "qlockd",
@@ -28,7 +37,8 @@ func newApp() *cli.App {
 		Commands:        []*cli.Command{versionVerb(), manVerb()},
 		Flags:           flags(),
 		HideHelpCommand: true,
-		Action:          serve,
+		ErrWriter:       stderr,
+		Action:          func(c *cli.Context) error { return serve(c, stderr) },
 		OnUsageError:    explainUsage,
 		// The default handler exits the process; main does that itself.
 		ExitErrHandler: func(*cli.Context, error) {},

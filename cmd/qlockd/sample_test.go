@@ -110,7 +110,7 @@ func TestSampleHasTheDefaults(t *testing.T) {
 	}
 	keys := regexp.MustCompile(`(?m)^#([a-z])`).ReplaceAllString(string(text), "$1")
 	o := defaults()
-	app := newApp()
+	app := newApp(nil)
 	app.Action = func(c *cli.Context) error {
 		if err := applyFile(c); err != nil {
 			return err

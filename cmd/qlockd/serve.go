@@ -10,21 +10,24 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/hashicorp/go-hclog"
 	"github.com/urfave/cli/v2"
 
+	"github.com/quorumlock/quorumlock/internal/logqueue"
 	"github.com/quorumlock/quorumlock/server"
 )
 
 const (
-	// lastWords is how long a node that has halted may take to report why.
+	// logBytes is the default of --log-buffer-bytes, and minLogBytes its minimum: it has room for the longest lines.
+	logBytes    = 1 << 20
+	minLogBytes = 64 << 10
+	// lastWords is how long a node that ends may take to report why: nobody may read its log.
 	lastWords = 2 * time.Second
 	// hangUpTimeout is how long it may take to redirect its clients.
 	hangUpTimeout = 250 * time.Millisecond
 )
 
 // serve runs the node until a signal arrives or the node halts.
-func serve(c *cli.Context) error {
+func serve(c *cli.Context, stderr *logqueue.Queue) error {
 	if err := applyFile(c); err != nil {
 		return err
 	}
@@ -32,11 +35,11 @@ func serve(c *cli.Context) error {
 	if err != nil {
 		return err
 	}
-	log, err := newLogger(c, os.Stderr)
+	log, err := logTo(c, stderr)
 	if err != nil {
 		return err
 	}
-	cfg.Logger = log
+	cfg.Logger, cfg.LogDropped = log, stderr.Dropped
 	if c.Bool("check-config") {
 		return checkConfig(c, cfg)
 	}
@@ -53,11 +56,12 @@ func serve(c *cli.Context) error {
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, syscall.SIGTERM, syscall.SIGINT)
 	defer signal.Stop(signals)
-	return run(cfg, log, signals, removeDev)
+	return run(cfg, stderr, signals, removeDev)
 }
 
 // run opens the node, waits until it should stop, and closes it.
-func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDev func()) error {
+func run(cfg server.Config, stderr *logqueue.Queue, signals <-chan os.Signal, removeDev func()) error {
+	log := cfg.Logger
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	manager := newServiceManager(log)
@@ -69,7 +73,8 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 		cancel()
 		second := <-signals // the process may exit before that
 		removeDev()
-		fmt.Fprintf(os.Stderr, "qlockd: ended at once by a second signal (%v)\n", second)
+		fmt.Fprintf(stderr, "qlockd: ended at once by a second signal (%v)\n", second)
+		stderr.Flush(hangUpTimeout)
 		os.Exit(128 + int(second.(syscall.Signal)))
 	}()
 
@@ -99,7 +104,7 @@ func run(cfg server.Config, log hclog.Logger, signals <-chan os.Signal, removeDe
 	select {
 	case reason := <-node.Halted():
 		// Nothing is closed: whatever made the node halt could block that too, and everything acknowledged
-		// is on disk. Even reporting the reason could block, if stderr is on the same disk.
+		// is on disk.
 		time.AfterFunc(lastWords, func() { os.Exit(exitSoftware) })
 		ctx, cancel := context.WithTimeout(ctx, hangUpTimeout)
 		defer cancel()

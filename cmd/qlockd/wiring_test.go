@@ -82,7 +82,7 @@ func another(t *testing.T, g group, name string) (text, want string) {
 func parsed(t *testing.T, args ...string) *options {
 	t.Helper()
 	o := defaults()
-	app := newApp()
+	app := newApp(nil)
 	app.Action = func(c *cli.Context) error { return o.read(c) }
 	if err := app.Run(append([]string{"qlockd"}, args...)); err != nil {
 		t.Fatal(err)
@@ -185,7 +185,7 @@ func unset(path string, v reflect.Value, flagged map[string]bool, without *[]str
 
 // TestHandshakesAreBoundedOnBothPorts checks that one flag sets the limit of both ports.
 func TestHandshakesAreBoundedOnBothPorts(t *testing.T) {
-	app := newApp()
+	app := newApp(nil)
 	app.Action = func(c *cli.Context) error {
 		cfg, err := configure(c)
 		if cfg.Limits.MaxHandshakes != 77 || cfg.HTTPLimits.MaxHandshakes != 77 {

@@ -22,6 +22,7 @@ var layers = []struct {
 	{"transport/pki", []string{"transport", "transport/identity", "transport/wire"}},
 	{"transport/handshake", nil},
 	{"internal/ratelog", []string{"transport/wire"}},
+	{"internal/logqueue", nil},
 	{"transport/peerport", []string{"transport", "transport/handshake", "transport/wire", "internal/ratelog"}},
 	{"fsm/rights", []string{"transport/wire"}},
 	{"fsm", []string{"transport/wire", "fsm/rights"}},
@@ -100,7 +101,7 @@ var layers = []struct {
 	{"client/otelquorumlock", []string{"client"}},
 	{"client/fence", nil},
 
-	{"cmd/...", []string{"client", "server", "server/recovery", "fsm", "fsm/rights", "transport/...", "internal/contexts", "internal/wirecall", "cmd/..."}},
+	{"cmd/...", []string{"client", "server", "server/recovery", "fsm", "fsm/rights", "transport/...", "internal/contexts", "internal/logqueue", "internal/wirecall", "cmd/..."}},
 	{"scripts/...", []string{"client", "transport/wire", "internal/wirecall", "cmd/buildinfo", "scripts/..."}},
 	{"internal/lint", nil},
 	{"test/model", []string{"transport/wire"}},

@@ -44,6 +44,18 @@ var logRules = []rule{{
 		{"server/a.go", "package server\n\nfunc f() { n.output.Warn(\"m\") }\n", "server/a.go:3: n.output may be a logger"},
 	},
 }, {
+	name:  "a node writes its standard streams through the queue",
+	check: streams,
+	bad: []example{
+		{"server/a.go", "package server\n\nimport \"os\"\n\nfunc f() { os.Stderr.WriteString(\"a\") }\n", "server/a.go:5: os.Stderr"},
+		{"cmd/qlockd/a.go", "package main\n\nimport \"os\"\n\nvar out = os.Stdout\n", "cmd/qlockd/a.go:5: os.Stdout"},
+		{"fsm/a.go", "package fsm\n\nfunc f() { println(1) }\n", "fsm/a.go:3: println"},
+		{"transport/a.go", "package transport\n\nimport \"fmt\"\n\nfunc f() { fmt.Println(1) }\n", "transport/a.go:5: fmt.Println"},
+		{"server/a.go", "package server\n\nimport \"runtime/debug\"\n\nfunc f() { debug.PrintStack() }\n", "server/a.go:5: debug.PrintStack"},
+		{"server/a.go", "package server\n\nimport \"log\"\n\nvar l = log.Default()\n", "server/a.go:5: log.Default"},
+		{"server/a.go", "package server\n\nimport \"net/http\"\n\nvar s = http.Server{}\n", "server/a.go:5: an http.Server without ErrorLog"},
+	},
+}, {
 	name:  "the manual of the log agrees with the code",
 	check: logDocuments,
 	bad: []example{
@@ -235,6 +247,44 @@ func logDocuments(t *tree) (findings []string) {
 	for _, line := range logLine.FindAllSubmatch(manual, -1) {
 		if !messages[string(line[1])] {
 			findings = append(findings, fmt.Sprintf("%s: nothing logs %q", logManual, line[1]))
+		}
+	}
+	return findings
+}
+
+// inPlace are the names of what writes to a standard stream in place: a pipe that nobody reads would stop the node there.
+var inPlace = regexp.MustCompile(`^(os\.(Stderr|Stdout)|(fmt|log)\.(Print|Printf|Println)|log\.(Default|Fatal|Fatalf|Fatalln|Panic|Panicf|Panicln)|debug\.PrintStack|hclog\.(Default|L)|println|print)$`)
+
+// streams finds what writes to standard error or standard output other than through the queue of cmd/qlockd.
+func streams(t *tree) (findings []string) {
+	for _, f := range t.files {
+		if f.test || !matchAny([]string{"server/...", "transport/...", "fsm/...", "internal/ratelog", "cmd/qlockd"}, f.dir()) {
+			continue
+		}
+		if strings.HasPrefix(f.path, "cmd/qlockd/stderr_") {
+			continue // it opens the stream for the queue
+		}
+		for n := range ast.Preorder(f.ast) {
+			switch n := n.(type) {
+			case *ast.SelectorExpr:
+				if name := types.ExprString(n); inPlace.MatchString(name) {
+					findings = append(findings, fmt.Sprintf("%s: %s is written in place: log, or use the queue", t.at(f, n), name))
+				}
+			case *ast.CallExpr:
+				if name, ok := n.Fun.(*ast.Ident); ok && inPlace.MatchString(name.Name) {
+					findings = append(findings, fmt.Sprintf("%s: %s is written in place: log, or use the queue", t.at(f, n), name.Name))
+				}
+			case *ast.CompositeLit:
+				if n.Type == nil || !slices.Contains([]string{"http.Server", "httputil.ReverseProxy"}, types.ExprString(n.Type)) {
+					continue
+				}
+				if !slices.ContainsFunc(n.Elts, func(e ast.Expr) bool {
+					pair, ok := e.(*ast.KeyValueExpr)
+					return ok && types.ExprString(pair.Key) == "ErrorLog"
+				}) {
+					findings = append(findings, fmt.Sprintf("%s: an %s without ErrorLog writes to standard error in place", t.at(f, n), types.ExprString(n.Type)))
+				}
+			}
 		}
 	}
 	return findings

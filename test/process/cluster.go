@@ -52,6 +52,8 @@ type Options struct {
 	// Lean makes all nodes except Chronicler discard most of their log with each snapshot. Otherwise nodes
 	// keep all of it, so that it can be checked.
 	Lean bool
+	// Stderr are the standard errors of nodes whose log must not go to a file.
+	Stderr map[string]*os.File
 	// Dir is the directory for the nodes' files, which are kept after the test; empty means a temporary
 	// directory.
 	Dir string
@@ -166,7 +168,7 @@ func (c *Cluster) peerAddrs() string {
 // layOut gives a node its addresses, files and proxies, which outlive its processes.
 func (c *Cluster) layOut(id string) *node {
 	c.t.Helper()
-	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log"), env: c.opts.Env}
+	n := &node{id: id, site: c.site, dir: filepath.Join(c.opts.Dir, id), log: filepath.Join(c.opts.Dir, id+".log"), env: c.opts.Env, stderr: c.opts.Stderr[id]}
 	if err := n.assignAddresses(c.opts); err != nil {
 		c.t.Fatal(err)
 	}

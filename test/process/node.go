@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -26,6 +25,7 @@ type node struct {
 	proxies            struct{ peer, client, redis *proxy.Proxy }
 	dir                string   // data directory
 	log                string   // log file of all of its processes
+	stderr             *os.File // instead of the log file, if not nil
 	others             []string // flags that say where the other nodes are
 
 	programs Programs // of later processes; empty means those of the cluster
@@ -116,9 +116,10 @@ func (n *node) start(qlockd string, flags []string, walls bool) error {
 		}
 		cmd.Env = append(cmd.Env, wallVariable+"="+n.wall())
 	}
-	// A pipe instead of the file itself: if this process is killed, the node does not outlive its next log
-	// line.
-	cmd.Stderr = struct{ io.Writer }{log}
+	cmd.Stderr = log
+	if n.stderr != nil {
+		cmd.Stderr = n.stderr
+	}
 	if err := n.site.in(n.id, cmd.Start); err != nil {
 		_ = log.Close()
 		return err
