@@ -10,20 +10,20 @@ import (
 type options struct {
 	server.Config
 
-	cluster     string
-	join        string
-	dev         bool
-	configFile  string
-	checkConfig bool
-	logLevel    string
-	logFormat   string
-	logBuffer   int
+	cluster        string
+	join           string
+	dev            bool
+	configFile     string
+	checkConfig    bool
+	logLevel       string
+	logFormat      string
+	logBufferBytes int
 }
 
 // defaults returns the options without any flags. They are those of package server, except that a zero
 // marks values that are derived from others.
 func defaults() *options {
-	o := &options{Config: server.Defaults(), logLevel: "info", logFormat: "text", logBuffer: logBytes}
+	o := &options{Config: server.Defaults(), logLevel: "info", logFormat: "text", logBufferBytes: logBytes}
 	o.MaxBufferBytes, o.Settings.MaxStateBytes, o.Limits.MaxTunnels = 0, 0, 0
 	o.HTTPLimits.MaxConnections, o.HTTPLimits.MaxRequests = 4_096, 16_384
 	return o
@@ -203,7 +203,7 @@ func (o *options) logFlags() []setting {
 	return []setting{
 		{"log-level", &o.logLevel, "`LEVEL`: trace, debug, info, warn or error"},
 		{"log-format", &o.logFormat, "`FORMAT`: text or json"},
-		{"log-buffer-bytes", &o.logBuffer, "lines of the log that wait while nobody reads it; what does not fit is dropped and counted"},
+		{"log-buffer-bytes", &o.logBufferBytes, "lines of the log that wait while nobody reads it; what does not fit is dropped and counted"},
 		{"audit-log", &o.AuditLog, "append audit records and denials to this `FILE`, one JSON object per line; reopened on SIGHUP, and if it was renamed"},
 	}
 }
