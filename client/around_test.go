@@ -236,7 +236,7 @@ func TestWhichConnectionIsReplaced(t *testing.T) {
 		"a later leader's":         {func(_ *Client, _, made *conn) { made.term = 6 }, true},
 		"an earlier leader's":      {func(_ *Client, _, made *conn) { made.term = 4 }, false},
 		"not a leader's":           {func(_ *Client, _, made *conn) { made.leads = false }, false},
-		"the client is closed":     {func(c *Client, _, _ *conn) { c.closed = true }, false},
+		"the client is closed":     {func(c *Client, _, _ *conn) { c.halted = true }, false},
 		"another one is used":      {func(c *Client, _, _ *conn) { c.conn = nil }, false},
 		"that one is over":         {func(_ *Client, cn, _ *conn) { cn.err = errors.New("over") }, false},
 		"direct, for a tunnel":     {direct(nil), true},

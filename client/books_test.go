@@ -33,7 +33,7 @@ func (c *Client) checkLists(now time.Duration) []string {
 	c.mu.Mutex.Lock()
 	defer c.mu.Mutex.Unlock()
 	b := &listCheck{c: c, now: now}
-	if c.closed {
+	if c.halted {
 		b.closed()
 		return b.wrong
 	}

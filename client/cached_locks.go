@@ -50,7 +50,7 @@ func (t *cachedLocks) grantLocally(ctx context.Context, name string, o *acquireO
 		return nil, err
 	}
 	l := t.cached[name]
-	if l == nil || l.hold == nil || !l.hold.idle() || !l.hold.serves(millisOf(o.maxHold), millisOf(o.lockDelay)) || t.ownerOf(ctx) != 0 {
+	if len(t.session.client.ends.waiting) >= mostEnds || l == nil || l.hold == nil || !l.hold.idle() || !l.hold.serves(millisOf(o.maxHold), millisOf(o.lockDelay)) || t.ownerOf(ctx) != 0 {
 		return nil, nil
 	}
 	return l.hold.grant(ctx, o.wanted, o.revoked), nil

@@ -2,43 +2,44 @@ package client
 
 import (
 	"context"
-	"log/slog"
+	"maps"
+	"slices"
 	"sync"
+	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
+
+// sendLimit bounds how long Close waits for the cluster.
+const sendLimit = 2 * time.Second
 
 // Client is one connection to the cluster, shared by all sessions and goroutines of a process. All its
 // methods, and those of its sessions and holds, are safe for concurrent use.
 type Client struct {
 	cfg   Config
 	clock Clock
-	log   *slog.Logger
 
-	ctx       context.Context // cancelled by Close
+	use       context.Context // ends when Close begins
+	endUse    context.CancelFunc
+	ctx       context.Context // ends when nothing more is sent
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
 	freeLists freeLists
 
-	mu     moment // guards the fields below, those of the parts, and all state of sessions, holds and calls
-	closed bool
-	notes  []note // log lines to write once mu is released
+	mu     moment        // guards the fields below, those of the parts, and all state of sessions, holds and calls
+	closed bool          // Close was called: callers can begin nothing
+	halted bool          // nothing more is sent
+	acts   int           // unfinished requests for which Close waits
+	sent   chan struct{} // closed when there are none any more; nil before Close
 
 	// The parts of a client.
+	outlets
+	leaseTable
 	requestTable
 	sessionTable
 	connector
 	prober
 	rerouter
-}
-
-// note is a log line, or the call of a hook, for after the mutex is released, so that a slow log handler or
-// hook cannot delay the end of a hold.
-type note struct {
-	level slog.Level
-	text  string
-	args  []any
-	call  func() // instead of a log line
 }
 
 // New validates cfg and returns a client. The client connects on first use and must be closed.
@@ -57,11 +58,14 @@ func newClient(cfg Config) *Client {
 	c := &Client{
 		cfg:   cfg,
 		clock: cfg.Clock,
-		log:   cfg.Logger,
 	}
+	c.outlets = newOutlets(&cfg)
+	c.lines.next = c.lines.write
+	c.ends.next = func() func() { return c.ends.report(cfg.Hooks.HoldEnded) }
+	c.leaseTable = leaseTable{client: c, acquiring: make(map[*Lease]struct{}), releasing: make(map[leaseKey]*call)}
 	c.requestTable = requestTable{client: c, byID: newNumbered(), watchers: make(map[*Watcher]struct{}), watching: make(map[uint64]*Watcher)}
 	c.sessionTable = sessionTable{client: c, sessions: make(map[uint64]*Session)}
-	c.connector = connector{client: c, need: make(chan struct{}, 1), leader: &wire.LeaderHint{}, silence: silenceMax}
+	c.connector = connector{client: c, need: make(chan struct{}, 1), leader: &wire.LeaderHint{}, silence: silenceMax, overdue: make(map[string]int)}
 	c.prober.client, c.rerouter.client = c, c
 	if c.clock == nil {
 		c.clock = systemClock()
@@ -69,90 +73,99 @@ func newClient(cfg Config) *Client {
 	c.cfg.Agent = wire.CleanText(cfg.Agent, maxOwnText)
 	c.mu.clock = c.clock
 	c.frame.Frame = &c.body
-	if c.log == nil {
-		c.log = slog.New(slog.DiscardHandler)
-	}
+	c.use, c.endUse = context.WithCancel(context.Background())
 	c.ctx, c.cancel = context.WithCancel(context.Background())
 	return c
 }
 
-// Close closes the connection and stops every goroutine of the client. Sessions that are still open are
-// lost with ErrClientClosed; the cluster keeps them until their TTL has passed. Close always returns nil.
+// Close ends everything that the client has, except leases that were granted: sessions are lost with ErrClientClosed and
+// closed on the cluster, and what was released, cancelled or closed before, with whatever ctx, is still sent. Calls that
+// wait return ErrClientClosed. Close waits for the cluster's answers for at most two seconds; if there is none, for
+// example because the cluster has no leader, the cluster keeps the sessions until their TTL has passed. Then Close waits
+// for at most one second for the log handler, for hooks and for other functions of the program that are running or due. A
+// function that takes longer goes on, and so do the calls that are due after it; its goroutine ends then. Otherwise Close
+// leaves no goroutine. It may be called from any such function, and always returns nil.
 func (c *Client) Close() error {
 	c.mu.Lock()
 	if !c.closed {
 		c.closed = true
-		for _, s := range c.sessions {
-			s.lose(ErrClientClosed)
-			s.leave(ErrClientClosed) // a closing session is already lost
-		}
-		for _, l := range []*callList{&c.urgent, &c.ready, &c.anywhere, &c.stalled, &c.flight} {
-			for call := l.head; call != nil; {
-				following := call.links[l.slot].next
-				c.fail(call, ErrClientClosed)
-				call = following
-			}
-		}
-		for w := range c.watchers {
-			w.fail(ErrClientClosed)
-		}
-		if c.alarm != nil {
-			c.alarm.Stop()
-		}
-		c.cancel()
+		c.sent = make(chan struct{})
+		c.endUse()
+		c.giveUp()
+		c.actOver(0)
 	}
+	sent := c.sent
+	c.unlock()
+	limit := time.NewTimer(sendLimit)
+	defer limit.Stop()
+	select {
+	case <-sent:
+	case <-limit.C:
+	}
+	c.mu.Lock()
+	c.halt()
 	c.unlock()
 	c.wg.Wait()
+	c.mu.Lock()
+	calls := slices.Collect(maps.Values(c.calling))
+	c.unlock()
+	awaitCalls(context.Background(), calls...)
 	return nil
 }
 
-// unlock releases the mutex and writes the pending log lines.
-func (c *Client) unlock() {
-	notes := c.notes
-	c.notes = nil
-	c.mu.Unlock()
-	for _, n := range notes {
-		if n.call != nil {
-			n.call()
+// giveUp ends what callers wait for, and begins to release what they would have got.
+func (c *Client) giveUp() {
+	for _, s := range c.sessions {
+		if s.alive() {
+			s.startClose(ErrClientClosed)
+		}
+	}
+	for l := range c.acquiring {
+		c.releaseLease(l.secret, 0)
+	}
+	for k := range c.calls {
+		if k.done == nil {
 			continue
 		}
-		c.log.Log(context.Background(), n.level, n.text, n.args...)
+		if k.kind == kindOpen && k.uncertain() {
+			c.reopen(k)
+		}
+		c.fail(k, ErrClientClosed)
+	}
+	for w := range c.watchers {
+		w.fail(ErrClientClosed)
 	}
 }
 
-// note queues a log line to be written by unlock. The caller holds c.mu.
-func (c *Client) note(level slog.Level, text string, args ...any) {
-	c.notes = append(c.notes, note{level: level, text: text, args: shown(args)})
+// halt ends the connection and all calls.
+func (c *Client) halt() {
+	if c.halted {
+		return
+	}
+	c.halted = true
+	for _, s := range c.sessions {
+		s.leave(ErrClientClosed)
+	}
+	for k := range c.calls {
+		c.fail(k, ErrClientClosed)
+	}
+	if c.alarm != nil {
+		c.alarm.Stop()
+	}
+	c.cancel()
 }
 
-// say writes a log line.
-func (c *Client) say(level slog.Level, text string, args ...any) {
-	c.mu.Lock()
-	c.note(level, text, args...)
-	c.unlock()
-}
-
-// shown escapes the texts among the values of a log line, so that no log handler sees control characters.
-func shown(args []any) []any {
-	for i, arg := range args {
-		switch arg := arg.(type) {
-		case string:
-			args[i] = wire.Printable(arg)
-		case error:
-			args[i] = shownError{arg}
+// actOver counts acts: requests that go on after their callers have left, and for which Close waits.
+func (c *Client) actOver(n int) {
+	c.acts -= n
+	if c.closed && c.acts == 0 {
+		select {
+		case <-c.sent:
+		default:
+			close(c.sent)
 		}
 	}
-	return args
 }
-
-// shownError is an error whose text is one line without control characters.
-type shownError struct{ error }
-
-// Error returns the escaped text.
-func (e shownError) Error() string { return wire.PrintableLine(e.error.Error()) }
-
-// Unwrap returns the original error.
-func (e shownError) Unwrap() error { return e.error }
 
 // wakeConnector wakes the connecting goroutine.
 func (n *connector) wakeConnector() {

@@ -33,11 +33,14 @@ type Config struct {
 	// that the token can be replaced. At most one of the two may be set. Without TLS, a token is sent only to
 	// loopback addresses; to other addresses the client does not connect.
 	AuthToken, AuthTokenFile string
-	// Dial opens the network connection to an address, before TLS; nil means TCP.
+	// Dial opens the network connection to an address, before TLS; nil means TCP. It should return when ctx ends. If it
+	// does not, the client tries other nodes meanwhile; the same holds for the functions of TLS.
 	Dial func(ctx context.Context, addr string) (net.Conn, error)
-	// Clock measures session deadlines; nil means the system's clock that includes suspended time.
+	// Clock measures session deadlines; nil means the system's clock that includes suspended time. It must not block.
 	Clock Clock
-	// Logger receives connection and session state changes; nil disables logging.
+	// Logger receives connection and session state changes; nil disables logging. Its handler runs in a goroutine of its
+	// own and delays nothing. 256 lines wait for it; more are dropped, and a later line says how many. A panic ends the
+	// program.
 	Logger *slog.Logger
 	// Hooks observe acquires and holds.
 	Hooks Hooks

@@ -81,13 +81,14 @@ type connector struct {
 	cluster  string           // cluster id of the last connection
 	next     *wire.LeaderHint // the leader to connect to next, if set
 	avoid    avoided
-	made     *conn    // an established connection to use next
-	learned  []string // addresses learned from leader hints
-	turn     int      // rotates through the endpoints
-	attempts int      // consecutive connections that got no definite answer or ended early
-	lastErr  error    // error of the last connection attempt, reported to callers that stop waiting
-	refusal  error    // why the cluster does not accept this client's connections; nil while it does
-	full     error    // why a node has no place for this client; nil after a connection to the leader
+	made     *conn          // an established connection to use next
+	learned  []string       // addresses learned from leader hints
+	overdue  map[string]int // hellos that go on after the end of their ctx, by address
+	turn     int            // rotates through the endpoints
+	attempts int            // consecutive connections that got no definite answer or ended early
+	lastErr  error          // error of the last connection attempt, reported to callers that stop waiting
+	refusal  error          // why the cluster does not accept this client's connections; nil while it does
+	full     error          // why a node has no place for this client; nil after a connection to the leader
 }
 
 // run connects whenever there is a reason to, until Close.
@@ -202,9 +203,9 @@ func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.Fra
 	return cn
 }
 
-// hello opens a connection and returns the node's answer to the first frame, which presents the token, if there
+// greet opens a connection and returns the node's answer to the first frame, which presents the token, if there
 // is one. With tunnelTo, that frame asks for a tunnel to the leader.
-func (n *connector) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
+func (n *connector) greet(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
 	var network transport.Network
 	if n.client.cfg.Dial != nil {
 		network = dialler(n.client.cfg.Dial)
@@ -246,7 +247,7 @@ func (cn *conn) discard() {
 func (n *connector) adopt(cn *conn) bool {
 	n.client.mu.Lock()
 	defer n.client.unlock()
-	if n.client.closed {
+	if n.client.halted {
 		return false
 	}
 	n.conn, n.refusal = cn, nil
@@ -351,7 +352,7 @@ func (n *connector) drop(cn *conn, err error) {
 	if refusal := refusalOf(err); refusal != nil && !cn.useful {
 		n.refused(refusal)
 	}
-	if !n.client.closed {
+	if !n.client.halted {
 		n.client.note(slog.LevelInfo, "connection ended", "addr", cn.addr, "node", cn.node, "err", err)
 		n.wakeConnector()
 	}

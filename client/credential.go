@@ -120,7 +120,7 @@ func (n *connector) refused(refusal error) {
 	for _, l := range []*callList{&n.client.urgent, &n.client.ready, &n.client.anywhere} {
 		for i := l.n; i > 0 && l.head != nil; i-- {
 			k := l.pop()
-			if k.done == nil && k.kind != kindWatch {
+			if k.done == nil && k.waiting == 0 && k.kind != kindWatch {
 				l.push(k)
 				continue
 			}

@@ -63,5 +63,7 @@
 // request that may have been applied. For an event pushed by a node, the client counts from when it sent the
 // last request that was answered before the push, because responses and pushes arrive in log order. If too
 // little time would remain, the client restarts the hold's time with an extend before it returns the hold.
-// Notices that others want a hold are handled in notice.go.
+// Notices that others want a hold are handled in notice.go. The functions of the program and its log handler are called
+// by outlets (outlet.go), connections are opened beside the goroutine that needs them (hello.go), and so none of them can
+// delay a heartbeat.
 package client

@@ -107,8 +107,8 @@ func (l *Leadership) SetValue(ctx context.Context, value []byte) error {
 // no reason to resign.
 func (l *Leadership) Wanted() <-chan struct{} { return l.hold.Wanted() }
 
-// Resign ends the leadership: it cancels Context, and the next candidate leads. Errors are those of
-// [Hold.Unlock].
+// Resign ends the leadership: it cancels Context, and the next candidate leads. ctx bounds the wait only. Errors are
+// those of [Hold.Unlock].
 func (l *Leadership) Resign(ctx context.Context) error { return l.hold.Unlock(ctx) }
 
 // Leader describes the leader of an election. The zero Leader means that there is none.

@@ -61,7 +61,7 @@ type sessionTable struct {
 
 // armAt makes the alarm fire at a time or earlier.
 func (t *sessionTable) armAt(at time.Duration) {
-	if t.client.closed || t.alarmAt != 0 && t.alarmAt <= at {
+	if t.client.halted || t.alarmAt != 0 && t.alarmAt <= at {
 		return
 	}
 	if t.alarm != nil {
@@ -75,7 +75,7 @@ func (t *sessionTable) armAt(at time.Duration) {
 func (t *sessionTable) ring() {
 	t.client.mu.Lock()
 	defer t.client.unlock()
-	if t.client.closed {
+	if t.client.halted {
 		return
 	}
 	t.alarmAt = 0

@@ -252,9 +252,9 @@ func (d *held) forget() {
 	d.stopNotices()
 }
 
-// Unlock releases the hold. It first cancels the hold's context. The client repeats the release until the
-// cluster acknowledges it or the session is lost, even if ctx ends earlier. In that case the error matches
-// ctx's error and ErrUncertain, and calling Unlock again waits for the same release. Once the hold is
+// Unlock releases the hold. It first cancels the hold's context. The client sends the release, and repeats it until the
+// cluster acknowledges it or the session is lost, even if ctx ends earlier or has already ended. In that case the error
+// matches ctx's error and ErrUncertain, and calling Unlock again waits for the same release. Once the hold is
 // released, Unlock returns nil however often it is called. If the hold was lost, Unlock returns the reason.
 // With [Reentrant] it releases one acquire; the lock is free after the last one. With [WithCached] the session may keep
 // the lock, and Unlock then returns at once.

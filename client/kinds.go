@@ -20,9 +20,10 @@ const (
 	kindUpgrade
 	kindDowngrade
 	kindExtend
-	kindLease  // acquires a lease
-	kindLeased // extends or releases a lease
-	kindWatch  // answered, and then followed by pushes
+	kindLease // acquires a lease
+	kindExtendLease
+	kindReleaseLease
+	kindWatch // answered, and then followed by pushes
 	kindEnd
 	kindPing
 )
@@ -44,32 +45,35 @@ type policy struct {
 	brief bool
 	// claims answers must have the digest of the request.
 	claims bool
-	// left calls end when their caller leaves. Others go on until their outcome is known.
+	// left calls end when their caller leaves. Others go on until their outcome is known, if they were sent.
 	left bool
+	// gives calls give something back: they go on after their caller has left, whether they were sent or not.
+	gives bool
 }
 
 var policies = [...]policy{
-	kindRead:        {left: true},
-	kindAdmin:       {left: true, once: true, slow: true},
-	kindOperate:     {left: true, once: true},
-	kindRepeat:      {left: true},
-	kindOpen:        {},
-	kindAttach:      {urgent: true, ofConnection: true},
-	kindHeartbeat:   {urgent: true, ofConnection: true, brief: true},
-	kindAcknowledge: {urgent: true, ofConnection: true},
-	kindClose:       {urgent: true},
-	kindAcquire:     {brief: true, claims: true},
-	kindRelease:     {urgent: true, brief: true},
-	kindCancel:      {urgent: true},
-	kindSetValue:    {urgent: true},
-	kindUpgrade:     {brief: true, claims: true},
-	kindDowngrade:   {urgent: true},
-	kindExtend:      {urgent: true},
-	kindLease:       {left: true, slow: true, claims: true},
-	kindLeased:      {left: true, urgent: true},
-	kindWatch:       {},
-	kindEnd:         {urgent: true, ofConnection: true, dropped: true},
-	kindPing:        {urgent: true, ofConnection: true, dropped: true},
+	kindRead:         {left: true},
+	kindAdmin:        {left: true, once: true, slow: true},
+	kindOperate:      {left: true, once: true},
+	kindRepeat:       {left: true},
+	kindOpen:         {},
+	kindAttach:       {urgent: true, ofConnection: true},
+	kindHeartbeat:    {urgent: true, ofConnection: true, brief: true},
+	kindAcknowledge:  {urgent: true, ofConnection: true},
+	kindClose:        {urgent: true},
+	kindAcquire:      {brief: true, claims: true},
+	kindRelease:      {urgent: true, brief: true},
+	kindCancel:       {urgent: true},
+	kindSetValue:     {urgent: true},
+	kindUpgrade:      {brief: true, claims: true},
+	kindDowngrade:    {urgent: true, gives: true},
+	kindExtend:       {urgent: true},
+	kindLease:        {left: true, slow: true, claims: true},
+	kindExtendLease:  {left: true, urgent: true},
+	kindReleaseLease: {urgent: true},
+	kindWatch:        {},
+	kindEnd:          {urgent: true, ofConnection: true, dropped: true},
+	kindPing:         {urgent: true, ofConnection: true, dropped: true},
 }
 
 func (k kind) policy() *policy { return &policies[k] }

@@ -33,38 +33,90 @@ type Lease struct {
 	until   time.Duration // by the client's clock
 	pending []time.Duration
 	over    bool
+	release *call // the last one
+}
+
+// leaseTable holds the leases that are being acquired or released. It is guarded by the client's mutex.
+type leaseTable struct {
+	client *Client
+
+	acquiring map[*Lease]struct{} // those with a generated secret, until their caller has them
+	releasing map[leaseKey]*call
+}
+
+type leaseKey struct {
+	secret string
+	hold   uint64
 }
 
 // AcquireLease acquires locks as one lease, for programs that cannot keep a session. It waits as long as ctx
 // allows, or as [WithWait] or [WithTry] says. If ctx ends first, the error matches ErrUncertain if the lease
 // may be held, or may still be granted. If the secret was generated here, the client then releases the lease
-// in the background. If the caller supplied the secret, it can acquire again with it within 5 s to keep its place,
-// or release it. A lease whose caller is gone, also because its process or its connection has ended, keeps its place in
-// the queue, or a grant after the wait, for 5 s. Other errors are those of [Session.Lock].
+// in the background, or cancels its wait. If the caller supplied the secret, it can acquire again with it within 5 s to
+// keep its place, or release it. A lease whose caller is gone, also because its process or its connection has ended,
+// keeps its place in the queue, or a grant after the wait, for 5 s. Other errors are those of [Session.Lock].
 func (c *Client) AcquireLease(ctx context.Context, specs []LockSpec, opts ...LeaseOption) (*Lease, error) {
 	o := optionsOf(opts)
 	l, request, err := c.newLease(specs, o)
 	if err != nil {
 		return nil, err
 	}
-	k := &call{kind: kindLease, done: c.freeLists.done()}
-	k.request.Body = &wire.Request_AcquireLease{AcquireLease: request}
-	k.after = func() { l.granted(k) }
-	if err := c.call(ctx, k); err != nil {
-		if maybe(err) { // the lease may be held under the generated secret
-			l.abandon()
-		}
-		return nil, err
+	if l.generated {
+		c.mu.Lock()
+		c.acquiring[l] = struct{}{}
+		c.unlock()
 	}
-	// A grant after a wait, or to an earlier request with the same secret, may already be old.
-	if l.generated && l.Remaining() > l.ttl/2 {
-		return l, nil
-	}
-	if err := l.Extend(ctx, 0); err != nil {
-		l.abandon()
+	keep, err := l.acquire(ctx, request)
+	if err = l.acquired(keep, err); err != nil {
 		return nil, err
 	}
 	return l, nil
+}
+
+// acquire makes the request. It reports whether there is no lease to release after an error.
+func (l *Lease) acquire(ctx context.Context, request *wire.AcquireLeaseRequest) (keep bool, err error) {
+	k := &call{kind: kindLease, done: l.client.freeLists.done()}
+	k.request.Body = &wire.Request_AcquireLease{AcquireLease: request}
+	k.after = func() { l.granted(k) }
+	if err := l.client.call(ctx, k); err != nil {
+		return !maybe(err), err
+	}
+	// A grant after a wait, or to an earlier request with the same secret, may already be old.
+	if l.generated && l.Remaining() > l.ttl/2 {
+		return true, nil
+	}
+	err = l.Extend(ctx, 0)
+	return err == nil, err
+}
+
+// acquired ends an acquire. Whatever a generated secret may hold after an error is released, in the background and for
+// as long as the lease can live, since nobody else knows that secret. A lease with a secret supplied by the caller is left
+// alone.
+func (l *Lease) acquired(keep bool, err error) error {
+	c := l.client
+	c.mu.Lock()
+	defer c.unlock()
+	delete(c.acquiring, l)
+	switch {
+	case c.closed:
+		return cmp.Or(err, ErrClientClosed) // Close releases it
+	case keep || !l.generated:
+		return err
+	}
+	l.startRelease(0)
+	return err
+}
+
+// startRelease sends the release and repeats it for as long as the lease can live.
+func (l *Lease) startRelease(hold uint64) *call {
+	c := l.client
+	k := c.releaseLease(l.secret, hold)
+	c.clock.AfterFunc(l.ttl, func() {
+		c.mu.Lock()
+		defer c.unlock()
+		c.fail(k, &StatusError{StatusUncertain, "the lease was not released before its TTL had passed"})
+	})
+	return k
 }
 
 func (c *Client) newLease(specs []LockSpec, o *acquireOptions) (*Lease, *wire.AcquireLeaseRequest, error) {
@@ -123,44 +175,41 @@ func (l *Lease) granted(k *call) {
 	l.until = k.firstAt + l.ttl - margin(l.ttl)
 }
 
-// abandon releases, in the background and for as long as the lease can live, whatever a generated secret
-// may hold: nobody else knows that secret. A lease with a secret supplied by the caller is left alone.
-func (l *Lease) abandon() {
-	c := l.client
-	c.mu.Lock()
-	defer c.unlock()
-	if c.closed || !l.generated {
-		return
+// releaseLease sends a release, unless the same one is outstanding. The client repeats it until it is answered.
+func (t *leaseTable) releaseLease(secret []byte, hold uint64) *call {
+	key := leaseKey{string(secret), hold}
+	if k := t.releasing[key]; k != nil {
+		return k
 	}
-	k := newReleaseLease(l.secret, 0)
-	c.submit(k)
-	c.clock.AfterFunc(l.ttl, func() {
-		c.mu.Lock()
-		defer c.unlock()
-		c.finish(k)
-	})
-}
-
-func newReleaseLease(secret []byte, hold uint64) *call {
-	k := &call{kind: kindLeased}
-	k.request.Body = &wire.Request_ReleaseLease{ReleaseLease: &wire.ReleaseLeaseRequest{Secret: secret, HoldId: hold}}
+	k := &call{kind: kindReleaseLease, over: make(chan struct{})}
+	k.request.Body = &wire.Request_ReleaseLease{ReleaseLease: &wire.ReleaseLeaseRequest{Secret: slices.Clone(secret), HoldId: hold}}
+	k.after = func() {
+		delete(t.releasing, key)
+		if k.sends-k.answers > 1 && k.response.GetResult().GetStatus() == wire.Status_NOT_HELD {
+			k.err = nil // an earlier transmission of this request released it
+		}
+	}
+	t.releasing[key] = k
+	t.client.submitAct(k)
 	return k
 }
 
 // ReleaseLease releases the lease with that secret, or cancels its wait. It returns ErrNotHeld if there is
-// no such lease, or if hold is neither 0 nor the lease's id. If ctx ends first, the error matches ctx's
-// error and ErrUncertain.
+// no such lease, or if hold is neither 0 nor the lease's id. ctx bounds the wait only: if it ends first, or has already
+// ended, the error matches ctx's error and ErrUncertain, and the client repeats the release until it is answered or the
+// client is closed. A call that is made meanwhile waits for the same release.
 func (c *Client) ReleaseLease(ctx context.Context, secret []byte, hold uint64) error {
 	if err := checkSecret(secret); err != nil {
 		return err
 	}
-	k := newReleaseLease(secret, hold)
-	k.done = c.freeLists.done()
-	err := c.readOnce(ctx, k)
-	if k.err != nil && k.sends-k.answers > 1 && k.response.GetResult().GetStatus() == wire.Status_NOT_HELD {
-		return nil // an earlier transmission of this request released it
+	c.mu.Lock()
+	if c.closed {
+		c.unlock()
+		return ErrClientClosed
 	}
-	return err
+	k := c.releaseLease(secret, hold)
+	c.unlock()
+	return c.awaitAct(ctx, k)
 }
 
 // ExtendLease restarts the time of the lease with that secret, with ttl, or with the lease's current TTL if
@@ -180,7 +229,7 @@ func (c *Client) extendLease(ctx context.Context, secret []byte, hold uint64, tt
 	if err != nil {
 		return 0, err
 	}
-	k := &call{kind: kindLeased, done: c.freeLists.done()}
+	k := &call{kind: kindExtendLease, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_ExtendLease{ExtendLease: &wire.ExtendLeaseRequest{Secret: secret, HoldId: hold, TtlMs: ms}}
 	if err := c.readOnce(ctx, k); err != nil {
 		return 0, err
@@ -255,11 +304,21 @@ func (l *Lease) Extend(ctx context.Context, ttl time.Duration) error {
 	return err
 }
 
-// Release releases the lease. It returns ErrNotHeld if the lease had ended. If ctx ends first, the error
-// matches ctx's error and ErrUncertain, and Release can be called again.
+// Release releases the lease. It returns ErrNotHeld if the lease had ended. ctx bounds the wait only: if it ends first, or
+// has already ended, the error matches ctx's error and ErrUncertain, and the client repeats the release until it is
+// answered, the TTL has passed or the client is closed. Release can be called again, and returns nil once the lease is released.
 func (l *Lease) Release(ctx context.Context) error {
-	l.client.mu.Lock()
+	c := l.client
+	c.mu.Lock()
 	l.over = true
-	l.client.mu.Unlock()
-	return l.client.ReleaseLease(ctx, l.secret, l.id)
+	if k := l.release; k == nil || k.finished && k.err != nil && !errors.Is(k.err, ErrNotHeld) {
+		if c.closed {
+			c.unlock()
+			return ErrClientClosed
+		}
+		l.release = l.startRelease(l.id)
+	}
+	k := l.release
+	c.unlock()
+	return c.awaitAct(ctx, k)
 }

@@ -168,7 +168,7 @@ func TestLeaseIsGivenUp(t *testing.T) {
 			t.Fatal(err)
 		}
 		wantErr(t, first.Release(withTimeout(t, time.Second)), context.DeadlineExceeded)
-		time.Sleep(time.Minute)
+		time.Sleep(10 * time.Minute)
 		c.mu.Lock()
 		wanted := c.wanted()
 		c.mu.Unlock()

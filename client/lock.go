@@ -171,6 +171,7 @@ func (t *requestTable) stopWaiting(ctx context.Context, k *call) (*Hold, error) 
 	switch {
 	case k.confirming:
 		t.finish(k)
+		k.hold.asked = nil // no call has returned it
 		k.hold.startRelease()
 		t.client.unlock()
 		<-k.done
@@ -332,7 +333,9 @@ func (s *Session) handle(d *held, a *acquireCall, result *wire.Result) *Hold {
 			r.wanted.call, r.revoked.call = a.wanted, a.revoked
 		}
 	}
-	h.askedBy(a.ctx)
+	if !a.abandoned {
+		h.askedBy(a.ctx)
+	}
 	return h
 }
 

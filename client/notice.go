@@ -23,6 +23,7 @@ type notices struct {
 		came   bool
 		due    bool // call has not been called yet
 		call   func()
+		outlet outlet
 		signal chan struct{} // channel of Wanted; created on first use
 	}
 	revoked struct {
@@ -30,9 +31,9 @@ type notices struct {
 		count  int  // number of revocations seen so far
 		due    bool // call has not been called for the last one
 		call   func(Revocation)
+		outlet outlet
 		latest chan Revocation // channel of Revoked; created on first use
 	}
-	calling bool
 	stopped bool // the hold has ended
 }
 
@@ -192,34 +193,35 @@ func (d *held) askRemaining(then func(end time.Duration)) {
 	d.session.client.submit(k)
 }
 
-// deliver calls the functions for notices that are due, in a goroutine that exits when none is.
+// deliver calls the functions for the notices that are due. They do not delay each other.
 func (n *notices) deliver(c *Client) {
-	if n.calling || n.stopped || !n.wanted.due && !n.revoked.due {
-		return
+	if n.wanted.due {
+		n.wanted.outlet.next = n.callWanted
+		c.wake(&n.wanted.outlet)
 	}
-	n.calling = true
-	go c.callNotices(n)
+	if n.revoked.due {
+		n.revoked.outlet.next = n.callRevoked
+		c.wake(&n.revoked.outlet)
+	}
 }
 
-// callNotices calls the functions for the notices that are due, one at a time.
-func (c *Client) callNotices(n *notices) {
-	for {
-		c.mu.Lock()
-		wanted, revoked, last := n.wanted.due, n.revoked.due, n.revoked.last
-		if n.stopped || !wanted && !revoked {
-			n.calling = false
-			c.unlock()
-			return
-		}
-		n.wanted.due, n.revoked.due = false, false
-		c.unlock()
-		if wanted {
-			n.wanted.call()
-		}
-		if revoked {
-			n.revoked.call(last)
-		}
+// callWanted returns the call of OnWanted's function if it is due.
+func (n *notices) callWanted() func() {
+	if n.stopped || !n.wanted.due {
+		return nil
 	}
+	n.wanted.due = false
+	return n.wanted.call
+}
+
+// callRevoked returns the call of OnRevoked's function for the last revocation if it is due.
+func (n *notices) callRevoked() func() {
+	if n.stopped || !n.revoked.due {
+		return nil
+	}
+	n.revoked.due = false
+	last := n.revoked.last
+	return func() { n.revoked.call(last) }
 }
 
 // holdLost handles a report that a hold ended while its session is alive.

@@ -53,12 +53,14 @@ func TestWhatIsNews(t *testing.T) {
 				<-told
 			}
 			asked, until := 0, c.clock.Now()+time.Second
+			c.mu.Lock()
 			h.held.noticed(test.wanted, test.revocation, test.pushed, 0, func(grace uint32) time.Duration {
 				if asked++; grace != test.revocation.GetGraceMs() {
 					t.Errorf("%s: a grace of %d ms", name, grace)
 				}
 				return until
 			})
+			c.unlock()
 			synctest.Wait()
 			if (waiters == 1) != test.waits || n.wanted.came != (test.waited || test.waits) {
 				t.Errorf("%s: told of %d waiters, %v", name, waiters, n.wanted.came)

@@ -64,9 +64,7 @@ func (o *observer) run(ctx context.Context) {
 		if errors.Is(err, ErrInvalidArgument) {
 			level = slog.LevelError
 		}
-		o.client.mu.Lock()
-		o.client.note(level, "observing an election", "lock", o.name, "err", err)
-		o.client.unlock()
+		o.client.say(level, "observing an election", "lock", o.name, "err", err)
 		if level == slog.LevelError || !o.pause(ctx) {
 			return
 		}
@@ -138,7 +136,7 @@ func (o *observer) pause(ctx context.Context) bool {
 	case <-timer.C:
 		return true
 	case <-ctx.Done():
-	case <-o.client.ctx.Done():
+	case <-o.client.use.Done():
 	}
 	return false
 }

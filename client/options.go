@@ -279,14 +279,16 @@ func WithLockDelay(d time.Duration) DelayOption {
 }
 
 // OnWanted requests a notice when another owner starts to wait for the lock, once per hold, and calls wanted
-// for it in a separate goroutine, possibly before Lock has returned. wanted may be nil: see [Hold.Wanted].
+// for it in a separate goroutine, possibly before Lock has returned. It delays nothing and may call the SDK; a panic ends
+// the program. wanted may be nil: see [Hold.Wanted].
 // That somebody waits does not mean that the hold should be released; see OnRevoked for that.
 func OnWanted(wanted func()) HoldOption {
 	return HoldOption{func(o *acquireOptions) { o.notify, o.wanted = true, wanted }}
 }
 
 // OnRevoked calls revoked each time an operator asks for the hold back. Calls are made one at a time in a
-// separate goroutine, possibly before Lock has returned, and carry the latest revocation. [Hold.Revoked]
+// separate goroutine, possibly before Lock has returned, and carry the latest revocation. They delay nothing and may call
+// the SDK; a panic ends the program. [Hold.Revoked]
 // reports the same.
 func OnRevoked(revoked func(Revocation)) HoldOption {
 	return HoldOption{func(o *acquireOptions) { o.revoked = revoked }}

@@ -69,7 +69,6 @@ func TestOpened(t *testing.T) {
 		"without an id":   {wire.Status_OK, 0, 9000, false, nil, false},
 		"without a TTL":   {wire.Status_OK, 8, 0, false, nil, false},
 		"another's":       {wire.Status_OK, 7, 9000, false, nil, false},
-		"closed":          {wire.Status_OK, 8, 9000, false, func(c *Client) { c.closed = true }, false},
 		"nobody's":        {wire.Status_OK, 8, 9000, true, nil, true},
 		"a longer TTL":    {wire.Status_OK, 8, 60_000, false, nil, true},
 		"with two before": {wire.Status_OK, 8, 9000, false, func(c *Client) { c.silence = time.Second }, true},
@@ -122,7 +121,7 @@ func TestLose(t *testing.T) {
 			reason := ErrExpired
 			if closing {
 				reason = ErrClosed
-				s.startClose()
+				s.startClose(ErrClosed)
 			} else {
 				s.lose(reason)
 				s.lose(ErrForced)
@@ -166,7 +165,7 @@ func TestLose(t *testing.T) {
 func TestCloseThatIsNeverAnswered(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, s := opened(t)
-		s.startClose()
+		s.startClose(ErrClosed)
 		k := s.closing
 		s.tick(s.deadline())
 		if !errors.Is(k.err, ErrUncertain) || c.sessions[7] != nil || len(c.schedule) != 0 {

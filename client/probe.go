@@ -49,7 +49,7 @@ func (p *prober) scheduleProbe() {
 // leaves a request unanswered.
 func (p *prober) checkConnection(now time.Duration) {
 	cn := p.client.conn
-	if cn == nil || cn.err != nil || p.client.closed {
+	if cn == nil || cn.err != nil || p.client.halted {
 		return
 	}
 	oldest := p.client.oldest()

@@ -128,7 +128,7 @@ var whenAProbeStarts = map[string]struct {
 	"the request is young":   {func(c *Client, cn *conn) { inDoubt(silenceMax)(c, cn); c.oldest().sentAt++ }, true, false, false},
 	"the connection is over": {func(c *Client, cn *conn) { cn.err = errors.New("over") }, false, false, false},
 	"there is none":          {func(c *Client, _ *conn) { c.conn = nil }, false, false, false},
-	"the client is closed":   {func(c *Client, _ *conn) { c.closed = true }, false, false, false},
+	"the client is closed":   {func(c *Client, _ *conn) { c.halted = true }, false, false, false},
 	"a watch says nothing":   {func(c *Client, cn *conn) { leading(c, cn); c.watching[1] = &Watcher{} }, false, false, true},
 	"a watch says something": {func(c *Client, cn *conn) {
 		leading(c, cn)

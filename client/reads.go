@@ -123,10 +123,12 @@ func (t *requestTable) await(ctx context.Context, k *call) error {
 // its ctx's error.
 func (t *requestTable) abandon(k *call) error {
 	switch {
-	case !k.uncertain():
+	case !k.uncertain() && !k.kind.policy().gives:
 		known := t.unreached()
 		t.finish(k)
 		return known
+	case k.kind == kindOpen:
+		t.count(k) // the session is closed as soon as it is known
 	case k.kind == kindRead:
 		t.finish(k)
 		return &StatusError{StatusUnavailable, "no answer from the leader"}
@@ -154,6 +156,24 @@ func (t *requestTable) unreached() error {
 		return &StatusError{StatusUnavailable, t.client.lastErr.Error()}
 	}
 	return &StatusError{StatusUnavailable, "no node reached yet"}
+}
+
+// awaitAct waits for an act, which continues after its callers have left. The error of a caller whose ctx ends also
+// says why the act was not sent yet.
+func (t *requestTable) awaitAct(ctx context.Context, k *call) error {
+	ctx, cancel := t.client.bounded(ctx)
+	defer cancel()
+	t.client.mu.Lock()
+	k.waiting++
+	t.client.unlock()
+	err := t.awaitOver(ctx, k)
+	t.client.mu.Lock()
+	defer t.client.unlock()
+	k.waiting--
+	if why := t.unreached(); !k.finished && !k.uncertain() && why != nil {
+		err = stopped(ctx, &reason{why.Error() + "; the client continues to try", []error{ErrUncertain, why}})
+	}
+	return err
 }
 
 // awaitOver waits for a call that may have several waiters and continues after they leave.

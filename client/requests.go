@@ -35,6 +35,8 @@ type call struct {
 	confirming bool // it was granted, and its caller waits for an extend
 	cancelled  bool // a Cancel for it is in flight
 	abandoned  bool // its caller has left
+	waiting    int  // callers that wait for an act
+	act        bool // it is counted in the client's acts
 	finished   bool
 
 	response *wire.Response // not set for frequent kinds: see keep
@@ -183,6 +185,31 @@ func (t *requestTable) submit(k *call) {
 	t.pump()
 }
 
+// submitAct starts a call that goes on after its callers have left, and for which Close waits.
+func (t *requestTable) submitAct(k *call) {
+	t.count(k)
+	t.submit(k)
+}
+
+// count makes Close wait for a call.
+func (t *requestTable) count(k *call) {
+	k.act = true
+	t.client.acts++
+}
+
+// calls calls yield for each call that is to be sent or in flight, except for those of sessions that are not attached.
+func (t *requestTable) calls(yield func(*call) bool) {
+	for _, l := range []*callList{&t.urgent, &t.ready, &t.anywhere, &t.stalled, &t.flight} {
+		for k := l.head; k != nil; {
+			following := k.links[l.slot].next
+			if !yield(k) {
+				return
+			}
+			k = following
+		}
+	}
+}
+
 // prepare assigns a new call its request id.
 func (t *requestTable) prepare(k *call) {
 	t.nextCall++
@@ -277,8 +304,10 @@ func (t *requestTable) transmit(cn *conn, k *call) bool {
 
 // fail finishes a call with an error of the client.
 func (t *requestTable) fail(k *call, err error) {
-	k.err = err
-	t.finish(k)
+	if !k.finished {
+		k.err = err
+		t.finish(k)
+	}
 }
 
 // finish hands a call to its waiting caller, which may reuse its memory immediately. A call in flight
@@ -300,6 +329,9 @@ func (t *requestTable) finish(k *call) {
 	if k.after != nil {
 		k.after()
 	}
+	if k.act {
+		t.client.actOver(1)
+	}
 	if k.over != nil {
 		close(k.over)
 	}
@@ -317,7 +349,7 @@ func (t *requestTable) again(k *call) {
 		k.session.heartbeatFailed()
 		t.finish(k)
 		return
-	case k.abandoned && !k.uncertain(), k.kind.policy().dropped:
+	case k.abandoned && !k.uncertain() && !k.kind.policy().gives, k.kind.policy().dropped:
 		t.finish(k)
 		return
 	}

@@ -246,14 +246,18 @@ func TestTransferred(t *testing.T) {
 func TestAbandon(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, cn := still(t)
-		for k := kindRead; k <= kindLeased; k++ {
+		for k := kindRead; k <= kindReleaseLease; k++ {
 			unsent := &call{kind: k}
-			if err := c.abandon(unsent); !errors.Is(err, ErrUnavailable) || !unsent.finished {
+			if err := c.abandon(unsent); k.policy().gives {
+				if !errors.Is(err, ErrUncertain) || unsent.finished {
+					t.Errorf("kind %d gives something back, never sent: %v", k, err)
+				}
+			} else if !errors.Is(err, ErrUnavailable) || !unsent.finished {
 				t.Errorf("kind %d, never sent: %v", k, err)
 			}
 			sent := &call{kind: k, sends: 1}
 			err := c.abandon(sent)
-			ends := slices.Contains([]kind{kindRead, kindAdmin, kindOperate, kindRepeat, kindLease, kindLeased}, k)
+			ends := slices.Contains([]kind{kindRead, kindAdmin, kindOperate, kindRepeat, kindLease, kindExtendLease}, k)
 			if errors.Is(err, ErrUncertain) != (k != kindRead) || sent.finished != ends {
 				t.Errorf("kind %d, sent: over %v, %v", k, sent.finished, err)
 			}

@@ -304,7 +304,7 @@ func (n *connector) replace(cn, made *conn, err error) {
 	switch {
 	case made == nil:
 		n.client.note(slog.LevelDebug, "no other way to the leader", "err", err)
-	case n.client.closed || n.conn != cn || cn.err != nil || !made.leads || made.term < n.leader.GetTerm():
+	case n.client.halted || n.conn != cn || cn.err != nil || !made.leads || made.term < n.leader.GetTerm():
 		made.discard()
 	case made.direct == "" && cn.direct != "" && n.client.unrepeatable(): // keep the tunnel for now
 		cn.retry = n.client.clock.Now() + time.Second

@@ -59,7 +59,7 @@ func TestArmAt(t *testing.T) {
 		if c.armAt(9 * time.Second); c.alarmAt != 9*time.Second {
 			t.Errorf("the alarm is at %v, want the earlier one", c.alarmAt)
 		}
-		c.closed = true
+		c.halted = true
 		if c.armAt(8 * time.Second); c.alarmAt != 9*time.Second {
 			t.Error("a closed client sets its alarm")
 		}

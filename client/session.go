@@ -98,7 +98,7 @@ func (t *sessionTable) opened(cn *conn, k *call, result *wire.Result) {
 		t.client.fail(k, statusError(result))
 		return
 	}
-	if t.sessions[state.GetSessionId()] != nil || t.client.closed {
+	if t.sessions[state.GetSessionId()] != nil {
 		t.client.fail(k, &StatusError{StatusInternal, "the node answered with another session"})
 		return
 	}
@@ -108,10 +108,19 @@ func (t *sessionTable) opened(cn *conn, k *call, result *wire.Result) {
 	t.client.silence = min(t.client.silence, s.ttl/3)
 	s.enter(Active)
 	s.begin(k.sentAt)
-	t.client.finish(k)
 	if k.abandoned {
-		s.startClose()
+		s.startClose(ErrClosed)
 	}
+	t.client.finish(k)
+}
+
+// reopen asks again, on nobody's behalf, for a session that may have been opened, so that it can be closed.
+func (t *sessionTable) reopen(k *call) {
+	s := newSession(t.client)
+	s.secret = k.opening.secret
+	again := &call{kind: kindOpen, opening: s, abandoned: true}
+	again.request.Body = k.request.Body
+	t.client.submitAct(again)
 }
 
 // ID returns the session's id on the cluster. It grants no rights: those require the secret, which the
@@ -166,14 +175,14 @@ func (s *Session) Remaining() time.Duration {
 
 // Close ends the session. It cancels the contexts of all holds immediately, with ErrClosed as the cause;
 // the cluster then releases all holds and cancels all waits in one step. Close returns nil once the cluster
-// has acknowledged that or the session is known to be gone. If ctx ends first, the client keeps trying
-// until the TTL has passed, and Close can be called again. After [Client.Close] it returns ErrClientClosed,
-// and the cluster keeps the session until its TTL has passed.
+// has acknowledged that or the session is known to be gone. ctx bounds the wait only: if it ends first, or has
+// already ended, the error matches ctx's error and ErrUncertain, and the client keeps trying until the TTL has
+// passed. Close can be called again. It returns ErrClientClosed if [Client.Close] has ended the attempts.
 func (s *Session) Close(ctx context.Context) error {
 	c := s.client
 	c.mu.Lock()
 	if s.alive() {
-		s.startClose()
+		s.startClose(ErrClosed)
 	}
 	k, reason := s.closing, s.reason
 	c.unlock()
@@ -187,10 +196,10 @@ func (s *Session) Close(ctx context.Context) error {
 	return c.awaitOver(ctx, k)
 }
 
-// startClose marks the session lost locally and sends the request to close it.
-func (s *Session) startClose() {
+// startClose marks the session lost locally, for that reason, and sends the request to close it.
+func (s *Session) startClose(reason error) {
 	c, conn := s.client, s.conn
-	s.lose(ErrClosed)
+	s.lose(reason)
 	c.sessions[s.id], s.conn = s, conn // until the cluster has closed it
 	s.wakeAt = s.deadline()
 	heap.Push(&c.schedule, s)
@@ -198,7 +207,7 @@ func (s *Session) startClose() {
 	s.closing = &call{kind: kindClose, session: s, over: make(chan struct{})}
 	s.closing.request.SessionId = s.id
 	s.closing.request.Body = &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}
-	c.submit(s.closing)
+	c.submitAct(s.closing)
 	if c.conn != nil && c.conn.leads {
 		s.attach() // lose ended any attach that was in flight
 	}

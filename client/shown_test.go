@@ -69,12 +69,10 @@ func (l lines) Handle(_ context.Context, r slog.Record) error {
 
 func TestLogShowsTextsEscaped(t *testing.T) {
 	var logged []string
-	c := &Client{log: slog.New(lines{to: &logged}), clock: &testClock{}}
-	c.mu.clock = c.clock
-	c.mu.Lock()
-	c.note(slog.LevelWarn, "event", "lock", hostile)
-	c.note(slog.LevelWarn, "event", "err", errors.New(hostile))
-	c.unlock()
+	c := newClient(Config{Logger: slog.New(lines{to: &logged}), Clock: &testClock{}})
+	c.say(slog.LevelWarn, "event", "lock", hostile)
+	c.say(slog.LevelWarn, "event", "err", errors.New(hostile))
+	ok(t, c.Close())
 	if len(logged) != 2 {
 		t.Fatalf("%d lines", len(logged))
 	}

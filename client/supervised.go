@@ -21,8 +21,9 @@ type SupervisedOptions struct {
 	// FailFast makes calls return an error that matches ErrSessionLost while no session is open. Otherwise
 	// they wait for one as long as their ctx allows.
 	FailFast bool
-	// OnLost is called each time a session was lost, one call at a time; the next session is opened
-	// meanwhile. It is not called after Close.
+	// OnLost is called each time a session was lost, one call at a time, in a goroutine of its own; the next session is
+	// opened meanwhile. Losses that come before it has returned are joined into one. It may call the SDK, Close
+	// included. The end of the session by Close is no loss. A panic ends the program.
 	OnLost func(Loss)
 }
 
@@ -49,8 +50,11 @@ type SupervisedSession struct {
 	opts   SupervisedOptions
 	lost   chan struct{} // closed when it has ended for good
 	end    context.CancelFunc
-	ended  chan struct{} // closed when no goroutine is left
-	losses chan Loss     // for OnLost
+	ended  chan struct{} // closed when its goroutine has ended
+
+	// Guarded by the client's mutex.
+	reports outlet // of OnLost
+	loss    *Loss  // not reported yet; nil if there is none
 
 	mu      sync.Mutex
 	current *Session      // nil while none is open
@@ -62,9 +66,10 @@ type SupervisedSession struct {
 
 // Supervise returns a supervised session. The first session is opened in the background. It must be closed.
 func (c *Client) Supervise(opts SupervisedOptions) *SupervisedSession {
-	ctx, cancel := context.WithCancel(c.ctx)
+	ctx, cancel := context.WithCancel(c.use)
 	s := &SupervisedSession{client: c, opts: opts, lost: make(chan struct{}), end: cancel, ended: make(chan struct{}),
-		losses: make(chan Loss, 1), change: make(chan struct{})}
+		change: make(chan struct{})}
+	s.reports.next = s.report
 	c.mu.Lock()
 	defer c.unlock()
 	if c.closed {
@@ -74,11 +79,7 @@ func (c *Client) Supervise(opts SupervisedOptions) *SupervisedSession {
 	}
 	c.wg.Go(func() {
 		defer close(s.ended)
-		var reporter sync.WaitGroup
-		reporter.Go(s.report)
 		s.finish(s.run(ctx))
-		close(s.losses)
-		reporter.Wait()
 	})
 	return s
 }
@@ -102,10 +103,13 @@ func (s *SupervisedSession) run(ctx context.Context) error {
 			select {
 			case <-current.Lost():
 			case <-ctx.Done():
+			}
+			reason := current.Err()
+			if reason == nil || ctx.Err() != nil && errors.Is(reason, ErrClosed) {
 				return s.ending(current)
 			}
-			s.set(nil, current.Err())
-			s.tell(Loss{current.Err(), current.lostLocks()})
+			s.set(nil, reason)
+			s.tell(Loss{reason, current.lostLocks()})
 		}
 		select {
 		case <-time.After(backoff(failures, reopenFirst, reopenMost)):
@@ -117,7 +121,7 @@ func (s *SupervisedSession) run(ctx context.Context) error {
 
 // ending returns why the supervised session ends.
 func (s *SupervisedSession) ending(current *Session) error {
-	if s.client.ctx.Err() != nil {
+	if s.client.use.Err() != nil {
 		return ErrClientClosed
 	}
 	s.set(current, nil)
@@ -151,18 +155,23 @@ func (s *SupervisedSession) tell(loss Loss) {
 	if s.opts.OnLost == nil {
 		return
 	}
-	select {
-	case earlier := <-s.losses:
-		loss.Locks = slices.Compact(slices.Sorted(slices.Values(append(earlier.Locks, loss.Locks...))))
-	default:
+	s.client.mu.Lock()
+	defer s.client.unlock()
+	if s.loss != nil {
+		loss.Locks = slices.Compact(slices.Sorted(slices.Values(append(s.loss.Locks, loss.Locks...))))
 	}
-	s.losses <- loss
+	s.loss = &loss
+	s.client.wake(&s.reports)
 }
 
-func (s *SupervisedSession) report() {
-	for loss := range s.losses {
-		s.opts.OnLost(loss)
+// report returns the call of OnLost for a loss that is not reported yet.
+func (s *SupervisedSession) report() func() {
+	if s.loss == nil {
+		return nil
 	}
+	loss := *s.loss
+	s.loss = nil
+	return func() { s.opts.OnLost(loss) }
 }
 
 // open waits for a session other than the given one, which was lost.
@@ -266,23 +275,26 @@ func (s *SupervisedSession) Err() error {
 	return s.err
 }
 
-// Close ends the supervised session and closes the current session, as [Session.Close] does. Calls that wait
-// return ErrClosed. OnLost is not called after Close has returned, and must not call Close.
+// Close ends the supervised session and closes the current session, as [Session.Close] does: ctx bounds the wait only,
+// and the session is closed even if ctx has already ended. Calls that wait return ErrClosed. Losses from before are still
+// reported: Close waits for OnLost for at most one second, and as long as ctx allows.
 func (s *SupervisedSession) Close(ctx context.Context) error {
 	s.end()
-	select {
-	case <-s.ended:
-	case <-ctx.Done():
-		return stopped(ctx, nil)
-	}
+	<-s.ended // which waits for nothing
 	s.mu.Lock()
 	current, err := s.current, s.err
 	s.mu.Unlock()
 	switch {
-	case errors.Is(err, ErrClientClosed):
-		return err
-	case current == nil:
-		return nil
+	case current != nil:
+		err = current.Close(ctx)
+	case !errors.Is(err, ErrClientClosed):
+		err = nil
 	}
-	return current.Close(ctx)
+	s.client.mu.Lock()
+	reporting := s.client.calling[&s.reports]
+	s.client.unlock()
+	if reporting != nil {
+		awaitCalls(ctx, reporting)
+	}
+	return err
 }

@@ -166,8 +166,8 @@ func tokenOf(k *call) uint64 {
 }
 
 // Downgrade makes an exclusive hold shared in one step, under the same token, so waiting readers can join.
-// On a shared hold it changes nothing. If ctx ends first, the error matches ctx's error and ErrUncertain:
-// the hold may become shared, now or later.
+// On a shared hold it changes nothing. ctx bounds the wait only: if it ends first, or has already ended,
+// the error matches ctx's error and ErrUncertain, and the client goes on with the downgrade.
 func (h *Hold) Downgrade(ctx context.Context) error {
 	return h.request(ctx, h.newDowngrade(), nil)
 }

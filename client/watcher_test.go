@@ -279,7 +279,7 @@ func TestObserverPauses(t *testing.T) {
 		if o.pause(ended) {
 			t.Error("it goes on after its ctx")
 		}
-		c.cancel()
+		c.endUse()
 		if o.pause(context.Background()) {
 			t.Error("it goes on after the client")
 		}
