@@ -137,6 +137,25 @@ func (c *Client) giveUp() {
 	}
 }
 
+// crash is Close without a word to the cluster.
+func (c *Client) crash() {
+	c.mu.Lock()
+	if !c.closed {
+		c.closed, c.sent = true, make(chan struct{})
+		c.endUse()
+		for _, s := range c.sessions {
+			s.lose(ErrClientClosed)
+		}
+		for w := range c.watchers {
+			w.fail(ErrClientClosed)
+		}
+		c.halt()
+		c.actOver(0)
+	}
+	c.unlock()
+	_ = c.Close()
+}
+
 // halt ends the connection and all calls.
 func (c *Client) halt() {
 	if c.halted {

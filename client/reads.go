@@ -11,6 +11,7 @@ func init() {
 	wirecall.Do = func(ctx context.Context, c any, kind wirecall.Kind, request *wire.Request) (*wire.Response, error) {
 		return c.(*Client).do(ctx, kind, request)
 	}
+	wirecall.Crash = func(c any) { c.(*Client).crash() }
 	wirecall.WatchAudit = func(ctx context.Context, c any, lineage string, revision uint64) wirecall.Closer {
 		return c.(*Client).startWatcher(ctx, &Watcher{audit: true, what: WatchOptions{After: Position{lineage, revision}}})
 	}

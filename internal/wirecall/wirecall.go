@@ -26,6 +26,8 @@ var (
 	// Do makes the request with that body through a *client.Client and returns the response. Errors are
 	// those of package client.
 	Do func(ctx context.Context, client any, kind Kind, request *wire.Request) (*wire.Response, error)
+	// Crash ends a *client.Client as the death of its process does: the cluster is told nothing. It is for tests.
+	Crash func(client any)
 	// Next waits for the next batch of a *client.Watcher.
 	Next func(ctx context.Context, watcher any) (Batch, error)
 	// WatchAudit starts a *client.Watcher of audit records after a position.

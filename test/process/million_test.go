@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
@@ -77,7 +78,7 @@ func hold(t *testing.T, c *process.Cluster, sessions int) {
 		t.FailNow()
 	}
 	for _, cl := range all {
-		_ = cl.Close() // as in a crash: no session is closed
+		wirecall.Crash(cl) // no session is closed
 	}
 	c.AwaitCaughtUp()
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/process"
 )
 
@@ -21,7 +22,7 @@ func TestHoldsOutliveAGracefulStopOfAll(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_ = gone.Close() // as in a crash: the session is not closed
+	wirecall.Crash(gone) // the session is not closed
 
 	fault := l.Log.Now()
 	c.Terminate(c.IDs()...)

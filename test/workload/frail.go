@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 )
 
 const (
@@ -67,7 +68,7 @@ var Dying = Part{dying, func(r *Run) {
 
 func (a *actor) die(name string) {
 	c := a.env.Client(dying)
-	defer func() { _ = c.Close() }()
+	defer wirecall.Crash(c)
 	s, err := a.open(a.stop, c, a.opts.FrailTTL, false)
 	if err == nil {
 		_, err = a.lock(a.stop, s, name)
