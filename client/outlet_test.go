@@ -75,7 +75,7 @@ func TestEveryEndIsReported(t *testing.T) {
 		s := f.session(c)
 		var tokens []uint64
 		held := must(s.Lock(ctx, "held"))
-		for {
+		for len(tokens) < 20_000 {
 			h, err := s.Lock(ctx, "x", WithCached(time.Minute))
 			if err != nil {
 				wantErr(t, err, ErrResourceExhausted)
