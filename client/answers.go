@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"log/slog"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
@@ -35,7 +36,8 @@ type window struct {
 type attachment struct {
 	session *Session
 
-	conn      *conn // nil if none
+	conn      *conn    // nil if none
+	seen      position // the latest position in the cluster's history known when conn was given up
 	attaching *call
 	resumed   resumption
 	parked    callList // requests that wait until the session is attached
@@ -152,10 +154,11 @@ func (w *window) acknowledge(seq uint64) {
 }
 
 // answered processes the answer to one of the session's requests.
-func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
+func (s *Session) answered(cn *conn, k *call, resp *wire.Response) {
+	result := resp.GetResult()
 	status := result.GetStatus()
 	if status == wire.Status_SESSION_LOST {
-		s.gone(lostAnswer(result))
+		s.gone(lostAnswer(resp))
 		return
 	}
 	if s.closing == nil && !s.alive() {
@@ -167,7 +170,11 @@ func (s *Session) answered(cn *conn, k *call, result *wire.Result) {
 		k.request.Acked = nil
 	}
 	if k.kind == kindAttach {
-		s.attached(cn, k, result, before)
+		s.attached(cn, k, resp, before)
+		return
+	}
+	if k.kind == kindHeartbeat && status == wire.Status_OK && s.known.contradicts(resp.GetTerm(), resp.GetNonce(), result.GetRevision()) {
+		s.rolledBack()
 		return
 	}
 	if k.kind.policy().claims {
@@ -231,17 +238,32 @@ func (a *attachment) attach() {
 	}
 	a.attaching = &call{kind: kindAttach, session: a.session}
 	a.attaching.request.SessionId = a.session.id
-	a.attaching.request.Body = &wire.Request_Attach{Attach: &wire.AttachRequest{Secret: a.session.secret}}
+	body := &wire.AttachRequest{Secret: a.session.secret}
+	if a.session.closing == nil { // a session that only needs to be closed has nothing to lose
+		body.Seen = a.seen.message()
+	}
+	a.attaching.request.Body = &wire.Request_Attach{Attach: body}
 	c.submit(a.attaching)
+}
+
+// detach gives the session's connection up. All sessions of a connection have seen what its answers have shown.
+func (a *attachment) detach() {
+	if a.conn != nil {
+		a.seen, a.conn = a.conn.seen, nil
+	}
 }
 
 // attached processes the answer to an attach: the session is resumed, or cannot be. before is the sending
 // time of the last request that was acknowledged before this answer.
-func (a *attachment) attached(cn *conn, k *call, result *wire.Result, before time.Duration) {
-	c := a.session.client
+func (a *attachment) attached(cn *conn, k *call, resp *wire.Response, before time.Duration) {
+	c, result := a.session.client, resp.GetResult()
 	switch result.GetStatus() {
 	case wire.Status_OK:
 	case wire.Status_PERMISSION_DENIED:
+		if resp.GetRolledBack() { // the id belongs to a session that was opened since then
+			a.session.gone(ErrRolledBack)
+			return
+		}
 		a.session.gone(fmt.Errorf("%w: %w", ErrSessionLost, statusError(result)))
 		return
 	default:
@@ -251,7 +273,11 @@ func (a *attachment) attached(cn *conn, k *call, result *wire.Result, before tim
 	a.attaching = nil
 	a.conn = cn
 	c.finish(k)
-	if a.session.state != Lost {
+	switch {
+	case a.session.state == Lost:
+	case resp.GetRolledBack():
+		a.session.rolledBack()
+	default:
 		a.resumed = resumption{sentAt: k.sentAt, revision: result.GetRevision()}
 		a.reconcile(result, before)
 	}
@@ -264,6 +290,10 @@ func (a *attachment) attached(cn *conn, k *call, result *wire.Result, before tim
 // changes at higher revisions than its own.
 func (a *attachment) reconcile(result *wire.Result, before time.Duration) {
 	state := result.GetSession()
+	if a.contradicts(result) {
+		a.session.rolledBack()
+		return
+	}
 	clear(a.session.early)
 	clear(a.session.notices)
 	a.resumed.holds = make(map[uint64]bool, len(state.GetHolds()))
@@ -294,6 +324,36 @@ func (a *attachment) reconcile(result *wire.Result, before time.Duration) {
 	}
 }
 
+// contradicts reports whether the cluster has other holds and waits under the ids and numbers of the session's.
+func (a *attachment) contradicts(result *wire.Result) bool {
+	for _, h := range result.GetSession().GetHolds() {
+		if d := a.session.holds.find(h.GetHoldId()); d != nil && d.contradicts(h, result.GetRevision()) {
+			return true
+		}
+	}
+	for _, outcome := range result.GetSession().GetOutcomes() {
+		k := a.session.waits[outcome.GetSeq()]
+		if k != nil && k.claim != 0 && outcome.GetHoldId() != 0 && outcome.GetHoldId() != k.claim {
+			return true
+		}
+	}
+	return false
+}
+
+// contradicts reports whether the cluster has another hold with this id, as of a revision.
+func (d *held) contradicts(h *wire.HeldLock, revision uint64) bool {
+	token, first := d.token.Load(), h.GetToken()
+	if token < first {
+		return d.replaced(first, revision)
+	}
+	return d.changed <= revision && token-first >= max(1, uint64(h.GetTokens()))
+}
+
+// replaced reports whether the cluster has granted the hold a later token without this session: no upgrade is in flight.
+func (d *held) replaced(token, revision uint64) bool {
+	return d.changed <= revision && token > d.token.Load() && (d.rare == nil || d.rare.upgrades == 0)
+}
+
 // missing ends a hold that the cluster no longer lists. If it is being released, the answer to the release
 // removes it.
 func (d *held) missing() {
@@ -303,8 +363,7 @@ func (d *held) missing() {
 	}
 }
 
-// adoptHold processes a hold listed in the answer to an attach. A hold without a caller is released:
-// nothing may remain held unnoticed.
+// adoptHold processes a hold listed in the answer to an attach. A hold without a caller is released.
 func (a *attachment) adoptHold(held *wire.HeldLock, before time.Duration) {
 	if d := a.session.holds.find(held.GetHoldId()); d != nil {
 		d.noticed(held.GetWanted(), held.GetRevocation(), false, before, func(grace uint32) time.Duration { return untilOf(before, grace) })
@@ -314,10 +373,7 @@ func (a *attachment) adoptHold(held *wire.HeldLock, before time.Duration) {
 		a.session.noticeEarly(&wire.HoldNotice{HoldId: held.GetHoldId(), Wanted: held.GetWanted(), Revocation: held.GetRevocation()})
 		return
 	}
-	a.session.client.note(slog.LevelWarn, "releasing a hold that nobody asked for", "session", a.session.id, "lock", held.GetName())
-	h := newHold(a.session, held.GetName(), held.GetHoldId(), held.GetToken(), held.GetRevision())
-	h.held.orphan = true
-	h.startRelease()
+	a.session.releaseUnasked(held.GetName(), held.GetHoldId(), held.GetToken(), held.GetRevision())
 }
 
 // open reports whether the request with that number has not had its first answer.
@@ -345,7 +401,36 @@ func (s *Session) pushed(result *wire.Result, since time.Duration) {
 		}
 		s.outcome(k, result, since)
 	case seq == 0 || seq >= s.nextSeq || s.open(seq):
+	case result.GetStatus() == wire.Status_GRANTED && !slices.Contains(s.acks, seq):
+		s.grantedAgain(result)
 	default:
 		s.acknowledge(seq)
 	}
+}
+
+// grantedAgain processes the grant to a request whose outcome is known already. Usually it is repeated because the
+// acknowledgement was late. If the session does not have that hold, it is released.
+func (w *window) grantedAgain(result *wire.Result) {
+	s := w.session
+	d := s.holds.find(result.GetHoldId())
+	switch {
+	case d == nil:
+		seq := result.GetSeq()
+		h := s.releaseUnasked(strings.Clone(result.GetName()), result.GetHoldId(), result.GetToken(), result.GetRevision())
+		h.release.after = func() { s.acknowledge(seq) }
+	case d.replaced(result.GetToken(), result.GetRevision()):
+		s.rolledBack()
+	default:
+		s.acknowledge(result.GetSeq())
+	}
+}
+
+// releaseUnasked releases a hold that the cluster has and the session does not. Nothing may remain held unnoticed.
+func (a *attachment) releaseUnasked(name string, id, token, revision uint64) *Hold {
+	s := a.session
+	s.client.note(slog.LevelWarn, "releasing a hold that nobody asked for", "session", s.id, "lock", name)
+	h := newHold(s, name, id, token, revision)
+	h.held.orphan = true
+	h.startRelease()
+	return h
 }

@@ -58,6 +58,7 @@ type conn struct {
 	useful     bool          // it brought a definite answer
 	direct     string        // tunnel only: the leader's own address
 	retry      time.Duration // tunnel only: when to try that address again
+	seen       position      // the latest that its answers have shown of the cluster's history
 	err        error         // why the client ended it, if it did
 }
 
@@ -338,7 +339,8 @@ func (n *connector) drop(cn *conn, err error) {
 	n.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
 	n.full = cmp.Or(noPlace(err), n.full)
 	for _, s := range n.client.sessions {
-		s.conn, s.attaching, s.heartbeat, s.acknowledging = nil, nil, nil, nil
+		s.detach()
+		s.attaching, s.heartbeat, s.acknowledging = nil, nil, nil
 	}
 	for k := n.client.flight.pop(); k != nil; k = n.client.flight.pop() {
 		n.client.byID.remove(k)

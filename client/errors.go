@@ -104,6 +104,9 @@ var (
 	// ErrRestored is the reason when a backup was restored or the cluster was set up again: the session is
 	// not part of the cluster's present state.
 	ErrRestored error = &reason{"quorumlock: session ended because a backup was restored", []error{ErrSessionLost}}
+	// ErrRolledBack is the reason when the cluster's history lacks what the client has seen of it, because the disks of
+	// its nodes were replaced by older copies. Nothing that the session did since then is known to the cluster.
+	ErrRolledBack error = &reason{"quorumlock: session ended because the cluster was rolled back to an older state", []error{ErrSessionLost}}
 	// errSessionForced is the reason when an operator ended the session.
 	errSessionForced error = &reason{"quorumlock: session ended by an operator", []error{ErrForced, ErrSessionLost}}
 )
@@ -283,10 +286,13 @@ func lostReason(r wire.SessionLost_Reason) error {
 	return ErrExpired
 }
 
-// lostAnswer returns the reason given by a SESSION_LOST answer.
-func lostAnswer(result *wire.Result) error {
-	if result.GetRestored() {
+// lostAnswer returns the reason given by an answer that the session no longer exists.
+func lostAnswer(resp *wire.Response) error {
+	switch {
+	case resp.GetResult().GetRestored():
 		return ErrRestored
+	case resp.GetRolledBack():
+		return ErrRolledBack
 	}
 	return ErrExpired
 }

@@ -133,6 +133,7 @@ type lifetime struct {
 	wakeAt      time.Duration      // key in the schedule
 	place       int                // index in the schedule; -1 if not in it
 	heartbeat   *call              // in flight; nil if none is
+	known       position           // the latest when it was sent
 }
 
 // begin puts the session on the schedule.
@@ -213,6 +214,7 @@ func (l *lifetime) sendHeartbeat() {
 	if l.heartbeat != nil || c.conn == nil || l.session.conn != c.conn {
 		return
 	}
+	l.known = c.conn.seen
 	l.heartbeat = &call{kind: kindHeartbeat, session: l.session}
 	l.heartbeat.request.SessionId = l.session.id
 	l.heartbeat.request.Body = &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{Idle: l.session.idleHolds()}}

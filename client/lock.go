@@ -247,7 +247,7 @@ func (s *Session) acquireAnswered(k *call, result *wire.Result) {
 	if k.sessionList != nil {
 		k.sessionList.remove(k)
 	}
-	k.queued = true
+	k.queued, k.claim = true, result.GetHoldId()
 	s.waits[k.request.Seq] = k
 	if a := k.acquired; a != nil && a.of != nil && !a.finished {
 		a.of.queued(a, result)

@@ -41,6 +41,7 @@ type call struct {
 
 	response *wire.Response // not set for frequent kinds: see keep
 	revision uint64         // of the last answer
+	claim    uint64         // id of the claim that waits on the cluster
 	err      error
 	done     chan struct{} // receives one token when finished; nil if no caller waits
 	over     chan struct{} // closed when finished, if several callers may wait
@@ -401,6 +402,7 @@ func (t *requestTable) onResponse(cn *conn, resp *wire.Response) error {
 		t.notAttached(cn, k)
 	default:
 		cn.useful, t.client.probes = true, 0
+		cn.seen.advance(resp.GetTerm(), resp.GetNonce(), resp.GetResult().GetRevision())
 		if proves(status) {
 			t.retries = 0
 		}
@@ -430,7 +432,7 @@ func (t *requestTable) notAttached(cn *conn, k *call) {
 		return
 	}
 	if s.conn == cn {
-		s.conn = nil
+		s.detach()
 		s.attach()
 	}
 	if k.kind == kindHeartbeat {
@@ -447,7 +449,7 @@ func (t *requestTable) answered(cn *conn, k *call, resp *wire.Response) {
 	k.keep(cn, resp)
 	switch {
 	case k.session != nil:
-		k.session.answered(cn, k, resp.GetResult())
+		k.session.answered(cn, k, resp)
 	case k.kind == kindOpen:
 		t.client.opened(cn, k, resp.GetResult())
 	default:
@@ -472,6 +474,7 @@ func (t *requestTable) onPush(cn *conn, push *wire.Push) error {
 		t.client.onLeader(cn, body.Leader)
 	case *wire.Push_Outcome:
 		if s := t.client.sessions[push.GetSessionId()]; s != nil && s.alive() {
+			cn.seen.advance(push.GetTerm(), push.GetNonce(), body.Outcome.GetRevision())
 			s.pushed(body.Outcome, s.proofAt)
 		}
 	case *wire.Push_Lost:

@@ -51,7 +51,7 @@ func (c *Client) answer(k *call, code wire.Status_Code) {
 	}
 	c.flight.remove(k)
 	c.byID.remove(k)
-	k.session.answered(c.conn, k, r)
+	k.session.answered(c.conn, k, &wire.Response{Result: r})
 	c.pump()
 }
 

@@ -98,6 +98,9 @@ func (t *sessionTable) opened(cn *conn, k *call, result *wire.Result) {
 		t.client.fail(k, statusError(result))
 		return
 	}
+	if older := t.sessions[state.GetSessionId()]; older != nil && older.conn != cn {
+		older.gone(ErrRolledBack) // no history assigns an id twice
+	}
 	if t.sessions[state.GetSessionId()] != nil {
 		t.client.fail(k, &StatusError{StatusInternal, "the node answered with another session"})
 		return
@@ -211,6 +214,13 @@ func (s *Session) startClose(reason error) {
 	if c.conn != nil && c.conn.leads {
 		s.attach() // lose ended any attach that was in flight
 	}
+}
+
+// rolledBack ends a session that the cluster still has, but as it was in an older state. The contexts of its holds end
+// before the request that releases what it has there is sent.
+func (a *attachment) rolledBack() {
+	a.session.client.note(slog.LevelWarn, "the cluster was rolled back", "session", a.session.id)
+	a.session.startClose(ErrRolledBack)
 }
 
 // enter changes the state and publishes it.

@@ -29,6 +29,37 @@ func (m *Machine) AlarmsAcknowledged() uint64 { return m.state.acknowledged }
 // not be changed.
 func (m *Machine) TermStarts() []*wire.TermStart { return m.state.starts }
 
+// LatestTerm returns where the present term began, or nil before the first one. It is shared and must not be changed.
+func (m *Machine) LatestTerm() *wire.TermStart {
+	if len(m.state.starts) == 0 {
+		return nil
+	}
+	return m.state.starts[len(m.state.starts)-1]
+}
+
+// Contains reports whether a position belongs to this history: its term began here, with the same leader, and the next
+// one began after its revision. A position from before the remembered terms counts as contained, unless its revision
+// contradicts that.
+func (m *Machine) Contains(at *wire.Position) bool {
+	starts := m.state.starts
+	next, found := slices.BinarySearchFunc(starts, at.GetTerm(), func(start *wire.TermStart, term uint64) int {
+		return cmp.Compare(start.Term, term)
+	})
+	switch {
+	case found && starts[next].Nonce != at.GetNonce():
+		return false
+	case found:
+		next++
+	case next > 0 || len(starts) < maxTermStarts:
+		return false
+	}
+	end := m.state.revision
+	if next < len(starts) {
+		end = starts[next].Revision - 1
+	}
+	return at.GetRevision() <= end
+}
+
 // Revision returns the number of commands applied.
 func (m *Machine) Revision() uint64 { return m.state.revision }
 

@@ -48,6 +48,9 @@ func (r *Replica) Leader() *wire.LeaderHint {
 	return &wire.LeaderHint{Id: m.Id, ClientAddr: m.ClientAddr, Term: term}
 }
 
+// LatestTerm is peers.Peers.LatestTerm.
+func (r *Replica) LatestTerm() *wire.TermStart { return r.peers.LatestTerm() }
+
 // LastContact returns when this node last heard from a leader, or the present time if it leads.
 func (r *Replica) LastContact() time.Time { return r.cluster.Raft().LastContact() }
 

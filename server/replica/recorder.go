@@ -20,7 +20,8 @@ type recorder struct {
 	// mark records a hash point with a fork of the state.
 	mark    func(index uint64, state *fsm.Machine)
 	catchUp *catchup.Tracker
-	applied func(term uint64)
+	// applied gets the start of the present term after each change of the state.
+	applied func(latest *wire.TermStart)
 	// awaited reports whether anything on this node may wait for the result of the entry that is being
 	// applied.
 	awaited func() bool
@@ -35,13 +36,13 @@ func (c recorder) Apply(entry *raft.Log) any {
 	c.catchUp.Applied(entry.Index)
 	applied, ok := response.(*fsm.Applied)
 	if ok && len(applied.Results) > 0 {
-		revision, lineage, term := c.position()
+		revision, lineage, latest := c.position()
 		c.eventLog.Record(applied.Events, revision, lineage)
 		c.recordAudit(applied.Events)
 		if c.catchUp.Done() {
 			c.counted(applied.Events)
 		}
-		c.applied(term)
+		c.applied(latest)
 	}
 	if ok && applied.HashPoint {
 		c.mark(entry.Index, c.Fork())
@@ -57,10 +58,10 @@ func (c recorder) Apply(entry *raft.Log) any {
 func (c recorder) Restore(snapshot io.ReadCloser) error {
 	err := c.Replicated.Restore(snapshot)
 	if err == nil {
-		revision, lineage, term := c.position()
+		revision, lineage, latest := c.position()
 		c.eventLog.Reset(revision, lineage)
 		c.audit(c.auditOfSnapshot())
-		c.applied(term)
+		c.applied(latest)
 	}
 	return err
 }
@@ -85,9 +86,9 @@ func (c recorder) auditOfSnapshot() (cluster string, records []*wire.AuditRecord
 	return cluster, records
 }
 
-func (c recorder) position() (revision uint64, lineage string, term uint64) {
-	c.View(func(m *fsm.Machine) { revision, lineage, term = m.Revision(), m.Lineage(), m.Term() })
-	return revision, lineage, term
+func (c recorder) position() (revision uint64, lineage string, latest *wire.TermStart) {
+	c.View(func(m *fsm.Machine) { revision, lineage, latest = m.Revision(), m.Lineage(), m.LatestTerm() })
+	return revision, lineage, latest
 }
 
 // Watch is watch.Watcher.Watch.

@@ -31,7 +31,7 @@ func startWatch(t *testing.T, l *eventlog.Log, req *wire.WatchRequest) *eventlog
 func TestWhatIsRecorded(t *testing.T) {
 	r := governing(t)
 	terms, counted := 0, 0
-	applied := func(uint64) { terms++ }
+	applied := func(*wire.TermStart) { terms++ }
 	awaited := true
 	marked := uint64(0)
 	mark := func(index uint64, _ *fsm.Machine) { marked = index }
@@ -103,7 +103,7 @@ func TestAuditRecordsAreHandedOver(t *testing.T) {
 			audited = append(audited, r.GetId())
 		}
 	}
-	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(uint64) {}, func() bool { return false }, audit, r.sampler.Applied}
+	c := recorder{r.machine, r.eventLog, func(uint64, *fsm.Machine) {}, catchup.New(), func(*wire.TermStart) {}, func() bool { return false }, audit, r.sampler.Applied}
 	data, err := proto.Marshal(&wire.Entry{Commands: []*wire.Command{opening("a"), adding(), adding()}})
 	if err != nil {
 		t.Fatal(err)

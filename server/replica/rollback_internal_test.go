@@ -129,7 +129,7 @@ func TestForkThatShowsLater(t *testing.T) {
 			t.Fatal(err)
 		}
 		before := network.dials.Load()
-		s.Applied(1_000_000) // a new term, and nothing else
+		s.Applied(&wire.TermStart{Term: 1_000_000}) // a new term, and nothing else
 		time.Sleep(time.Second)
 		if n := network.dials.Load() - before; n != 0 {
 			t.Errorf("asked %d nodes", n)

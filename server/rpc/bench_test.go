@@ -20,6 +20,7 @@ type prompt struct {
 	Replica // nil: only the methods below may be called
 	answer  wire.Result
 	flushed func()
+	latest  *wire.TermStart
 }
 
 func (p *prompt) ProposeFrom(_ identity.Sender, _ *wire.Command, done func(*wire.Result)) {
@@ -41,6 +42,8 @@ func (p *prompt) OnAnswered(f func()) (cancel func()) {
 }
 func (p *prompt) Remaining(uint64) (time.Duration, bool)          { return 9 * time.Second, true }
 func (p *prompt) Leader() *wire.LeaderHint                        { return nil }
+func (p *prompt) LatestTerm() *wire.TermStart                     { return p.latest }
+func (p *prompt) Contains(*wire.Position) bool                    { return true }
 func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func()) { return func() {} }
 func (p *prompt) Bind(uint64, notify.Sink)                        {}
 func (p *prompt) CatchUp() bool                                   { return false }

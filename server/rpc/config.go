@@ -39,6 +39,8 @@ type Replica interface {
 	Unbind(session uint64, sink notify.Sink)
 
 	Leader() *wire.LeaderHint
+	LatestTerm() *wire.TermStart
+	Contains(*wire.Position) bool
 	OnLeader(func(*wire.LeaderHint)) (cancel func())
 	OnAnswered(func()) (cancel func())
 

@@ -242,11 +242,26 @@ func (c *conn) Decode(b []byte) error {
 	return c.arrived.Decode(b)
 }
 
-// respondFor answers a session's request and includes the session's remaining TTL.
+// respondFor answers a session's request.
 func (c *conn) respondFor(req *wire.Request, res *wire.Result, session uint64) {
+	c.reply(c.responseFor(req, res, session))
+}
+
+// responseFor returns the answer to a session's request, with the session's remaining TTL.
+func (c *conn) responseFor(req *wire.Request, res *wire.Result, session uint64) *wire.Response {
 	resp := &wire.Response{Id: req.GetId(), Result: c.shown(req, res)}
 	c.addRemaining(resp, session)
-	c.reply(resp)
+	c.addTerm(resp)
+	return resp
+}
+
+// addTerm adds the latest leadership to an answer from the log. It is that of the state after the request or of a later
+// state, so the revision of the result precedes the next leadership.
+func (c *conn) addTerm(resp *wire.Response) {
+	if applied(resp.GetResult()) {
+		latest := c.srv.cfg.Replica.LatestTerm()
+		resp.Term, resp.Nonce = latest.GetTerm(), latest.GetNonce()
+	}
 }
 
 // addRemaining sets the session's remaining TTL if the request succeeded.
@@ -257,6 +272,9 @@ func (c *conn) addRemaining(resp *wire.Response, session uint64) {
 		}
 	}
 }
+
+// applied reports whether a result comes from the state after the log was applied. Refusals on arrival have no revision.
+func applied(res *wire.Result) bool { return res.GetRevision() != 0 }
 
 func succeeded(res *wire.Result) bool {
 	s := res.GetStatus()

@@ -75,6 +75,7 @@ func (x *exchange) end(res *wire.Result) {
 	} else if succeeded(res) {
 		x.response.RemainingTtlMs = milliseconds(time.Until(x.until))
 	}
+	c.addTerm(&x.response)
 	x.arrival.answered()
 	x.body.Response, x.frame.Frame = &x.response, &x.body
 	var err error

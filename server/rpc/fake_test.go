@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -46,6 +47,7 @@ type fake struct {
 	onAnswered func()
 	forks      int
 	idle       []*wire.IdleHold // that the last heartbeat reported
+	latest     atomic.Pointer[wire.TermStart]
 }
 
 func newFake(t *testing.T) *fake {
@@ -376,6 +378,14 @@ func (f *fake) bound() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.sinks)
+}
+
+// LatestTerm returns the term that the test has set.
+func (f *fake) LatestTerm() *wire.TermStart { return f.latest.Load() }
+
+// Contains reports whether a position is of that term.
+func (f *fake) Contains(at *wire.Position) bool {
+	return at.GetTerm() == f.latest.Load().GetTerm() && at.GetNonce() == f.latest.Load().GetNonce()
 }
 
 func (f *fake) Leader() *wire.LeaderHint {

@@ -78,7 +78,7 @@ func (c *conn) open(req *wire.Request, body *wire.OpenRequest) {
 		client = &wire.ClientInfo{}
 	}
 	client.Address = c.remote
-	c.claim(req, &wire.Command{Caller: c.caller.Origin(), Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
+	c.claim(req, nil, &wire.Command{Caller: c.caller.Origin(), Op: &wire.Command_OpenSession{OpenSession: &wire.OpenSession{
 		SecretHash: hash, TtlMs: body.GetTtlMs(), Client: client,
 	}}})
 }
@@ -100,7 +100,7 @@ func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 	if !ok {
 		return
 	}
-	c.claim(req, &wire.Command{
+	c.claim(req, body.GetSeen(), &wire.Command{
 		SessionId:  req.GetSessionId(),
 		AckedBelow: req.GetAckedBelow(),
 		Acked:      req.GetAcked(),
@@ -109,13 +109,16 @@ func (c *conn) attach(req *wire.Request, body *wire.AttachRequest) {
 	})
 }
 
-// claim proposes a command whose success binds a session to this connection.
-func (c *conn) claim(req *wire.Request, cmd *wire.Command) {
+// claim proposes a command whose success binds a session to this connection. The answer says whether the history of the
+// cluster lacks what the session has seen.
+func (c *conn) claim(req *wire.Request, seen *wire.Position, cmd *wire.Command) {
 	c.srv.cfg.Replica.ProposeFrom(c.sender(), cmd, func(res *wire.Result) {
 		if session := res.GetSession().GetSessionId(); session != 0 && !c.bind(session) {
 			res = failure(wire.Status_UNCERTAIN, "leadership moved while the session was being attached: attach again")
 		}
-		c.respondFor(req, res, res.GetSession().GetSessionId())
+		resp := c.responseFor(req, res, res.GetSession().GetSessionId())
+		resp.RolledBack = seen != nil && applied(res) && !c.srv.cfg.Replica.Contains(seen)
+		c.reply(resp)
 	})
 }
 

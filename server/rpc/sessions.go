@@ -78,6 +78,8 @@ func (c *conn) push(push *wire.Push) {
 	e.body.Push, e.frame.Frame = push, &e.body
 	var err error                 // both ways encode the frame before returning
 	if push.GetOutcome() != nil { // it comes from an entry, so a flush follows
+		latest := c.srv.cfg.Replica.LatestTerm()
+		push.Term, push.Nonce = latest.GetTerm(), latest.GetNonce()
 		err = untilFlush(c.out, &e.frame)
 		c.srv.flusher.add(c)
 	} else {

@@ -155,6 +155,49 @@ func TestNewerAttachTakesOneSessionOnly(t *testing.T) {
 	}
 }
 
+// TestAttachOfALostHistory checks that answers name the latest leadership, and that an attach is compared with it.
+func TestAttachOfALostHistory(t *testing.T) {
+	p := serve(t, nil)
+	p.replica.latest.Store(&wire.TermStart{Term: 3, Nonce: 8, Revision: 2})
+	c := connect(t, p)
+	session := c.open(secret)
+	granted := c.expect(wire.Status_GRANTED, acquire(session, 1, "l", true))
+	waits := acquire(session, 2, "l", true)
+	waits.GetAcquire().Owner = 5
+	queued := c.expect(wire.Status_QUEUED, waits)
+	for _, resp := range []*wire.Response{granted, queued} {
+		if resp.GetTerm() != 3 || resp.GetNonce() != 8 {
+			t.Errorf("answered %v", resp)
+		}
+	}
+	read := c.expect(wire.Status_OK, &wire.Request{Body: &wire.Request_ListSessions{ListSessions: &wire.ListSessionsRequest{Stale: true}}})
+	if read.GetTerm() != 0 {
+		t.Errorf("a read is vouched for: %v", read)
+	}
+	for seen, want := range map[*wire.Position]bool{
+		nil:                                  false,
+		{Term: 3, Nonce: 8, Revision: 4}:     false,
+		{Term: 3, Nonce: 9, Revision: 4}:     true,
+		{Term: 2, Nonce: 8, Revision: 1_000}: true,
+	} {
+		req := attach(session, secret)
+		req.GetAttach().Seen = seen
+		if resp := c.expect(wire.Status_OK, req); resp.GetRolledBack() != want {
+			t.Errorf("%v: rolled back %v", seen, resp.GetRolledBack())
+		}
+		req = attach(session, []byte("another-secret-16"))
+		req.GetAttach().Seen = seen
+		if resp := c.expect(wire.Status_PERMISSION_DENIED, req); resp.GetRolledBack() != want {
+			t.Errorf("%v: rolled back %v", seen, resp.GetRolledBack())
+		}
+		req = attach(session+1000, secret)
+		req.GetAttach().Seen = seen
+		if resp := c.expect(wire.Status_SESSION_LOST, req); resp.GetRolledBack() != want {
+			t.Errorf("%v: rolled back %v", seen, resp.GetRolledBack())
+		}
+	}
+}
+
 func TestAttachAgainOnTheSameConnection(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)

@@ -198,6 +198,8 @@ func (c *cluster) lifetimes(ends map[uint64]time.Duration) {
 		switch {
 		case !known:
 			c.log.Fault("session %d was opened and never seen", l.ID)
+		case errors.Is(l.Why, client.ErrRolledBack):
+			c.log.Fault("session %d ended at %v, since the cluster was rolled back: it was not", l.ID, l.Lost)
 		case l.Steady && (expired || gaveUp):
 			c.log.Fault("session %d kept its heartbeats up and was lost at %v (expired: %v)", l.ID, l.Lost, over)
 		case l.Unguarded || !gaveUp:

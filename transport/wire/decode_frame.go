@@ -143,6 +143,10 @@ func (r *serverRoom) decodeResponse(b []byte) bool {
 			f.odd = f.odd || !r.decodeResult(f.bytes)
 		case 4<<3 | varint:
 			m.RemainingTtlMs = f.value
+		case 5<<3 | varint:
+			m.Term = f.value
+		case 6<<3 | fixed:
+			m.Nonce = f.value
 		default:
 			return false
 		}
@@ -159,6 +163,10 @@ func (r *serverRoom) decodePush(b []byte) bool {
 		case 2<<3 | length:
 			r.outcome.Outcome, m.Body = &r.result, &r.outcome
 			f.odd = f.odd || !r.decodeResult(f.bytes)
+		case 8<<3 | varint:
+			m.Term = f.value
+		case 9<<3 | fixed:
+			m.Nonce = f.value
 		default:
 			return false
 		}

@@ -50,12 +50,14 @@ func (m *ServerFrame) AppendFrequent(b []byte) ([]byte, bool) {
 }
 
 func (m *Response) append(b []byte) ([]byte, bool) {
-	if m == nil || m.Result == nil || m.Leader != nil || m.Body != nil || len(m.unknownFields) > 0 {
+	if m == nil || m.Result == nil || m.Leader != nil || m.Body != nil || m.RolledBack || len(m.unknownFields) > 0 {
 		return b, false
 	}
 	b = appendNumber(b, 1<<3|varint, m.Id)
 	b, ok := m.Result.append(b)
-	return appendNumber(b, 4<<3|varint, m.RemainingTtlMs), ok
+	b = appendNumber(b, 4<<3|varint, m.RemainingTtlMs)
+	b = appendNumber(b, 5<<3|varint, m.Term)
+	return appendFixed(b, 6<<3|fixed, m.Nonce), ok
 }
 
 func (m *Push) append(b []byte) ([]byte, bool) {
@@ -66,7 +68,9 @@ func (m *Push) append(b []byte) ([]byte, bool) {
 	if !ok || body.Outcome == nil {
 		return b, false
 	}
-	return body.Outcome.append(appendNumber(b, 1<<3|varint, m.SessionId))
+	b = appendNumber(b, 1<<3|varint, m.SessionId)
+	b = appendNumber(b, 8<<3|varint, m.Term)
+	return body.Outcome.append(appendFixed(b, 9<<3|fixed, m.Nonce))
 }
 
 // append appends the result as a field, whose number is 2 in all messages. Results that list holders or a

@@ -69,7 +69,7 @@ func (x HoldLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use HoldLost_Reason.Descriptor instead.
 func (HoldLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{13, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{14, 0}
 }
 
 type SessionLost_Reason int32
@@ -130,7 +130,7 @@ func (x SessionLost_Reason) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use SessionLost_Reason.Descriptor instead.
 func (SessionLost_Reason) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{17, 0}
 }
 
 type Goodbye_Code int32
@@ -212,7 +212,7 @@ func (x Goodbye_Code) Number() protoreflect.EnumNumber {
 
 // Deprecated: Use Goodbye_Code.Descriptor instead.
 func (Goodbye_Code) EnumDescriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{17, 0}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{18, 0}
 }
 
 // ClientFrame is a frame from a client to a node on the session port.
@@ -743,7 +743,7 @@ type Request struct {
 	//	*Request_ListSessions
 	//	*Request_Status
 	//	*Request_Watch
-	//	*Request_EndRequest
+	//	*Request_EndWatch
 	//	*Request_VerifyToken
 	//	*Request_ListDeadlocks
 	//	*Request_ListAudit
@@ -1035,10 +1035,10 @@ func (x *Request) GetWatch() *WatchRequest {
 	return nil
 }
 
-func (x *Request) GetEndRequest() *EndRequest {
+func (x *Request) GetEndWatch() *EndWatch {
 	if x != nil {
-		if x, ok := x.Body.(*Request_EndRequest); ok {
-			return x.EndRequest
+		if x, ok := x.Body.(*Request_EndWatch); ok {
+			return x.EndWatch
 		}
 	}
 	return nil
@@ -1360,8 +1360,8 @@ type Request_Watch struct {
 	Watch *WatchRequest `protobuf:"bytes,52,opt,name=watch,proto3,oneof"`
 }
 
-type Request_EndRequest struct {
-	EndRequest *EndRequest `protobuf:"bytes,53,opt,name=end_request,json=endRequest,proto3,oneof"`
+type Request_EndWatch struct {
+	EndWatch *EndWatch `protobuf:"bytes,53,opt,name=end_watch,json=endWatch,proto3,oneof"`
 }
 
 type Request_VerifyToken struct {
@@ -1507,7 +1507,7 @@ func (*Request_Status) isRequest_Body() {}
 
 func (*Request_Watch) isRequest_Body() {}
 
-func (*Request_EndRequest) isRequest_Body() {}
+func (*Request_EndWatch) isRequest_Body() {}
 
 func (*Request_VerifyToken) isRequest_Body() {}
 
@@ -1559,9 +1559,8 @@ func (*Request_ListSamples) isRequest_Body() {}
 
 func (*Request_SetDrained) isRequest_Body() {}
 
-// EndRequest ends a watch of this connection, or the wait of one of its acquire_lease requests, which is then answered
-// UNCERTAIN. The lease's place in the queue remains for a repeated request as if the connection had ended.
-type EndRequest struct {
+// EndWatch ends a watch of this connection.
+type EndWatch struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the watch's request.
 	RequestId     uint64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1569,20 +1568,20 @@ type EndRequest struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *EndRequest) Reset() {
-	*x = EndRequest{}
+func (x *EndWatch) Reset() {
+	*x = EndWatch{}
 	mi := &file_quorumlock_v1_frame_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *EndRequest) String() string {
+func (x *EndWatch) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*EndRequest) ProtoMessage() {}
+func (*EndWatch) ProtoMessage() {}
 
-func (x *EndRequest) ProtoReflect() protoreflect.Message {
+func (x *EndWatch) ProtoReflect() protoreflect.Message {
 	mi := &file_quorumlock_v1_frame_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1594,12 +1593,12 @@ func (x *EndRequest) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use EndRequest.ProtoReflect.Descriptor instead.
-func (*EndRequest) Descriptor() ([]byte, []int) {
+// Deprecated: Use EndWatch.ProtoReflect.Descriptor instead.
+func (*EndWatch) Descriptor() ([]byte, []int) {
 	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *EndRequest) GetRequestId() uint64 {
+func (x *EndWatch) GetRequestId() uint64 {
 	if x != nil {
 		return x.RequestId
 	}
@@ -1611,7 +1610,10 @@ func (x *EndRequest) GetRequestId() uint64 {
 type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in OpenRequest.
-	Secret        []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
+	// The latest point in the cluster's history that the session knows of. Without it, the
+	// answer cannot tell whether the cluster's disks were rolled back.
+	Seen          *Position `protobuf:"bytes,2,opt,name=seen,proto3" json:"seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -1653,6 +1655,76 @@ func (x *AttachRequest) GetSecret() []byte {
 	return nil
 }
 
+func (x *AttachRequest) GetSeen() *Position {
+	if x != nil {
+		return x.Seen
+	}
+	return nil
+}
+
+// Position is a point in the history of a cluster. It does not exist in another history, even
+// if that has the same revision: term and nonce identify the latest leadership before it.
+type Position struct {
+	state protoimpl.MessageState `protogen:"open.v1"`
+	Term  uint64                 `protobuf:"varint,1,opt,name=term,proto3" json:"term,omitempty"`
+	// The nonce of the leader's start.
+	Nonce         uint64 `protobuf:"fixed64,2,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	Revision      uint64 `protobuf:"varint,3,opt,name=revision,proto3" json:"revision,omitempty"`
+	unknownFields protoimpl.UnknownFields
+	sizeCache     protoimpl.SizeCache
+}
+
+func (x *Position) Reset() {
+	*x = Position{}
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[9]
+	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+	ms.StoreMessageInfo(mi)
+}
+
+func (x *Position) String() string {
+	return protoimpl.X.MessageStringOf(x)
+}
+
+func (*Position) ProtoMessage() {}
+
+func (x *Position) ProtoReflect() protoreflect.Message {
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[9]
+	if x != nil {
+		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
+		if ms.LoadMessageInfo() == nil {
+			ms.StoreMessageInfo(mi)
+		}
+		return ms
+	}
+	return mi.MessageOf(x)
+}
+
+// Deprecated: Use Position.ProtoReflect.Descriptor instead.
+func (*Position) Descriptor() ([]byte, []int) {
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{9}
+}
+
+func (x *Position) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Position) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
+func (x *Position) GetRevision() uint64 {
+	if x != nil {
+		return x.Revision
+	}
+	return 0
+}
+
 // Heartbeat keeps the session alive. It is answered after the leader has confirmed its
 // leadership.
 type Heartbeat struct {
@@ -1665,7 +1737,7 @@ type Heartbeat struct {
 
 func (x *Heartbeat) Reset() {
 	*x = Heartbeat{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1677,7 +1749,7 @@ func (x *Heartbeat) String() string {
 func (*Heartbeat) ProtoMessage() {}
 
 func (x *Heartbeat) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[9]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1690,7 +1762,7 @@ func (x *Heartbeat) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Heartbeat.ProtoReflect.Descriptor instead.
 func (*Heartbeat) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{9}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{10}
 }
 
 func (x *Heartbeat) GetIdle() []*IdleHold {
@@ -1712,7 +1784,7 @@ type IdleHold struct {
 
 func (x *IdleHold) Reset() {
 	*x = IdleHold{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1724,7 +1796,7 @@ func (x *IdleHold) String() string {
 func (*IdleHold) ProtoMessage() {}
 
 func (x *IdleHold) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[10]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1737,7 +1809,7 @@ func (x *IdleHold) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use IdleHold.ProtoReflect.Descriptor instead.
 func (*IdleHold) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{10}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{11}
 }
 
 func (x *IdleHold) GetHoldId() uint64 {
@@ -1763,6 +1835,13 @@ type Response struct {
 	Leader *LeaderHint `protobuf:"bytes,3,opt,name=leader,proto3" json:"leader,omitempty"`
 	// The session lives at least this long from now without another heartbeat or request.
 	RemainingTtlMs uint64 `protobuf:"varint,4,opt,name=remaining_ttl_ms,json=remainingTtlMs,proto3" json:"remaining_ttl_ms,omitempty"`
+	// In answers to requests of sessions: the latest leadership that the node has applied. Its
+	// history contains the result's revision. 0 if the node does not vouch for the answer.
+	Term  uint64 `protobuf:"varint,5,opt,name=term,proto3" json:"term,omitempty"`
+	Nonce uint64 `protobuf:"fixed64,6,opt,name=nonce,proto3" json:"nonce,omitempty"`
+	// The position in the attach is not in this cluster's history: all disks were rolled back.
+	// Whatever the result is, the session must end.
+	RolledBack bool `protobuf:"varint,7,opt,name=rolled_back,json=rolledBack,proto3" json:"rolled_back,omitempty"`
 	// Types that are valid to be assigned to Body:
 	//
 	//	*Response_ListLocks
@@ -1791,7 +1870,7 @@ type Response struct {
 
 func (x *Response) Reset() {
 	*x = Response{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -1803,7 +1882,7 @@ func (x *Response) String() string {
 func (*Response) ProtoMessage() {}
 
 func (x *Response) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[11]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -1816,7 +1895,7 @@ func (x *Response) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Response.ProtoReflect.Descriptor instead.
 func (*Response) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{11}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{12}
 }
 
 func (x *Response) GetId() uint64 {
@@ -1845,6 +1924,27 @@ func (x *Response) GetRemainingTtlMs() uint64 {
 		return x.RemainingTtlMs
 	}
 	return 0
+}
+
+func (x *Response) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Response) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
+func (x *Response) GetRolledBack() bool {
+	if x != nil {
+		return x.RolledBack
+	}
+	return false
 }
 
 func (x *Response) GetBody() isResponse_Body {
@@ -2155,14 +2255,17 @@ type Push struct {
 	//	*Push_HoldLost
 	//	*Push_HoldNotice
 	//	*Push_Watch
-	Body          isPush_Body `protobuf_oneof:"body"`
+	Body isPush_Body `protobuf_oneof:"body"`
+	// With outcome: as in Response.
+	Term          uint64 `protobuf:"varint,8,opt,name=term,proto3" json:"term,omitempty"`
+	Nonce         uint64 `protobuf:"fixed64,9,opt,name=nonce,proto3" json:"nonce,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
 
 func (x *Push) Reset() {
 	*x = Push{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2174,7 +2277,7 @@ func (x *Push) String() string {
 func (*Push) ProtoMessage() {}
 
 func (x *Push) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[12]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2187,7 +2290,7 @@ func (x *Push) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Push.ProtoReflect.Descriptor instead.
 func (*Push) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{12}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{13}
 }
 
 func (x *Push) GetSessionId() uint64 {
@@ -2258,6 +2361,20 @@ func (x *Push) GetWatch() *WatchPush {
 	return nil
 }
 
+func (x *Push) GetTerm() uint64 {
+	if x != nil {
+		return x.Term
+	}
+	return 0
+}
+
+func (x *Push) GetNonce() uint64 {
+	if x != nil {
+		return x.Nonce
+	}
+	return 0
+}
+
 type isPush_Body interface {
 	isPush_Body()
 }
@@ -2316,7 +2433,7 @@ type HoldLost struct {
 
 func (x *HoldLost) Reset() {
 	*x = HoldLost{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2328,7 +2445,7 @@ func (x *HoldLost) String() string {
 func (*HoldLost) ProtoMessage() {}
 
 func (x *HoldLost) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[13]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2341,7 +2458,7 @@ func (x *HoldLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldLost.ProtoReflect.Descriptor instead.
 func (*HoldLost) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{13}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{14}
 }
 
 func (x *HoldLost) GetHoldId() uint64 {
@@ -2387,7 +2504,7 @@ type HoldNotice struct {
 
 func (x *HoldNotice) Reset() {
 	*x = HoldNotice{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2399,7 +2516,7 @@ func (x *HoldNotice) String() string {
 func (*HoldNotice) ProtoMessage() {}
 
 func (x *HoldNotice) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[14]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2412,7 +2529,7 @@ func (x *HoldNotice) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use HoldNotice.ProtoReflect.Descriptor instead.
 func (*HoldNotice) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{14}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{15}
 }
 
 func (x *HoldNotice) GetHoldId() uint64 {
@@ -2454,7 +2571,7 @@ type WatchPush struct {
 
 func (x *WatchPush) Reset() {
 	*x = WatchPush{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2466,7 +2583,7 @@ func (x *WatchPush) String() string {
 func (*WatchPush) ProtoMessage() {}
 
 func (x *WatchPush) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[15]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2479,7 +2596,7 @@ func (x *WatchPush) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use WatchPush.ProtoReflect.Descriptor instead.
 func (*WatchPush) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{15}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16}
 }
 
 func (x *WatchPush) GetRequestId() uint64 {
@@ -2506,7 +2623,7 @@ type SessionLost struct {
 
 func (x *SessionLost) Reset() {
 	*x = SessionLost{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[17]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2518,7 +2635,7 @@ func (x *SessionLost) String() string {
 func (*SessionLost) ProtoMessage() {}
 
 func (x *SessionLost) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[16]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[17]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2531,7 +2648,7 @@ func (x *SessionLost) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use SessionLost.ProtoReflect.Descriptor instead.
 func (*SessionLost) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{16}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{17}
 }
 
 func (x *SessionLost) GetReason() SessionLost_Reason {
@@ -2552,7 +2669,7 @@ type Goodbye struct {
 
 func (x *Goodbye) Reset() {
 	*x = Goodbye{}
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[18]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
@@ -2564,7 +2681,7 @@ func (x *Goodbye) String() string {
 func (*Goodbye) ProtoMessage() {}
 
 func (x *Goodbye) ProtoReflect() protoreflect.Message {
-	mi := &file_quorumlock_v1_frame_proto_msgTypes[17]
+	mi := &file_quorumlock_v1_frame_proto_msgTypes[18]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 		if ms.LoadMessageInfo() == nil {
@@ -2577,7 +2694,7 @@ func (x *Goodbye) ProtoReflect() protoreflect.Message {
 
 // Deprecated: Use Goodbye.ProtoReflect.Descriptor instead.
 func (*Goodbye) Descriptor() ([]byte, []int) {
-	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{17}
+	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{18}
 }
 
 func (x *Goodbye) GetCode() Goodbye_Code {
@@ -2634,7 +2751,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe8\x18\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe2\x18\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2664,9 +2781,8 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\bget_lock\x181 \x01(\v2\x1d.quorumlock.v1.GetLockRequestH\x00R\agetLock\x12I\n" +
 	"\rlist_sessions\x182 \x01(\v2\".quorumlock.v1.ListSessionsRequestH\x00R\flistSessions\x126\n" +
 	"\x06status\x183 \x01(\v2\x1c.quorumlock.v1.StatusRequestH\x00R\x06status\x123\n" +
-	"\x05watch\x184 \x01(\v2\x1b.quorumlock.v1.WatchRequestH\x00R\x05watch\x12<\n" +
-	"\vend_request\x185 \x01(\v2\x19.quorumlock.v1.EndRequestH\x00R\n" +
-	"endRequest\x12F\n" +
+	"\x05watch\x184 \x01(\v2\x1b.quorumlock.v1.WatchRequestH\x00R\x05watch\x126\n" +
+	"\tend_watch\x185 \x01(\v2\x17.quorumlock.v1.EndWatchH\x00R\bendWatch\x12F\n" +
 	"\fverify_token\x186 \x01(\v2!.quorumlock.v1.VerifyTokenRequestH\x00R\vverifyToken\x12L\n" +
 	"\x0elist_deadlocks\x187 \x01(\v2#.quorumlock.v1.ListDeadlocksRequestH\x00R\rlistDeadlocks\x12@\n" +
 	"\n" +
@@ -2702,23 +2818,31 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\flist_samples\x18M \x01(\v2!.quorumlock.v1.ListSamplesRequestH\x00R\vlistSamples\x12C\n" +
 	"\vset_drained\x18N \x01(\v2 .quorumlock.v1.SetDrainedRequestH\x00R\n" +
 	"setDrainedB\x06\n" +
-	"\x04body\"1\n" +
+	"\x04body\"/\n" +
+	"\bEndWatch\x12\x1d\n" +
 	"\n" +
-	"EndRequest\x12\x1d\n" +
-	"\n" +
-	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"-\n" +
+	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"Z\n" +
 	"\rAttachRequest\x12\x16\n" +
-	"\x06secret\x18\x01 \x01(\fR\x06secret:\x04\x88\xb5\x18\x03\">\n" +
+	"\x06secret\x18\x01 \x01(\fR\x06secret\x12+\n" +
+	"\x04seen\x18\x02 \x01(\v2\x17.quorumlock.v1.PositionR\x04seen:\x04\x88\xb5\x18\x03\"P\n" +
+	"\bPosition\x12\x12\n" +
+	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05nonce\x18\x02 \x01(\x06R\x05nonce\x12\x1a\n" +
+	"\brevision\x18\x03 \x01(\x04R\brevision\">\n" +
 	"\tHeartbeat\x12+\n" +
 	"\x04idle\x18\x01 \x03(\v2\x17.quorumlock.v1.IdleHoldR\x04idle:\x04\x88\xb5\x18\x03\"<\n" +
 	"\bIdleHold\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x17\n" +
-	"\aidle_ms\x18\x02 \x01(\x04R\x06idleMs\"\xcc\v\n" +
+	"\aidle_ms\x18\x02 \x01(\x04R\x06idleMs\"\x97\f\n" +
 	"\bResponse\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12-\n" +
 	"\x06result\x18\x02 \x01(\v2\x15.quorumlock.v1.ResultR\x06result\x121\n" +
 	"\x06leader\x18\x03 \x01(\v2\x19.quorumlock.v1.LeaderHintR\x06leader\x12(\n" +
-	"\x10remaining_ttl_ms\x18\x04 \x01(\x04R\x0eremainingTtlMs\x12A\n" +
+	"\x10remaining_ttl_ms\x18\x04 \x01(\x04R\x0eremainingTtlMs\x12\x12\n" +
+	"\x04term\x18\x05 \x01(\x04R\x04term\x12\x14\n" +
+	"\x05nonce\x18\x06 \x01(\x06R\x05nonce\x12\x1f\n" +
+	"\vrolled_back\x18\a \x01(\bR\n" +
+	"rolledBack\x12A\n" +
 	"\n" +
 	"list_locks\x180 \x01(\v2 .quorumlock.v1.ListLocksResponseH\x00R\tlistLocks\x12;\n" +
 	"\bget_lock\x181 \x01(\v2\x1e.quorumlock.v1.GetLockResponseH\x00R\agetLock\x12J\n" +
@@ -2744,7 +2868,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x12acknowledge_alarms\x18H \x01(\v2(.quorumlock.v1.AcknowledgeAlarmsResponseH\x00R\x11acknowledgeAlarms\x12G\n" +
 	"\fcreate_token\x18K \x01(\v2\".quorumlock.v1.CreateTokenResponseH\x00R\vcreateToken\x12G\n" +
 	"\flist_samples\x18M \x01(\v2\".quorumlock.v1.ListSamplesResponseH\x00R\vlistSamplesB\x06\n" +
-	"\x04body\"\xef\x02\n" +
+	"\x04body\"\x99\x03\n" +
 	"\x04Push\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x121\n" +
@@ -2754,7 +2878,9 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\thold_lost\x18\x05 \x01(\v2\x17.quorumlock.v1.HoldLostH\x00R\bholdLost\x12<\n" +
 	"\vhold_notice\x18\x06 \x01(\v2\x19.quorumlock.v1.HoldNoticeH\x00R\n" +
 	"holdNotice\x120\n" +
-	"\x05watch\x18\a \x01(\v2\x18.quorumlock.v1.WatchPushH\x00R\x05watchB\x06\n" +
+	"\x05watch\x18\a \x01(\v2\x18.quorumlock.v1.WatchPushH\x00R\x05watch\x12\x12\n" +
+	"\x04term\x18\b \x01(\x04R\x04term\x12\x14\n" +
+	"\x05nonce\x18\t \x01(\x06R\x05nonceB\x06\n" +
 	"\x04body\"\xbf\x01\n" +
 	"\bHoldLost\x12\x17\n" +
 	"\ahold_id\x18\x01 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2821,7 +2947,7 @@ func file_quorumlock_v1_frame_proto_rawDescGZIP() []byte {
 }
 
 var file_quorumlock_v1_frame_proto_enumTypes = make([]protoimpl.EnumInfo, 3)
-var file_quorumlock_v1_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 18)
+var file_quorumlock_v1_frame_proto_msgTypes = make([]protoimpl.MessageInfo, 19)
 var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(HoldLost_Reason)(0),              // 0: quorumlock.v1.HoldLost.Reason
 	(SessionLost_Reason)(0),           // 1: quorumlock.v1.SessionLost.Reason
@@ -2833,179 +2959,181 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*TunnelReply)(nil),               // 7: quorumlock.v1.TunnelReply
 	(*LeaderHint)(nil),                // 8: quorumlock.v1.LeaderHint
 	(*Request)(nil),                   // 9: quorumlock.v1.Request
-	(*EndRequest)(nil),                // 10: quorumlock.v1.EndRequest
+	(*EndWatch)(nil),                  // 10: quorumlock.v1.EndWatch
 	(*AttachRequest)(nil),             // 11: quorumlock.v1.AttachRequest
-	(*Heartbeat)(nil),                 // 12: quorumlock.v1.Heartbeat
-	(*IdleHold)(nil),                  // 13: quorumlock.v1.IdleHold
-	(*Response)(nil),                  // 14: quorumlock.v1.Response
-	(*Push)(nil),                      // 15: quorumlock.v1.Push
-	(*HoldLost)(nil),                  // 16: quorumlock.v1.HoldLost
-	(*HoldNotice)(nil),                // 17: quorumlock.v1.HoldNotice
-	(*WatchPush)(nil),                 // 18: quorumlock.v1.WatchPush
-	(*SessionLost)(nil),               // 19: quorumlock.v1.SessionLost
-	(*Goodbye)(nil),                   // 20: quorumlock.v1.Goodbye
-	(Status_Code)(0),                  // 21: quorumlock.v1.Status.Code
-	(*OpenRequest)(nil),               // 22: quorumlock.v1.OpenRequest
-	(*CloseSession)(nil),              // 23: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),               // 24: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),                   // 25: quorumlock.v1.Acquire
-	(*Release)(nil),                   // 26: quorumlock.v1.Release
-	(*Cancel)(nil),                    // 27: quorumlock.v1.Cancel
-	(*SetValue)(nil),                  // 28: quorumlock.v1.SetValue
-	(*Upgrade)(nil),                   // 29: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),                 // 30: quorumlock.v1.Downgrade
-	(*Extend)(nil),                    // 31: quorumlock.v1.Extend
-	(*AcquireCached)(nil),             // 32: quorumlock.v1.AcquireCached
-	(*AcquireLeaseRequest)(nil),       // 33: quorumlock.v1.AcquireLeaseRequest
-	(*ExtendLeaseRequest)(nil),        // 34: quorumlock.v1.ExtendLeaseRequest
-	(*ReleaseLeaseRequest)(nil),       // 35: quorumlock.v1.ReleaseLeaseRequest
-	(*ListLocksRequest)(nil),          // 36: quorumlock.v1.ListLocksRequest
-	(*GetLockRequest)(nil),            // 37: quorumlock.v1.GetLockRequest
-	(*ListSessionsRequest)(nil),       // 38: quorumlock.v1.ListSessionsRequest
-	(*StatusRequest)(nil),             // 39: quorumlock.v1.StatusRequest
-	(*WatchRequest)(nil),              // 40: quorumlock.v1.WatchRequest
-	(*VerifyTokenRequest)(nil),        // 41: quorumlock.v1.VerifyTokenRequest
-	(*ListDeadlocksRequest)(nil),      // 42: quorumlock.v1.ListDeadlocksRequest
-	(*ListAuditRequest)(nil),          // 43: quorumlock.v1.ListAuditRequest
-	(*WhoAmIRequest)(nil),             // 44: quorumlock.v1.WhoAmIRequest
-	(*GetPolicyRequest)(nil),          // 45: quorumlock.v1.GetPolicyRequest
-	(*TestPolicyRequest)(nil),         // 46: quorumlock.v1.TestPolicyRequest
-	(*ListTokensRequest)(nil),         // 47: quorumlock.v1.ListTokensRequest
-	(*GetQuotaRequest)(nil),           // 48: quorumlock.v1.GetQuotaRequest
-	(*ListContendedRequest)(nil),      // 49: quorumlock.v1.ListContendedRequest
-	(*GetSessionRequest)(nil),         // 50: quorumlock.v1.GetSessionRequest
-	(*AddMemberRequest)(nil),          // 51: quorumlock.v1.AddMemberRequest
-	(*RemoveMemberRequest)(nil),       // 52: quorumlock.v1.RemoveMemberRequest
-	(*TransferLeadershipRequest)(nil), // 53: quorumlock.v1.TransferLeadershipRequest
-	(*ForceRelease)(nil),              // 54: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 55: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 56: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 57: quorumlock.v1.Resize
-	(*RestoreRequest)(nil),            // 58: quorumlock.v1.RestoreRequest
-	(*AcknowledgeAlarmsRequest)(nil),  // 59: quorumlock.v1.AcknowledgeAlarmsRequest
-	(*ForceClose)(nil),                // 60: quorumlock.v1.ForceClose
-	(*SetPolicy)(nil),                 // 61: quorumlock.v1.SetPolicy
-	(*CreateTokenRequest)(nil),        // 62: quorumlock.v1.CreateTokenRequest
-	(*RevokeToken)(nil),               // 63: quorumlock.v1.RevokeToken
-	(*ListSamplesRequest)(nil),        // 64: quorumlock.v1.ListSamplesRequest
-	(*SetDrainedRequest)(nil),         // 65: quorumlock.v1.SetDrainedRequest
-	(*Result)(nil),                    // 66: quorumlock.v1.Result
-	(*ListLocksResponse)(nil),         // 67: quorumlock.v1.ListLocksResponse
-	(*GetLockResponse)(nil),           // 68: quorumlock.v1.GetLockResponse
-	(*ListSessionsResponse)(nil),      // 69: quorumlock.v1.ListSessionsResponse
-	(*StatusResponse)(nil),            // 70: quorumlock.v1.StatusResponse
-	(*WatchResponse)(nil),             // 71: quorumlock.v1.WatchResponse
-	(*VerifyTokenResponse)(nil),       // 72: quorumlock.v1.VerifyTokenResponse
-	(*ListDeadlocksResponse)(nil),     // 73: quorumlock.v1.ListDeadlocksResponse
-	(*ListAuditResponse)(nil),         // 74: quorumlock.v1.ListAuditResponse
-	(*WhoAmIResponse)(nil),            // 75: quorumlock.v1.WhoAmIResponse
-	(*GetPolicyResponse)(nil),         // 76: quorumlock.v1.GetPolicyResponse
-	(*TestPolicyResponse)(nil),        // 77: quorumlock.v1.TestPolicyResponse
-	(*ListTokensResponse)(nil),        // 78: quorumlock.v1.ListTokensResponse
-	(*GetQuotaResponse)(nil),          // 79: quorumlock.v1.GetQuotaResponse
-	(*ListContendedResponse)(nil),     // 80: quorumlock.v1.ListContendedResponse
-	(*GetSessionResponse)(nil),        // 81: quorumlock.v1.GetSessionResponse
-	(*RestoreResponse)(nil),           // 82: quorumlock.v1.RestoreResponse
-	(*AcknowledgeAlarmsResponse)(nil), // 83: quorumlock.v1.AcknowledgeAlarmsResponse
-	(*CreateTokenResponse)(nil),       // 84: quorumlock.v1.CreateTokenResponse
-	(*ListSamplesResponse)(nil),       // 85: quorumlock.v1.ListSamplesResponse
-	(*Revocation)(nil),                // 86: quorumlock.v1.Revocation
+	(*Position)(nil),                  // 12: quorumlock.v1.Position
+	(*Heartbeat)(nil),                 // 13: quorumlock.v1.Heartbeat
+	(*IdleHold)(nil),                  // 14: quorumlock.v1.IdleHold
+	(*Response)(nil),                  // 15: quorumlock.v1.Response
+	(*Push)(nil),                      // 16: quorumlock.v1.Push
+	(*HoldLost)(nil),                  // 17: quorumlock.v1.HoldLost
+	(*HoldNotice)(nil),                // 18: quorumlock.v1.HoldNotice
+	(*WatchPush)(nil),                 // 19: quorumlock.v1.WatchPush
+	(*SessionLost)(nil),               // 20: quorumlock.v1.SessionLost
+	(*Goodbye)(nil),                   // 21: quorumlock.v1.Goodbye
+	(Status_Code)(0),                  // 22: quorumlock.v1.Status.Code
+	(*OpenRequest)(nil),               // 23: quorumlock.v1.OpenRequest
+	(*CloseSession)(nil),              // 24: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),               // 25: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),                   // 26: quorumlock.v1.Acquire
+	(*Release)(nil),                   // 27: quorumlock.v1.Release
+	(*Cancel)(nil),                    // 28: quorumlock.v1.Cancel
+	(*SetValue)(nil),                  // 29: quorumlock.v1.SetValue
+	(*Upgrade)(nil),                   // 30: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),                 // 31: quorumlock.v1.Downgrade
+	(*Extend)(nil),                    // 32: quorumlock.v1.Extend
+	(*AcquireCached)(nil),             // 33: quorumlock.v1.AcquireCached
+	(*AcquireLeaseRequest)(nil),       // 34: quorumlock.v1.AcquireLeaseRequest
+	(*ExtendLeaseRequest)(nil),        // 35: quorumlock.v1.ExtendLeaseRequest
+	(*ReleaseLeaseRequest)(nil),       // 36: quorumlock.v1.ReleaseLeaseRequest
+	(*ListLocksRequest)(nil),          // 37: quorumlock.v1.ListLocksRequest
+	(*GetLockRequest)(nil),            // 38: quorumlock.v1.GetLockRequest
+	(*ListSessionsRequest)(nil),       // 39: quorumlock.v1.ListSessionsRequest
+	(*StatusRequest)(nil),             // 40: quorumlock.v1.StatusRequest
+	(*WatchRequest)(nil),              // 41: quorumlock.v1.WatchRequest
+	(*VerifyTokenRequest)(nil),        // 42: quorumlock.v1.VerifyTokenRequest
+	(*ListDeadlocksRequest)(nil),      // 43: quorumlock.v1.ListDeadlocksRequest
+	(*ListAuditRequest)(nil),          // 44: quorumlock.v1.ListAuditRequest
+	(*WhoAmIRequest)(nil),             // 45: quorumlock.v1.WhoAmIRequest
+	(*GetPolicyRequest)(nil),          // 46: quorumlock.v1.GetPolicyRequest
+	(*TestPolicyRequest)(nil),         // 47: quorumlock.v1.TestPolicyRequest
+	(*ListTokensRequest)(nil),         // 48: quorumlock.v1.ListTokensRequest
+	(*GetQuotaRequest)(nil),           // 49: quorumlock.v1.GetQuotaRequest
+	(*ListContendedRequest)(nil),      // 50: quorumlock.v1.ListContendedRequest
+	(*GetSessionRequest)(nil),         // 51: quorumlock.v1.GetSessionRequest
+	(*AddMemberRequest)(nil),          // 52: quorumlock.v1.AddMemberRequest
+	(*RemoveMemberRequest)(nil),       // 53: quorumlock.v1.RemoveMemberRequest
+	(*TransferLeadershipRequest)(nil), // 54: quorumlock.v1.TransferLeadershipRequest
+	(*ForceRelease)(nil),              // 55: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 56: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 57: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 58: quorumlock.v1.Resize
+	(*RestoreRequest)(nil),            // 59: quorumlock.v1.RestoreRequest
+	(*AcknowledgeAlarmsRequest)(nil),  // 60: quorumlock.v1.AcknowledgeAlarmsRequest
+	(*ForceClose)(nil),                // 61: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 62: quorumlock.v1.SetPolicy
+	(*CreateTokenRequest)(nil),        // 63: quorumlock.v1.CreateTokenRequest
+	(*RevokeToken)(nil),               // 64: quorumlock.v1.RevokeToken
+	(*ListSamplesRequest)(nil),        // 65: quorumlock.v1.ListSamplesRequest
+	(*SetDrainedRequest)(nil),         // 66: quorumlock.v1.SetDrainedRequest
+	(*Result)(nil),                    // 67: quorumlock.v1.Result
+	(*ListLocksResponse)(nil),         // 68: quorumlock.v1.ListLocksResponse
+	(*GetLockResponse)(nil),           // 69: quorumlock.v1.GetLockResponse
+	(*ListSessionsResponse)(nil),      // 70: quorumlock.v1.ListSessionsResponse
+	(*StatusResponse)(nil),            // 71: quorumlock.v1.StatusResponse
+	(*WatchResponse)(nil),             // 72: quorumlock.v1.WatchResponse
+	(*VerifyTokenResponse)(nil),       // 73: quorumlock.v1.VerifyTokenResponse
+	(*ListDeadlocksResponse)(nil),     // 74: quorumlock.v1.ListDeadlocksResponse
+	(*ListAuditResponse)(nil),         // 75: quorumlock.v1.ListAuditResponse
+	(*WhoAmIResponse)(nil),            // 76: quorumlock.v1.WhoAmIResponse
+	(*GetPolicyResponse)(nil),         // 77: quorumlock.v1.GetPolicyResponse
+	(*TestPolicyResponse)(nil),        // 78: quorumlock.v1.TestPolicyResponse
+	(*ListTokensResponse)(nil),        // 79: quorumlock.v1.ListTokensResponse
+	(*GetQuotaResponse)(nil),          // 80: quorumlock.v1.GetQuotaResponse
+	(*ListContendedResponse)(nil),     // 81: quorumlock.v1.ListContendedResponse
+	(*GetSessionResponse)(nil),        // 82: quorumlock.v1.GetSessionResponse
+	(*RestoreResponse)(nil),           // 83: quorumlock.v1.RestoreResponse
+	(*AcknowledgeAlarmsResponse)(nil), // 84: quorumlock.v1.AcknowledgeAlarmsResponse
+	(*CreateTokenResponse)(nil),       // 85: quorumlock.v1.CreateTokenResponse
+	(*ListSamplesResponse)(nil),       // 86: quorumlock.v1.ListSamplesResponse
+	(*Revocation)(nil),                // 87: quorumlock.v1.Revocation
 }
 var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	5,  // 0: quorumlock.v1.ClientFrame.hello:type_name -> quorumlock.v1.Hello
 	9,  // 1: quorumlock.v1.ClientFrame.request:type_name -> quorumlock.v1.Request
 	6,  // 2: quorumlock.v1.ServerFrame.hello:type_name -> quorumlock.v1.HelloReply
-	14, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
-	15, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
-	20, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
+	15, // 3: quorumlock.v1.ServerFrame.response:type_name -> quorumlock.v1.Response
+	16, // 4: quorumlock.v1.ServerFrame.push:type_name -> quorumlock.v1.Push
+	21, // 5: quorumlock.v1.ServerFrame.goodbye:type_name -> quorumlock.v1.Goodbye
 	8,  // 6: quorumlock.v1.HelloReply.leader:type_name -> quorumlock.v1.LeaderHint
 	7,  // 7: quorumlock.v1.HelloReply.tunnel:type_name -> quorumlock.v1.TunnelReply
-	21, // 8: quorumlock.v1.TunnelReply.status:type_name -> quorumlock.v1.Status.Code
-	22, // 9: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenRequest
+	22, // 8: quorumlock.v1.TunnelReply.status:type_name -> quorumlock.v1.Status.Code
+	23, // 9: quorumlock.v1.Request.open_session:type_name -> quorumlock.v1.OpenRequest
 	11, // 10: quorumlock.v1.Request.attach:type_name -> quorumlock.v1.AttachRequest
-	23, // 11: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
-	12, // 12: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat
-	24, // 13: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	25, // 14: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
-	26, // 15: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
-	27, // 16: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
-	28, // 17: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
-	29, // 18: quorumlock.v1.Request.upgrade:type_name -> quorumlock.v1.Upgrade
-	30, // 19: quorumlock.v1.Request.downgrade:type_name -> quorumlock.v1.Downgrade
-	31, // 20: quorumlock.v1.Request.extend:type_name -> quorumlock.v1.Extend
-	32, // 21: quorumlock.v1.Request.acquire_cached:type_name -> quorumlock.v1.AcquireCached
-	33, // 22: quorumlock.v1.Request.acquire_lease:type_name -> quorumlock.v1.AcquireLeaseRequest
-	34, // 23: quorumlock.v1.Request.extend_lease:type_name -> quorumlock.v1.ExtendLeaseRequest
-	35, // 24: quorumlock.v1.Request.release_lease:type_name -> quorumlock.v1.ReleaseLeaseRequest
-	36, // 25: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
-	37, // 26: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
-	38, // 27: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
-	39, // 28: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
-	40, // 29: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
-	10, // 30: quorumlock.v1.Request.end_request:type_name -> quorumlock.v1.EndRequest
-	41, // 31: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
-	42, // 32: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
-	43, // 33: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
-	44, // 34: quorumlock.v1.Request.who_am_i:type_name -> quorumlock.v1.WhoAmIRequest
-	45, // 35: quorumlock.v1.Request.get_policy:type_name -> quorumlock.v1.GetPolicyRequest
-	46, // 36: quorumlock.v1.Request.test_policy:type_name -> quorumlock.v1.TestPolicyRequest
-	47, // 37: quorumlock.v1.Request.list_tokens:type_name -> quorumlock.v1.ListTokensRequest
-	48, // 38: quorumlock.v1.Request.get_quota:type_name -> quorumlock.v1.GetQuotaRequest
-	49, // 39: quorumlock.v1.Request.list_contended:type_name -> quorumlock.v1.ListContendedRequest
-	50, // 40: quorumlock.v1.Request.get_session:type_name -> quorumlock.v1.GetSessionRequest
-	51, // 41: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
-	52, // 42: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
-	53, // 43: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
-	54, // 44: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
-	55, // 45: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
-	56, // 46: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	57, // 47: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
-	58, // 48: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
-	59, // 49: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
-	60, // 50: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
-	61, // 51: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
-	62, // 52: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
-	63, // 53: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	64, // 54: quorumlock.v1.Request.list_samples:type_name -> quorumlock.v1.ListSamplesRequest
-	65, // 55: quorumlock.v1.Request.set_drained:type_name -> quorumlock.v1.SetDrainedRequest
-	13, // 56: quorumlock.v1.Heartbeat.idle:type_name -> quorumlock.v1.IdleHold
-	66, // 57: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
-	8,  // 58: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
-	67, // 59: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
-	68, // 60: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
-	69, // 61: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
-	70, // 62: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
-	71, // 63: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
-	72, // 64: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
-	73, // 65: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
-	74, // 66: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
-	75, // 67: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
-	76, // 68: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
-	77, // 69: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
-	78, // 70: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
-	79, // 71: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
-	80, // 72: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
-	81, // 73: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
-	82, // 74: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
-	83, // 75: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
-	84, // 76: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
-	85, // 77: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
-	66, // 78: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
-	19, // 79: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
-	8,  // 80: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
-	16, // 81: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
-	17, // 82: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
-	18, // 83: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
-	0,  // 84: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
-	86, // 85: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
-	71, // 86: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
-	1,  // 87: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
-	2,  // 88: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
-	89, // [89:89] is the sub-list for method output_type
-	89, // [89:89] is the sub-list for method input_type
-	89, // [89:89] is the sub-list for extension type_name
-	89, // [89:89] is the sub-list for extension extendee
-	0,  // [0:89] is the sub-list for field type_name
+	24, // 11: quorumlock.v1.Request.close_session:type_name -> quorumlock.v1.CloseSession
+	13, // 12: quorumlock.v1.Request.heartbeat:type_name -> quorumlock.v1.Heartbeat
+	25, // 13: quorumlock.v1.Request.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	26, // 14: quorumlock.v1.Request.acquire:type_name -> quorumlock.v1.Acquire
+	27, // 15: quorumlock.v1.Request.release:type_name -> quorumlock.v1.Release
+	28, // 16: quorumlock.v1.Request.cancel:type_name -> quorumlock.v1.Cancel
+	29, // 17: quorumlock.v1.Request.set_value:type_name -> quorumlock.v1.SetValue
+	30, // 18: quorumlock.v1.Request.upgrade:type_name -> quorumlock.v1.Upgrade
+	31, // 19: quorumlock.v1.Request.downgrade:type_name -> quorumlock.v1.Downgrade
+	32, // 20: quorumlock.v1.Request.extend:type_name -> quorumlock.v1.Extend
+	33, // 21: quorumlock.v1.Request.acquire_cached:type_name -> quorumlock.v1.AcquireCached
+	34, // 22: quorumlock.v1.Request.acquire_lease:type_name -> quorumlock.v1.AcquireLeaseRequest
+	35, // 23: quorumlock.v1.Request.extend_lease:type_name -> quorumlock.v1.ExtendLeaseRequest
+	36, // 24: quorumlock.v1.Request.release_lease:type_name -> quorumlock.v1.ReleaseLeaseRequest
+	37, // 25: quorumlock.v1.Request.list_locks:type_name -> quorumlock.v1.ListLocksRequest
+	38, // 26: quorumlock.v1.Request.get_lock:type_name -> quorumlock.v1.GetLockRequest
+	39, // 27: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
+	40, // 28: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
+	41, // 29: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
+	10, // 30: quorumlock.v1.Request.end_watch:type_name -> quorumlock.v1.EndWatch
+	42, // 31: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
+	43, // 32: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
+	44, // 33: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
+	45, // 34: quorumlock.v1.Request.who_am_i:type_name -> quorumlock.v1.WhoAmIRequest
+	46, // 35: quorumlock.v1.Request.get_policy:type_name -> quorumlock.v1.GetPolicyRequest
+	47, // 36: quorumlock.v1.Request.test_policy:type_name -> quorumlock.v1.TestPolicyRequest
+	48, // 37: quorumlock.v1.Request.list_tokens:type_name -> quorumlock.v1.ListTokensRequest
+	49, // 38: quorumlock.v1.Request.get_quota:type_name -> quorumlock.v1.GetQuotaRequest
+	50, // 39: quorumlock.v1.Request.list_contended:type_name -> quorumlock.v1.ListContendedRequest
+	51, // 40: quorumlock.v1.Request.get_session:type_name -> quorumlock.v1.GetSessionRequest
+	52, // 41: quorumlock.v1.Request.add_member:type_name -> quorumlock.v1.AddMemberRequest
+	53, // 42: quorumlock.v1.Request.remove_member:type_name -> quorumlock.v1.RemoveMemberRequest
+	54, // 43: quorumlock.v1.Request.transfer_leadership:type_name -> quorumlock.v1.TransferLeadershipRequest
+	55, // 44: quorumlock.v1.Request.force_release:type_name -> quorumlock.v1.ForceRelease
+	56, // 45: quorumlock.v1.Request.revoke:type_name -> quorumlock.v1.Revoke
+	57, // 46: quorumlock.v1.Request.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	58, // 47: quorumlock.v1.Request.resize:type_name -> quorumlock.v1.Resize
+	59, // 48: quorumlock.v1.Request.restore:type_name -> quorumlock.v1.RestoreRequest
+	60, // 49: quorumlock.v1.Request.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsRequest
+	61, // 50: quorumlock.v1.Request.force_close:type_name -> quorumlock.v1.ForceClose
+	62, // 51: quorumlock.v1.Request.set_policy:type_name -> quorumlock.v1.SetPolicy
+	63, // 52: quorumlock.v1.Request.create_token:type_name -> quorumlock.v1.CreateTokenRequest
+	64, // 53: quorumlock.v1.Request.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	65, // 54: quorumlock.v1.Request.list_samples:type_name -> quorumlock.v1.ListSamplesRequest
+	66, // 55: quorumlock.v1.Request.set_drained:type_name -> quorumlock.v1.SetDrainedRequest
+	12, // 56: quorumlock.v1.AttachRequest.seen:type_name -> quorumlock.v1.Position
+	14, // 57: quorumlock.v1.Heartbeat.idle:type_name -> quorumlock.v1.IdleHold
+	67, // 58: quorumlock.v1.Response.result:type_name -> quorumlock.v1.Result
+	8,  // 59: quorumlock.v1.Response.leader:type_name -> quorumlock.v1.LeaderHint
+	68, // 60: quorumlock.v1.Response.list_locks:type_name -> quorumlock.v1.ListLocksResponse
+	69, // 61: quorumlock.v1.Response.get_lock:type_name -> quorumlock.v1.GetLockResponse
+	70, // 62: quorumlock.v1.Response.list_sessions:type_name -> quorumlock.v1.ListSessionsResponse
+	71, // 63: quorumlock.v1.Response.status:type_name -> quorumlock.v1.StatusResponse
+	72, // 64: quorumlock.v1.Response.watch:type_name -> quorumlock.v1.WatchResponse
+	73, // 65: quorumlock.v1.Response.verify_token:type_name -> quorumlock.v1.VerifyTokenResponse
+	74, // 66: quorumlock.v1.Response.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksResponse
+	75, // 67: quorumlock.v1.Response.list_audit:type_name -> quorumlock.v1.ListAuditResponse
+	76, // 68: quorumlock.v1.Response.who_am_i:type_name -> quorumlock.v1.WhoAmIResponse
+	77, // 69: quorumlock.v1.Response.get_policy:type_name -> quorumlock.v1.GetPolicyResponse
+	78, // 70: quorumlock.v1.Response.test_policy:type_name -> quorumlock.v1.TestPolicyResponse
+	79, // 71: quorumlock.v1.Response.list_tokens:type_name -> quorumlock.v1.ListTokensResponse
+	80, // 72: quorumlock.v1.Response.get_quota:type_name -> quorumlock.v1.GetQuotaResponse
+	81, // 73: quorumlock.v1.Response.list_contended:type_name -> quorumlock.v1.ListContendedResponse
+	82, // 74: quorumlock.v1.Response.get_session:type_name -> quorumlock.v1.GetSessionResponse
+	83, // 75: quorumlock.v1.Response.restore:type_name -> quorumlock.v1.RestoreResponse
+	84, // 76: quorumlock.v1.Response.acknowledge_alarms:type_name -> quorumlock.v1.AcknowledgeAlarmsResponse
+	85, // 77: quorumlock.v1.Response.create_token:type_name -> quorumlock.v1.CreateTokenResponse
+	86, // 78: quorumlock.v1.Response.list_samples:type_name -> quorumlock.v1.ListSamplesResponse
+	67, // 79: quorumlock.v1.Push.outcome:type_name -> quorumlock.v1.Result
+	20, // 80: quorumlock.v1.Push.lost:type_name -> quorumlock.v1.SessionLost
+	8,  // 81: quorumlock.v1.Push.leader:type_name -> quorumlock.v1.LeaderHint
+	17, // 82: quorumlock.v1.Push.hold_lost:type_name -> quorumlock.v1.HoldLost
+	18, // 83: quorumlock.v1.Push.hold_notice:type_name -> quorumlock.v1.HoldNotice
+	19, // 84: quorumlock.v1.Push.watch:type_name -> quorumlock.v1.WatchPush
+	0,  // 85: quorumlock.v1.HoldLost.reason:type_name -> quorumlock.v1.HoldLost.Reason
+	87, // 86: quorumlock.v1.HoldNotice.revocation:type_name -> quorumlock.v1.Revocation
+	72, // 87: quorumlock.v1.WatchPush.response:type_name -> quorumlock.v1.WatchResponse
+	1,  // 88: quorumlock.v1.SessionLost.reason:type_name -> quorumlock.v1.SessionLost.Reason
+	2,  // 89: quorumlock.v1.Goodbye.code:type_name -> quorumlock.v1.Goodbye.Code
+	90, // [90:90] is the sub-list for method output_type
+	90, // [90:90] is the sub-list for method input_type
+	90, // [90:90] is the sub-list for extension type_name
+	90, // [90:90] is the sub-list for extension extendee
+	0,  // [0:90] is the sub-list for field type_name
 }
 
 func init() { file_quorumlock_v1_frame_proto_init() }
@@ -3051,7 +3179,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_ListSessions)(nil),
 		(*Request_Status)(nil),
 		(*Request_Watch)(nil),
-		(*Request_EndRequest)(nil),
+		(*Request_EndWatch)(nil),
 		(*Request_VerifyToken)(nil),
 		(*Request_ListDeadlocks)(nil),
 		(*Request_ListAudit)(nil),
@@ -3078,7 +3206,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_ListSamples)(nil),
 		(*Request_SetDrained)(nil),
 	}
-	file_quorumlock_v1_frame_proto_msgTypes[11].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[12].OneofWrappers = []any{
 		(*Response_ListLocks)(nil),
 		(*Response_GetLock)(nil),
 		(*Response_ListSessions)(nil),
@@ -3099,7 +3227,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Response_CreateToken)(nil),
 		(*Response_ListSamples)(nil),
 	}
-	file_quorumlock_v1_frame_proto_msgTypes[12].OneofWrappers = []any{
+	file_quorumlock_v1_frame_proto_msgTypes[13].OneofWrappers = []any{
 		(*Push_Outcome)(nil),
 		(*Push_Lost)(nil),
 		(*Push_Leader)(nil),
@@ -3113,7 +3241,7 @@ func file_quorumlock_v1_frame_proto_init() {
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_v1_frame_proto_rawDesc), len(file_quorumlock_v1_frame_proto_rawDesc)),
 			NumEnums:      3,
-			NumMessages:   18,
+			NumMessages:   19,
 			NumExtensions: 0,
 			NumServices:   0,
 		},

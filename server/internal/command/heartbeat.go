@@ -64,7 +64,9 @@ func (p *Processor) answerHeartbeats(b *groupcommit.Batch) {
 	if len(b.Heartbeats) == 0 {
 		return
 	}
+	well := &wire.Result{Status: wire.Status_OK} // shared by all of them
 	p.cfg.Machine.View(func(m *fsm.Machine) {
+		well.Revision = m.Revision()
 		for i := range b.Heartbeats {
 			h := &b.Heartbeats[i]
 			_, h.Alive = m.Session(h.Session)
@@ -72,7 +74,6 @@ func (p *Processor) answerHeartbeats(b *groupcommit.Batch) {
 			h.Idle = ownIdle(m, h)
 		}
 	})
-	well := &wire.Result{Status: wire.Status_OK} // shared by all of them
 	for _, h := range b.Heartbeats {
 		switch state := p.Deadlines.Report(b.Term, h.Session, h.Idle, h.Arrived); {
 		case state == expiry.Inactive:

@@ -71,8 +71,8 @@ type Peers struct {
 	// forked holds the ids of the nodes whose logs have forked from this one's and that know it.
 	forked map[string]bool
 
-	term        atomic.Uint64 // of the last BeginTerm in the applied state
-	termChanged chan struct{} // signalled when term has changed
+	latest      atomic.Pointer[wire.TermStart] // where the present term began in the applied state
+	termChanged chan struct{}                  // signalled when term has changed
 }
 
 // peerState is what another node said about itself when the two last connected.
@@ -193,12 +193,16 @@ func (p *Peers) Incompatible(id string, err error) {
 	p.forkedFromMost()
 }
 
-// Applied records the term of the applied state.
-func (p *Peers) Applied(term uint64) {
-	if p.term.Load() == term {
+// LatestTerm returns where the present term began in the applied state, or nil before the first one. What was applied
+// before the call precedes the next term.
+func (p *Peers) LatestTerm() *wire.TermStart { return p.latest.Load() }
+
+// Applied records the present term of the applied state, before anybody learns the results of the entry.
+func (p *Peers) Applied(latest *wire.TermStart) {
+	if p.latest.Load().GetTerm() == latest.GetTerm() {
 		return
 	}
-	p.term.Store(term)
+	p.latest.Store(latest)
 	select {
 	case p.termChanged <- struct{}{}:
 	default:

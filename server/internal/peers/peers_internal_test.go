@@ -148,17 +148,17 @@ func TestNewTermsAreNoticed(t *testing.T) {
 		term uint64
 		news bool
 	}{{0, false}, {3, true}, {3, false}, {4, true}, {4, false}} {
-		if s.Applied(c.term); len(s.termChanged) == 1 != c.news {
+		if s.Applied(&wire.TermStart{Term: c.term}); len(s.termChanged) == 1 != c.news {
 			t.Errorf("change %d, to term %d: news %v", i, c.term, !c.news)
 		}
 		if c.news {
 			<-s.termChanged
 		}
 	}
-	s.Applied(5)
-	s.Applied(6) // the first signal has not been received yet
-	if s.term.Load() != 6 {
-		t.Errorf("the term is %d", s.term.Load())
+	s.Applied(&wire.TermStart{Term: 5})
+	s.Applied(&wire.TermStart{Term: 6}) // the first signal has not been received yet
+	if s.LatestTerm().GetTerm() != 6 {
+		t.Errorf("the term is %d", s.LatestTerm().GetTerm())
 	}
 }
 

@@ -1,0 +1,299 @@
+package virtual_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/test/bubble"
+)
+
+// Clusters whose disks are all rolled back while their clients live on.
+
+// longTTL is longer than any of these scenes: what comes free was given back and has not expired.
+const longTTL = 5 * time.Minute
+
+// lostScene is something that a session did before and after the disks were copied.
+type lostScene struct {
+	name   string
+	before func(*survivor)
+	after  func(*survivor)
+}
+
+// survivor is a client that outlives the rollback, with its session, and another client that competes with it.
+type survivor struct {
+	c       *cluster
+	cl      *client.Client
+	s       *client.Session
+	other   *client.Session
+	holds   []*client.Hold
+	pending []<-chan error // calls that wait
+	blocker *client.Hold
+}
+
+var lostScenes = []lostScene{
+	{name: "idle"},
+	{name: "hold", after: func(v *survivor) { v.lock("a") }},
+	{name: "hold of before and another one", before: func(v *survivor) { v.lock("a") }, after: func(v *survivor) { v.lock("b") }},
+	{name: "shared", after: func(v *survivor) { v.lock("a", client.WithShared()) }},
+	{name: "cached", after: func(v *survivor) { v.lock("a", client.WithCached(10*time.Minute)) }},
+	{name: "cached and idle", after: func(v *survivor) { v.lock("a", client.WithCached(10*time.Minute)); v.unlock() }},
+	{name: "several names", after: func(v *survivor) { v.lockAll("a", "b", "c") }},
+	{name: "released", before: func(v *survivor) { v.lock("a") }, after: func(v *survivor) { v.unlock() }},
+	{name: "acquired and released", after: func(v *survivor) { v.lock("a"); v.unlock() }},
+	{name: "acquired again", before: func(v *survivor) { v.lock("a") }, after: func(v *survivor) { v.unlock(); v.lock("a") }},
+	{name: "waits", before: func(v *survivor) { v.block("a") }, after: func(v *survivor) { v.wait("a") }},
+	{name: "granted after a wait", before: func(v *survivor) { v.block("a"); v.wait("a") }, after: func(v *survivor) { v.unblock(); v.granted() }},
+	{name: "upgraded", before: func(v *survivor) { v.lock("a", client.WithShared()) }, after: func(v *survivor) {
+		if err := v.holds[0].Upgrade(v.c.t.Context()); err != nil {
+			v.c.t.Fatal(err)
+		}
+	}},
+	{name: "session of later", after: func(v *survivor) { v.reopen(); v.lock("a") }},
+	{name: "session of later, waiting", before: func(v *survivor) { v.block("a") }, after: func(v *survivor) { v.reopen(); v.wait("a") }},
+}
+
+func (v *survivor) lock(name string, opts ...client.LockOption) {
+	v.c.t.Helper()
+	h, err := v.s.Lock(v.c.t.Context(), name, opts...)
+	if err != nil {
+		v.c.t.Fatal(err)
+	}
+	v.holds = append(v.holds, h)
+}
+
+func (v *survivor) lockAll(names ...string) {
+	v.c.t.Helper()
+	h, err := v.s.LockAll(v.c.t.Context(), client.Names(names...))
+	if err != nil {
+		v.c.t.Fatal(err)
+	}
+	v.holds = append(v.holds, h)
+}
+
+func (v *survivor) unlock() {
+	v.c.t.Helper()
+	for _, h := range v.holds {
+		if err := h.Unlock(v.c.t.Context()); err != nil {
+			v.c.t.Fatal(err)
+		}
+	}
+	v.holds = nil
+}
+
+func (v *survivor) block(name string) {
+	v.c.t.Helper()
+	h, err := v.other.Lock(v.c.t.Context(), name)
+	if err != nil {
+		v.c.t.Fatal(err)
+	}
+	v.blocker = h
+}
+
+func (v *survivor) unblock() {
+	v.c.t.Helper()
+	if err := v.blocker.Unlock(v.c.t.Context()); err != nil {
+		v.c.t.Fatal(err)
+	}
+}
+
+func (v *survivor) wait(name string) {
+	v.c.t.Helper()
+	done := make(chan error, 1)
+	s := v.s
+	go func() {
+		h, err := s.Lock(context.Background(), name)
+		if err == nil {
+			v.holds = append(v.holds, h) // read only after done
+		}
+		done <- err
+	}()
+	v.pending = append(v.pending, done)
+	v.c.eventually("it waits", func() bool { return len(v.c.line(name)) == 1 })
+}
+
+func (v *survivor) granted() {
+	v.c.t.Helper()
+	if err := <-v.pending[0]; err != nil {
+		v.c.t.Fatal(err)
+	}
+	v.pending = nil
+}
+
+func (v *survivor) reopen() {
+	v.c.t.Helper()
+	s, err := v.cl.NewSession(v.c.t.Context(), client.SessionOptions{TTL: longTTL, Name: "later"})
+	if err != nil {
+		v.c.t.Fatal(err)
+	}
+	v.s = s
+}
+
+// revision returns the revision of the serving node.
+func (c *cluster) revision() (revision uint64) {
+	c.leader().replica().View(func(m *fsm.Machine) { revision = m.Revision() })
+	return revision
+}
+
+// commands advances the revision to at least that of to, by one command at a time.
+func (c *cluster) commands(to uint64) {
+	c.t.Helper()
+	cl := c.client("stranger")
+	defer cl.Close()
+	s, err := cl.NewSession(c.t.Context(), client.SessionOptions{TTL: longTTL, Name: "stranger"})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	h, err := s.Lock(c.t.Context(), "strange")
+	for ; err == nil && c.revision()+1 < to; err = h.SetValue(c.t.Context(), nil) {
+	}
+	if err == nil {
+		err = s.Close(c.t.Context())
+	}
+	if err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// rollBack replaces all disks by their copies while the survivors are cut off, and lets the cluster serve again.
+func (c *cluster) rollBack(copies map[*node]*disk) {
+	c.crashAll()
+	for n, old := range copies {
+		n.putBack(old)
+	}
+	for _, name := range []string{"survivor", "other"} {
+		c.isolate(name, c.nodes...)
+	}
+	c.startAll()
+	c.leader()
+}
+
+func (c *cluster) copies() map[*node]*disk {
+	copies := map[*node]*disk{}
+	for _, n := range c.nodes {
+		copies[n] = n.disk.copy()
+	}
+	return copies
+}
+
+// TestClientsOfARolledBackCluster puts all disks back while clients live on. Their sessions end with ErrRolledBack, the
+// contexts of their holds first, their calls return, and nothing of theirs remains in the cluster: whether the new history
+// is shorter than what they have seen, as long, or has run past it.
+func TestClientsOfARolledBackCluster(t *testing.T) {
+	for _, size := range []int{1, 3} {
+		for _, course := range []string{"shorter", "equal", "past"} {
+			for _, scene := range lostScenes {
+				if size == 3 && raced && scene.name != "hold" {
+					continue
+				}
+				t.Run(fmt.Sprintf("%d nodes, %s, %s", size, course, scene.name), func(t *testing.T) {
+					t.Parallel()
+					bubble.Test(t, func(t *testing.T) { scene.test(t, size, course) })
+				})
+			}
+		}
+	}
+}
+
+func (scene lostScene) test(t *testing.T, size int, course string) {
+	in2026()
+	c := newCluster(t, uint64(size), size, nil)
+	c.leaderWithReports()
+	v := &survivor{c: c, cl: c.client("survivor")}
+	v.reopen()
+	other, err := c.client("other").NewSession(t.Context(), client.SessionOptions{TTL: longTTL, Name: "other"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	v.other = other
+	first := v.s
+	if scene.before != nil {
+		scene.before(v)
+	}
+	pause(2 * time.Second) // the nodes write down what they know of each other
+	copies := c.copies()
+	if course != "equal" {
+		c.commands(c.revision() + 30)
+	}
+	if scene.after != nil {
+		scene.after(v)
+	} else if h, err := v.other.Lock(t.Context(), "seen"); err != nil || h.Unlock(t.Context()) != nil {
+		t.Fatal(err)
+	}
+	sessions := []*client.Session{first, v.s}
+	if scene.after == nil {
+		pause(longTTL / 2) // only heartbeats show the revision
+	}
+	seen := c.revision()
+	c.rollBack(copies)
+	switch course {
+	case "equal":
+		if c.revision() < seen {
+			c.commands(seen)
+		}
+	case "past":
+		c.commands(seen + 50)
+	}
+	c.calm()
+	for _, s := range sessions {
+		select {
+		case <-s.Lost():
+		case <-time.After(10 * time.Second):
+			t.Fatal("a session goes on")
+		}
+		if err := s.Err(); !errors.Is(err, client.ErrRolledBack) || !errors.Is(err, client.ErrSessionLost) {
+			t.Errorf("it ended with %v", err)
+		}
+	}
+	for _, done := range v.pending {
+		select {
+		case err := <-done:
+			if !errors.Is(err, client.ErrRolledBack) {
+				t.Errorf("a wait ended with %v", err)
+			}
+		case <-time.After(time.Second):
+			t.Error("a call waits for ever")
+		}
+	}
+	for _, h := range v.holds {
+		if err := context.Cause(h.Context()); !errors.Is(err, client.ErrRolledBack) {
+			t.Errorf("a hold ended with %v", err)
+		}
+	}
+	_ = v.other.Close(t.Context()) // it has seen too little to know
+	v.nothingRemains(sessions)
+}
+
+// nothingRemains checks that all locks are free soon, and that the client works in the new history.
+func (v *survivor) nothingRemains(sessions []*client.Session) {
+	t := v.c.t
+	if !within(10*time.Second, func() bool {
+		left := false
+		v.c.leader().replica().View(func(m *fsm.Machine) {
+			for _, s := range sessions {
+				_, found := m.Session(s.ID())
+				left = left || found
+			}
+		})
+		return !left
+	}) {
+		t.Error("a session is left in the cluster")
+	}
+	s, err := v.cl.NewSession(t.Context(), client.SessionOptions{TTL: 10 * time.Second, Name: "next"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		if _, err := s.Lock(t.Context(), name, client.WithTry()); err != nil {
+			t.Errorf("lock %s: %v", name, err)
+		}
+	}
+	pause(30 * time.Second)
+	if err := s.Err(); err != nil {
+		t.Errorf("the next session ended with %v", err)
+	}
+}
