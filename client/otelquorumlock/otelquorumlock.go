@@ -136,6 +136,7 @@ var outcomes = []struct {
 	{client.ErrForced, "forced"},
 	{client.ErrHoldExpired, "hold_expired"},
 	{client.ErrExpired, "session_expired"},
+	{client.ErrRolledBack, "session_rolled_back"},
 	{client.ErrClosed, "closed"},
 	{client.ErrSessionLost, "session_lost"},
 	{client.ErrUncertain, "uncertain"},

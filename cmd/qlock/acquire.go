@@ -63,8 +63,8 @@ func (j *task) discard(h held) {
 	}
 }
 
-// wait opens a session and waits for the lock in it. If the session expires in the meantime, because no
-// leader could be reached for its TTL, a wait without a bound continues in a new session, at the end of the
+// wait opens a session and waits for the lock in it. If the session ends in the meantime, because no leader could be
+// reached for its TTL or the cluster was rolled back, a wait without a bound continues in a new session, at the end of the
 // queue.
 func (j *task) wait(ctx context.Context) (held, error) {
 	if err := j.checkNested(ctx); err != nil {
@@ -80,10 +80,11 @@ func (j *task) wait(ctx context.Context) (held, error) {
 			return held{s, h}, nil
 		}
 		j.close(s)
-		if !errors.Is(err, client.ErrExpired) || j.opts.claim.wait != forever || ctx.Err() != nil {
+		over := errors.Is(err, client.ErrExpired) || errors.Is(err, client.ErrRolledBack)
+		if !over || j.opts.claim.wait != forever || ctx.Err() != nil {
 			return held{}, j.notAcquired(err)
 		}
-		j.say("the session expired while waiting for %s; waiting again at the end of the queue", j.opts.claim.what())
+		j.say("%s while waiting for %s; waiting again at the end of the queue", oneLine(err.Error()), j.opts.claim.what())
 	}
 }
 
