@@ -115,6 +115,7 @@ func TestOutcomes(t *testing.T) {
 		{context.Canceled, "cancelled"},
 		{client.ErrDeadlock, "deadlock"},
 		{client.ErrExpired, "session_expired"},
+		{client.ErrRolledBack, "session_rolled_back"},
 		{client.ErrClientClosed, "closed"},
 		{client.ErrSuperseded, "session_lost"},
 		{errors.New("out of cheese"), "error"},

@@ -1,6 +1,7 @@
 package replica
 
 import (
+	"cmp"
 	"context"
 	"time"
 
@@ -151,17 +152,10 @@ func (r *Replica) bootstrapCommand() *wire.Command {
 	_, _, known := r.directory.Record()
 	members := []*wire.Member{}
 	for _, m := range r.bootstrap.InitialMembers(nil) {
-		if k := known[m.Id]; k != nil {
-			m = k
-		}
-		members = append(members, m)
-	}
-	cluster := r.directory.Named()
-	if cluster == "" {
-		cluster = storage.NewID()
+		members = append(members, cmp.Or(known[m.Id], m))
 	}
 	return &wire.Command{Op: &wire.Command_Bootstrap{Bootstrap: &wire.Bootstrap{
-		ClusterId:   cluster,
+		ClusterId:   cmp.Or(r.directory.Named(), storage.NewID()),
 		TokenFloor:  max(fsm.ClockToken(unixMs(time.Now())), r.cfg.TokenFloor),
 		Settings:    r.cfg.Settings,
 		Members:     members,

@@ -352,20 +352,7 @@ func (c *cluster) unrest() counts {
 	}
 	for range 16 {
 		old := c.leader()
-		switch c.random.IntN(5) {
-		case 0:
-			old.crash()
-		case 1:
-			c.isolate(old.id, c.nodes...)
-		case 2:
-			_ = old.replica().StepDown(c.t.Context())
-		case 3: // answers are lost
-			for _, n := range c.nodes {
-				c.net.Cut(n.id, fmt.Sprintf("c%d", c.random.IntN(4)))
-			}
-		case 4:
-			c.isolate(fmt.Sprintf("c%d", c.random.IntN(4)), c.shuffled()[:1+c.random.IntN(2)]...)
-		}
+		c.disturb(old)
 		pause(c.between(10*time.Millisecond, 8*time.Second))
 		c.calm()
 		c.startAll()
@@ -389,4 +376,22 @@ func (c *cluster) unrest() counts {
 		}
 	}
 	return did
+}
+
+// disturb causes one fault.
+func (c *cluster) disturb(leader *node) {
+	switch c.random.IntN(5) {
+	case 0:
+		leader.crash()
+	case 1:
+		c.isolate(leader.id, c.nodes...)
+	case 2:
+		_ = leader.replica().StepDown(c.t.Context())
+	case 3: // answers are lost
+		for _, n := range c.nodes {
+			c.net.Cut(n.id, fmt.Sprintf("c%d", c.random.IntN(4)))
+		}
+	case 4:
+		c.isolate(fmt.Sprintf("c%d", c.random.IntN(4)), c.shuffled()[:1+c.random.IntN(2)]...)
+	}
 }
