@@ -346,12 +346,18 @@ func (d *held) contradicts(h *wire.HeldLock, revision uint64) bool {
 	if token < first {
 		return d.replaced(first, revision)
 	}
-	return d.changed <= revision && token-first >= max(1, uint64(h.GetTokens()))
+	return d.constant(revision) && token-first >= max(1, uint64(h.GetTokens()))
 }
 
-// replaced reports whether the cluster has granted the hold a later token without this session: no upgrade is in flight.
+// replaced reports whether the cluster, as of a revision, has granted the hold a later token without this session.
 func (d *held) replaced(token, revision uint64) bool {
-	return d.changed <= revision && token > d.token.Load() && (d.rare == nil || d.rare.upgrades == 0)
+	return d.constant(revision) && token > d.token.Load()
+}
+
+// constant reports whether the cluster has granted the hold by that revision, and no upgrade can have changed its token:
+// it never was shared.
+func (d *held) constant(revision uint64) bool {
+	return d.revision <= revision && d.mode != Shared && d.changed == d.revision && (d.rare == nil || d.rare.upgrades == 0)
 }
 
 // missing ends a hold that the cluster no longer lists. If it is being released, the answer to the release
