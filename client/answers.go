@@ -333,7 +333,7 @@ func (a *attachment) contradicts(result *wire.Result) bool {
 	}
 	for _, outcome := range result.GetSession().GetOutcomes() {
 		k := a.session.waits[outcome.GetSeq()]
-		if k != nil && k.claim != 0 && outcome.GetHoldId() != 0 && outcome.GetHoldId() != k.claim {
+		if k != nil && k.acquired != nil && k.claim != 0 && outcome.GetHoldId() != 0 && outcome.GetHoldId() != k.claim {
 			return true
 		}
 	}
@@ -355,9 +355,9 @@ func (d *held) replaced(token, revision uint64) bool {
 }
 
 // constant reports whether the cluster has granted the hold by that revision, and no upgrade can have changed its token:
-// it never was shared.
+// it never was shared, as far as the client knows, which does not know what an orphan was.
 func (d *held) constant(revision uint64) bool {
-	return d.revision <= revision && d.mode != Shared && d.changed == d.revision && (d.rare == nil || d.rare.upgrades == 0)
+	return d.revision <= revision && !d.orphan && d.mode != Shared && d.changed == d.revision && (d.rare == nil || d.rare.upgrades == 0)
 }
 
 // missing ends a hold that the cluster no longer lists. If it is being released, the answer to the release
@@ -424,6 +424,9 @@ func (w *window) grantedAgain(result *wire.Result) {
 		seq := result.GetSeq()
 		h := s.releaseUnasked(strings.Clone(result.GetName()), result.GetHoldId(), result.GetToken(), result.GetRevision())
 		h.release.after = func() { s.acknowledge(seq) }
+	case d.orphan: // its release is repeated with the token of a later upgrade
+		d.token.Store(max(d.token.Load(), result.GetToken()))
+		s.acknowledge(result.GetSeq())
 	case d.replaced(result.GetToken(), result.GetRevision()):
 		s.rolledBack()
 	default:
