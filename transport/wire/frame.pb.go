@@ -743,7 +743,7 @@ type Request struct {
 	//	*Request_ListSessions
 	//	*Request_Status
 	//	*Request_Watch
-	//	*Request_EndWatch
+	//	*Request_EndRequest
 	//	*Request_VerifyToken
 	//	*Request_ListDeadlocks
 	//	*Request_ListAudit
@@ -1035,10 +1035,10 @@ func (x *Request) GetWatch() *WatchRequest {
 	return nil
 }
 
-func (x *Request) GetEndWatch() *EndWatch {
+func (x *Request) GetEndRequest() *EndRequest {
 	if x != nil {
-		if x, ok := x.Body.(*Request_EndWatch); ok {
-			return x.EndWatch
+		if x, ok := x.Body.(*Request_EndRequest); ok {
+			return x.EndRequest
 		}
 	}
 	return nil
@@ -1360,8 +1360,8 @@ type Request_Watch struct {
 	Watch *WatchRequest `protobuf:"bytes,52,opt,name=watch,proto3,oneof"`
 }
 
-type Request_EndWatch struct {
-	EndWatch *EndWatch `protobuf:"bytes,53,opt,name=end_watch,json=endWatch,proto3,oneof"`
+type Request_EndRequest struct {
+	EndRequest *EndRequest `protobuf:"bytes,53,opt,name=end_request,json=endRequest,proto3,oneof"`
 }
 
 type Request_VerifyToken struct {
@@ -1507,7 +1507,7 @@ func (*Request_Status) isRequest_Body() {}
 
 func (*Request_Watch) isRequest_Body() {}
 
-func (*Request_EndWatch) isRequest_Body() {}
+func (*Request_EndRequest) isRequest_Body() {}
 
 func (*Request_VerifyToken) isRequest_Body() {}
 
@@ -1559,8 +1559,9 @@ func (*Request_ListSamples) isRequest_Body() {}
 
 func (*Request_SetDrained) isRequest_Body() {}
 
-// EndWatch ends a watch of this connection.
-type EndWatch struct {
+// EndRequest ends a watch of this connection, or the wait of one of its acquire_lease requests, which is then answered
+// UNCERTAIN. The lease's place in the queue remains for a repeated request as if the connection had ended.
+type EndRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// The id of the watch's request.
 	RequestId     uint64 `protobuf:"varint,1,opt,name=request_id,json=requestId,proto3" json:"request_id,omitempty"`
@@ -1568,20 +1569,20 @@ type EndWatch struct {
 	sizeCache     protoimpl.SizeCache
 }
 
-func (x *EndWatch) Reset() {
-	*x = EndWatch{}
+func (x *EndRequest) Reset() {
+	*x = EndRequest{}
 	mi := &file_quorumlock_v1_frame_proto_msgTypes[7]
 	ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
 	ms.StoreMessageInfo(mi)
 }
 
-func (x *EndWatch) String() string {
+func (x *EndRequest) String() string {
 	return protoimpl.X.MessageStringOf(x)
 }
 
-func (*EndWatch) ProtoMessage() {}
+func (*EndRequest) ProtoMessage() {}
 
-func (x *EndWatch) ProtoReflect() protoreflect.Message {
+func (x *EndRequest) ProtoReflect() protoreflect.Message {
 	mi := &file_quorumlock_v1_frame_proto_msgTypes[7]
 	if x != nil {
 		ms := protoimpl.X.MessageStateOf(protoimpl.Pointer(x))
@@ -1593,12 +1594,12 @@ func (x *EndWatch) ProtoReflect() protoreflect.Message {
 	return mi.MessageOf(x)
 }
 
-// Deprecated: Use EndWatch.ProtoReflect.Descriptor instead.
-func (*EndWatch) Descriptor() ([]byte, []int) {
+// Deprecated: Use EndRequest.ProtoReflect.Descriptor instead.
+func (*EndRequest) Descriptor() ([]byte, []int) {
 	return file_quorumlock_v1_frame_proto_rawDescGZIP(), []int{7}
 }
 
-func (x *EndWatch) GetRequestId() uint64 {
+func (x *EndRequest) GetRequestId() uint64 {
 	if x != nil {
 		return x.RequestId
 	}
@@ -2751,7 +2752,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1f\n" +
 	"\vclient_addr\x18\x02 \x01(\tR\n" +
 	"clientAddr\x12\x12\n" +
-	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe2\x18\n" +
+	"\x04term\x18\x03 \x01(\x04R\x04term\"\xe8\x18\n" +
 	"\aRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\x04R\x02id\x12\x1d\n" +
 	"\n" +
@@ -2781,8 +2782,9 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\bget_lock\x181 \x01(\v2\x1d.quorumlock.v1.GetLockRequestH\x00R\agetLock\x12I\n" +
 	"\rlist_sessions\x182 \x01(\v2\".quorumlock.v1.ListSessionsRequestH\x00R\flistSessions\x126\n" +
 	"\x06status\x183 \x01(\v2\x1c.quorumlock.v1.StatusRequestH\x00R\x06status\x123\n" +
-	"\x05watch\x184 \x01(\v2\x1b.quorumlock.v1.WatchRequestH\x00R\x05watch\x126\n" +
-	"\tend_watch\x185 \x01(\v2\x17.quorumlock.v1.EndWatchH\x00R\bendWatch\x12F\n" +
+	"\x05watch\x184 \x01(\v2\x1b.quorumlock.v1.WatchRequestH\x00R\x05watch\x12<\n" +
+	"\vend_request\x185 \x01(\v2\x19.quorumlock.v1.EndRequestH\x00R\n" +
+	"endRequest\x12F\n" +
 	"\fverify_token\x186 \x01(\v2!.quorumlock.v1.VerifyTokenRequestH\x00R\vverifyToken\x12L\n" +
 	"\x0elist_deadlocks\x187 \x01(\v2#.quorumlock.v1.ListDeadlocksRequestH\x00R\rlistDeadlocks\x12@\n" +
 	"\n" +
@@ -2818,8 +2820,9 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\flist_samples\x18M \x01(\v2!.quorumlock.v1.ListSamplesRequestH\x00R\vlistSamples\x12C\n" +
 	"\vset_drained\x18N \x01(\v2 .quorumlock.v1.SetDrainedRequestH\x00R\n" +
 	"setDrainedB\x06\n" +
-	"\x04body\"/\n" +
-	"\bEndWatch\x12\x1d\n" +
+	"\x04body\"1\n" +
+	"\n" +
+	"EndRequest\x12\x1d\n" +
 	"\n" +
 	"request_id\x18\x01 \x01(\x04R\trequestId:\x04\x88\xb5\x18\x01\"Z\n" +
 	"\rAttachRequest\x12\x16\n" +
@@ -2959,7 +2962,7 @@ var file_quorumlock_v1_frame_proto_goTypes = []any{
 	(*TunnelReply)(nil),               // 7: quorumlock.v1.TunnelReply
 	(*LeaderHint)(nil),                // 8: quorumlock.v1.LeaderHint
 	(*Request)(nil),                   // 9: quorumlock.v1.Request
-	(*EndWatch)(nil),                  // 10: quorumlock.v1.EndWatch
+	(*EndRequest)(nil),                // 10: quorumlock.v1.EndRequest
 	(*AttachRequest)(nil),             // 11: quorumlock.v1.AttachRequest
 	(*Position)(nil),                  // 12: quorumlock.v1.Position
 	(*Heartbeat)(nil),                 // 13: quorumlock.v1.Heartbeat
@@ -3069,7 +3072,7 @@ var file_quorumlock_v1_frame_proto_depIdxs = []int32{
 	39, // 27: quorumlock.v1.Request.list_sessions:type_name -> quorumlock.v1.ListSessionsRequest
 	40, // 28: quorumlock.v1.Request.status:type_name -> quorumlock.v1.StatusRequest
 	41, // 29: quorumlock.v1.Request.watch:type_name -> quorumlock.v1.WatchRequest
-	10, // 30: quorumlock.v1.Request.end_watch:type_name -> quorumlock.v1.EndWatch
+	10, // 30: quorumlock.v1.Request.end_request:type_name -> quorumlock.v1.EndRequest
 	42, // 31: quorumlock.v1.Request.verify_token:type_name -> quorumlock.v1.VerifyTokenRequest
 	43, // 32: quorumlock.v1.Request.list_deadlocks:type_name -> quorumlock.v1.ListDeadlocksRequest
 	44, // 33: quorumlock.v1.Request.list_audit:type_name -> quorumlock.v1.ListAuditRequest
@@ -3179,7 +3182,7 @@ func file_quorumlock_v1_frame_proto_init() {
 		(*Request_ListSessions)(nil),
 		(*Request_Status)(nil),
 		(*Request_Watch)(nil),
-		(*Request_EndWatch)(nil),
+		(*Request_EndRequest)(nil),
 		(*Request_VerifyToken)(nil),
 		(*Request_ListDeadlocks)(nil),
 		(*Request_ListAudit)(nil),

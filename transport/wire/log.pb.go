@@ -9,6 +9,7 @@ package wire
 import (
 	protoreflect "google.golang.org/protobuf/reflect/protoreflect"
 	protoimpl "google.golang.org/protobuf/runtime/protoimpl"
+	descriptorpb "google.golang.org/protobuf/types/descriptorpb"
 	reflect "reflect"
 	sync "sync"
 	unsafe "unsafe"
@@ -20,6 +21,62 @@ const (
 	// Verify that runtime/protoimpl is sufficiently up-to-date.
 	_ = protoimpl.EnforceVersion(protoimpl.MaxVersion - 20)
 )
+
+// Proposer is who may propose a kind of command. What is allowed to nobody is refused.
+type Proposer int32
+
+const (
+	Proposer_PROPOSER_UNSPECIFIED Proposer = 0
+	// A session, or a caller, as its rights allow.
+	Proposer_CLIENT Proposer = 1
+	// A node by itself.
+	Proposer_NODE Proposer = 2
+	// Both. Of the acts that such a command records, a node may do those that have the option by_nodes.
+	Proposer_CLIENT_OR_NODE Proposer = 3
+)
+
+// Enum value maps for Proposer.
+var (
+	Proposer_name = map[int32]string{
+		0: "PROPOSER_UNSPECIFIED",
+		1: "CLIENT",
+		2: "NODE",
+		3: "CLIENT_OR_NODE",
+	}
+	Proposer_value = map[string]int32{
+		"PROPOSER_UNSPECIFIED": 0,
+		"CLIENT":               1,
+		"NODE":                 2,
+		"CLIENT_OR_NODE":       3,
+	}
+)
+
+func (x Proposer) Enum() *Proposer {
+	p := new(Proposer)
+	*p = x
+	return p
+}
+
+func (x Proposer) String() string {
+	return protoimpl.X.EnumStringOf(x.Descriptor(), protoreflect.EnumNumber(x))
+}
+
+func (Proposer) Descriptor() protoreflect.EnumDescriptor {
+	return file_quorumlock_node_v1_log_proto_enumTypes[0].Descriptor()
+}
+
+func (Proposer) Type() protoreflect.EnumType {
+	return &file_quorumlock_node_v1_log_proto_enumTypes[0]
+}
+
+func (x Proposer) Number() protoreflect.EnumNumber {
+	return protoreflect.EnumNumber(x)
+}
+
+// Deprecated: Use Proposer.Descriptor instead.
+func (Proposer) EnumDescriptor() ([]byte, []int) {
+	return file_quorumlock_node_v1_log_proto_rawDescGZIP(), []int{0}
+}
 
 type ChangeKeys_Action int32
 
@@ -77,11 +134,11 @@ func (x ChangeKeys_Action) String() string {
 }
 
 func (ChangeKeys_Action) Descriptor() protoreflect.EnumDescriptor {
-	return file_quorumlock_node_v1_log_proto_enumTypes[0].Descriptor()
+	return file_quorumlock_node_v1_log_proto_enumTypes[1].Descriptor()
 }
 
 func (ChangeKeys_Action) Type() protoreflect.EnumType {
-	return &file_quorumlock_node_v1_log_proto_enumTypes[0]
+	return &file_quorumlock_node_v1_log_proto_enumTypes[1]
 }
 
 func (x ChangeKeys_Action) Number() protoreflect.EnumNumber {
@@ -181,9 +238,12 @@ type Command struct {
 	AckedBelow uint64 `protobuf:"varint,3,opt,name=acked_below,json=ackedBelow,proto3" json:"acked_below,omitempty"`
 	// Requests that were QUEUED and whose final outcome the client has received.
 	Acked []uint64 `protobuf:"varint,4,rep,packed,name=acked,proto3" json:"acked,omitempty"`
-	// Who sent it, except for the requests of a session, which belong to its identity, and for internal
-	// commands.
+	// Who sent it, except for the requests of a session, which belong to its identity, and for what nodes propose.
 	Caller *Caller `protobuf:"bytes,5,opt,name=caller,proto3" json:"caller,omitempty"`
+	// The node that does this by itself. Such a command has no caller and no session, and no policy applies to it: a node
+	// may propose what the option proposer says, and nothing else. Ports refuse commands of clients that have it. Kinds
+	// that only nodes propose need not have it.
+	Node string `protobuf:"bytes,6,opt,name=node,proto3" json:"node,omitempty"`
 	// Types that are valid to be assigned to Op:
 	//
 	//	*Command_Bootstrap
@@ -294,6 +354,13 @@ func (x *Command) GetCaller() *Caller {
 		return x.Caller
 	}
 	return nil
+}
+
+func (x *Command) GetNode() string {
+	if x != nil {
+		return x.Node
+	}
+	return ""
 }
 
 func (x *Command) GetOp() isCommand_Op {
@@ -2750,18 +2817,37 @@ func (x *RecordRemaining_Remaining) GetRemainingMs() uint32 {
 	return 0
 }
 
+var file_quorumlock_node_v1_log_proto_extTypes = []protoimpl.ExtensionInfo{
+	{
+		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
+		ExtensionType: (*Proposer)(nil),
+		Field:         50002,
+		Name:          "quorumlock.node.v1.proposer",
+		Tag:           "varint,50002,opt,name=proposer,enum=quorumlock.node.v1.Proposer",
+		Filename:      "quorumlock/node/v1/log.proto",
+	},
+}
+
+// Extension fields to descriptorpb.FieldOptions.
+var (
+	// Who may propose the command in this field.
+	//
+	// optional quorumlock.node.v1.Proposer proposer = 50002;
+	E_Proposer = &file_quorumlock_node_v1_log_proto_extTypes[0]
+)
+
 var File_quorumlock_node_v1_log_proto protoreflect.FileDescriptor
 
 const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\n" +
-	"\x1cquorumlock/node/v1/log.proto\x12\x12quorumlock.node.v1\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\x97\x01\n" +
+	"\x1cquorumlock/node/v1/log.proto\x12\x12quorumlock.node.v1\x1a google/protobuf/descriptor.proto\x1a\x1aquorumlock/v1/access.proto\x1a\x19quorumlock/v1/model.proto\x1a\x1dquorumlock/v1/operation.proto\x1a\x1aquorumlock/v1/status.proto\"\x97\x01\n" +
 	"\x05Entry\x12\x14\n" +
 	"\x05level\x18\x01 \x01(\rR\x05level\x12 \n" +
 	"\fwall_unix_ms\x18\x02 \x01(\x03R\n" +
 	"wallUnixMs\x127\n" +
 	"\bcommands\x18\x03 \x03(\v2\x1b.quorumlock.node.v1.CommandR\bcommands\x12\x1d\n" +
 	"\n" +
-	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xc2\x15\n" +
+	"hash_point\x18\x04 \x01(\bR\thashPoint\"\xc6\x17\n" +
 	"\aCommand\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x10\n" +
@@ -2769,58 +2855,59 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
 	"ackedBelow\x12\x14\n" +
 	"\x05acked\x18\x04 \x03(\x04R\x05acked\x12-\n" +
-	"\x06caller\x18\x05 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12=\n" +
-	"\tbootstrap\x18\x10 \x01(\v2\x1d.quorumlock.node.v1.BootstrapH\x00R\tbootstrap\x12>\n" +
+	"\x06caller\x18\x05 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x12\n" +
+	"\x04node\x18\x06 \x01(\tR\x04node\x12C\n" +
+	"\tbootstrap\x18\x10 \x01(\v2\x1d.quorumlock.node.v1.BootstrapB\x04\x90\xb5\x18\x02H\x00R\tbootstrap\x12D\n" +
 	"\n" +
-	"begin_term\x18\x11 \x01(\v2\x1d.quorumlock.node.v1.BeginTermH\x00R\tbeginTerm\x12>\n" +
+	"begin_term\x18\x11 \x01(\v2\x1d.quorumlock.node.v1.BeginTermB\x04\x90\xb5\x18\x02H\x00R\tbeginTerm\x12D\n" +
 	"\n" +
-	"put_member\x18\x12 \x01(\v2\x1d.quorumlock.node.v1.PutMemberH\x00R\tputMember\x12A\n" +
-	"\vdrop_member\x18\x13 \x01(\v2\x1e.quorumlock.node.v1.DropMemberH\x00R\n" +
-	"dropMember\x12A\n" +
-	"\vraise_level\x18\x14 \x01(\v2\x1e.quorumlock.node.v1.RaiseLevelH\x00R\n" +
-	"raiseLevel\x12J\n" +
-	"\x0esuspend_grants\x18\x15 \x01(\v2!.quorumlock.node.v1.SuspendGrantsH\x00R\rsuspendGrants\x12G\n" +
-	"\rresume_grants\x18\x16 \x01(\v2 .quorumlock.node.v1.ResumeGrantsH\x00R\fresumeGrants\x12G\n" +
-	"\rrecord_backup\x18\x17 \x01(\v2 .quorumlock.node.v1.RecordBackupH\x00R\frecordBackup\x12D\n" +
-	"\fopen_session\x18  \x01(\v2\x1f.quorumlock.node.v1.OpenSessionH\x00R\vopenSession\x12J\n" +
-	"\x0eattach_session\x18! \x01(\v2!.quorumlock.node.v1.AttachSessionH\x00R\rattachSession\x12B\n" +
-	"\rclose_session\x18\" \x01(\v2\x1b.quorumlock.v1.CloseSessionH\x00R\fcloseSession\x12J\n" +
-	"\x0eexpire_session\x18# \x01(\v2!.quorumlock.node.v1.ExpireSessionH\x00R\rexpireSession\x12>\n" +
-	"\vacknowledge\x18$ \x01(\v2\x1a.quorumlock.v1.AcknowledgeH\x00R\vacknowledge\x12>\n" +
+	"put_member\x18\x12 \x01(\v2\x1d.quorumlock.node.v1.PutMemberB\x04\x90\xb5\x18\x02H\x00R\tputMember\x12G\n" +
+	"\vdrop_member\x18\x13 \x01(\v2\x1e.quorumlock.node.v1.DropMemberB\x04\x90\xb5\x18\x02H\x00R\n" +
+	"dropMember\x12G\n" +
+	"\vraise_level\x18\x14 \x01(\v2\x1e.quorumlock.node.v1.RaiseLevelB\x04\x90\xb5\x18\x02H\x00R\n" +
+	"raiseLevel\x12P\n" +
+	"\x0esuspend_grants\x18\x15 \x01(\v2!.quorumlock.node.v1.SuspendGrantsB\x04\x90\xb5\x18\x02H\x00R\rsuspendGrants\x12M\n" +
+	"\rresume_grants\x18\x16 \x01(\v2 .quorumlock.node.v1.ResumeGrantsB\x04\x90\xb5\x18\x02H\x00R\fresumeGrants\x12M\n" +
+	"\rrecord_backup\x18\x17 \x01(\v2 .quorumlock.node.v1.RecordBackupB\x04\x90\xb5\x18\x02H\x00R\frecordBackup\x12J\n" +
+	"\fopen_session\x18  \x01(\v2\x1f.quorumlock.node.v1.OpenSessionB\x04\x90\xb5\x18\x01H\x00R\vopenSession\x12P\n" +
+	"\x0eattach_session\x18! \x01(\v2!.quorumlock.node.v1.AttachSessionB\x04\x90\xb5\x18\x01H\x00R\rattachSession\x12H\n" +
+	"\rclose_session\x18\" \x01(\v2\x1b.quorumlock.v1.CloseSessionB\x04\x90\xb5\x18\x01H\x00R\fcloseSession\x12P\n" +
+	"\x0eexpire_session\x18# \x01(\v2!.quorumlock.node.v1.ExpireSessionB\x04\x90\xb5\x18\x02H\x00R\rexpireSession\x12D\n" +
+	"\vacknowledge\x18$ \x01(\v2\x1a.quorumlock.v1.AcknowledgeB\x04\x90\xb5\x18\x01H\x00R\vacknowledge\x12D\n" +
 	"\n" +
-	"open_lease\x18% \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseH\x00R\topenLease\x12D\n" +
-	"\fextend_lease\x18& \x01(\v2\x1f.quorumlock.node.v1.ExtendLeaseH\x00R\vextendLease\x12G\n" +
-	"\rrelease_lease\x18' \x01(\v2 .quorumlock.node.v1.ReleaseLeaseH\x00R\freleaseLease\x12A\n" +
-	"\vchange_keys\x18( \x01(\v2\x1e.quorumlock.node.v1.ChangeKeysH\x00R\n" +
-	"changeKeys\x12P\n" +
-	"\x10record_remaining\x18) \x01(\v2#.quorumlock.node.v1.RecordRemainingH\x00R\x0frecordRemaining\x12G\n" +
-	"\rconfirm_lease\x18* \x01(\v2 .quorumlock.node.v1.ConfirmLeaseH\x00R\fconfirmLease\x122\n" +
-	"\aacquire\x180 \x01(\v2\x16.quorumlock.v1.AcquireH\x00R\aacquire\x122\n" +
-	"\arelease\x181 \x01(\v2\x16.quorumlock.v1.ReleaseH\x00R\arelease\x12/\n" +
-	"\x06cancel\x182 \x01(\v2\x15.quorumlock.v1.CancelH\x00R\x06cancel\x12D\n" +
-	"\ftimeout_wait\x183 \x01(\v2\x1f.quorumlock.node.v1.TimeoutWaitH\x00R\vtimeoutWait\x126\n" +
-	"\tset_value\x184 \x01(\v2\x17.quorumlock.v1.SetValueH\x00R\bsetValue\x122\n" +
-	"\aupgrade\x185 \x01(\v2\x16.quorumlock.v1.UpgradeH\x00R\aupgrade\x128\n" +
-	"\tdowngrade\x186 \x01(\v2\x18.quorumlock.v1.DowngradeH\x00R\tdowngrade\x12/\n" +
-	"\x06extend\x187 \x01(\v2\x15.quorumlock.v1.ExtendH\x00R\x06extend\x12A\n" +
-	"\vexpire_hold\x188 \x01(\v2\x1e.quorumlock.node.v1.ExpireHoldH\x00R\n" +
-	"expireHold\x12;\n" +
-	"\tend_delay\x189 \x01(\v2\x1c.quorumlock.node.v1.EndDelayH\x00R\bendDelay\x12E\n" +
-	"\x0eacquire_cached\x18: \x01(\v2\x1c.quorumlock.v1.AcquireCachedH\x00R\racquireCached\x12B\n" +
-	"\rforce_release\x18@ \x01(\v2\x1b.quorumlock.v1.ForceReleaseH\x00R\fforceRelease\x12/\n" +
-	"\x06revoke\x18A \x01(\v2\x15.quorumlock.v1.RevokeH\x00R\x06revoke\x129\n" +
+	"open_lease\x18% \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseB\x04\x90\xb5\x18\x01H\x00R\topenLease\x12J\n" +
+	"\fextend_lease\x18& \x01(\v2\x1f.quorumlock.node.v1.ExtendLeaseB\x04\x90\xb5\x18\x01H\x00R\vextendLease\x12M\n" +
+	"\rrelease_lease\x18' \x01(\v2 .quorumlock.node.v1.ReleaseLeaseB\x04\x90\xb5\x18\x01H\x00R\freleaseLease\x12G\n" +
+	"\vchange_keys\x18( \x01(\v2\x1e.quorumlock.node.v1.ChangeKeysB\x04\x90\xb5\x18\x01H\x00R\n" +
+	"changeKeys\x12V\n" +
+	"\x10record_remaining\x18) \x01(\v2#.quorumlock.node.v1.RecordRemainingB\x04\x90\xb5\x18\x02H\x00R\x0frecordRemaining\x12M\n" +
+	"\rconfirm_lease\x18* \x01(\v2 .quorumlock.node.v1.ConfirmLeaseB\x04\x90\xb5\x18\x01H\x00R\fconfirmLease\x128\n" +
+	"\aacquire\x180 \x01(\v2\x16.quorumlock.v1.AcquireB\x04\x90\xb5\x18\x01H\x00R\aacquire\x128\n" +
+	"\arelease\x181 \x01(\v2\x16.quorumlock.v1.ReleaseB\x04\x90\xb5\x18\x01H\x00R\arelease\x125\n" +
+	"\x06cancel\x182 \x01(\v2\x15.quorumlock.v1.CancelB\x04\x90\xb5\x18\x01H\x00R\x06cancel\x12J\n" +
+	"\ftimeout_wait\x183 \x01(\v2\x1f.quorumlock.node.v1.TimeoutWaitB\x04\x90\xb5\x18\x02H\x00R\vtimeoutWait\x12<\n" +
+	"\tset_value\x184 \x01(\v2\x17.quorumlock.v1.SetValueB\x04\x90\xb5\x18\x01H\x00R\bsetValue\x128\n" +
+	"\aupgrade\x185 \x01(\v2\x16.quorumlock.v1.UpgradeB\x04\x90\xb5\x18\x01H\x00R\aupgrade\x12>\n" +
+	"\tdowngrade\x186 \x01(\v2\x18.quorumlock.v1.DowngradeB\x04\x90\xb5\x18\x01H\x00R\tdowngrade\x125\n" +
+	"\x06extend\x187 \x01(\v2\x15.quorumlock.v1.ExtendB\x04\x90\xb5\x18\x01H\x00R\x06extend\x12G\n" +
+	"\vexpire_hold\x188 \x01(\v2\x1e.quorumlock.node.v1.ExpireHoldB\x04\x90\xb5\x18\x02H\x00R\n" +
+	"expireHold\x12A\n" +
+	"\tend_delay\x189 \x01(\v2\x1c.quorumlock.node.v1.EndDelayB\x04\x90\xb5\x18\x02H\x00R\bendDelay\x12K\n" +
+	"\x0eacquire_cached\x18: \x01(\v2\x1c.quorumlock.v1.AcquireCachedB\x04\x90\xb5\x18\x01H\x00R\racquireCached\x12H\n" +
+	"\rforce_release\x18@ \x01(\v2\x1b.quorumlock.v1.ForceReleaseB\x04\x90\xb5\x18\x01H\x00R\fforceRelease\x125\n" +
+	"\x06revoke\x18A \x01(\v2\x15.quorumlock.v1.RevokeB\x04\x90\xb5\x18\x01H\x00R\x06revoke\x12?\n" +
 	"\n" +
-	"skip_delay\x18B \x01(\v2\x18.quorumlock.v1.SkipDelayH\x00R\tskipDelay\x12/\n" +
-	"\x06resize\x18C \x01(\v2\x15.quorumlock.v1.ResizeH\x00R\x06resize\x12J\n" +
-	"\x0erestore_backup\x18D \x01(\v2!.quorumlock.node.v1.RestoreBackupH\x00R\rrestoreBackup\x12>\n" +
+	"skip_delay\x18B \x01(\v2\x18.quorumlock.v1.SkipDelayB\x04\x90\xb5\x18\x01H\x00R\tskipDelay\x125\n" +
+	"\x06resize\x18C \x01(\v2\x15.quorumlock.v1.ResizeB\x04\x90\xb5\x18\x01H\x00R\x06resize\x12P\n" +
+	"\x0erestore_backup\x18D \x01(\v2!.quorumlock.node.v1.RestoreBackupB\x04\x90\xb5\x18\x01H\x00R\rrestoreBackup\x12D\n" +
 	"\n" +
-	"record_act\x18E \x01(\v2\x1d.quorumlock.node.v1.RecordActH\x00R\trecordAct\x12<\n" +
-	"\vforce_close\x18F \x01(\v2\x19.quorumlock.v1.ForceCloseH\x00R\n" +
-	"forceClose\x129\n" +
+	"record_act\x18E \x01(\v2\x1d.quorumlock.node.v1.RecordActB\x04\x90\xb5\x18\x03H\x00R\trecordAct\x12B\n" +
+	"\vforce_close\x18F \x01(\v2\x19.quorumlock.v1.ForceCloseB\x04\x90\xb5\x18\x01H\x00R\n" +
+	"forceClose\x12?\n" +
 	"\n" +
-	"set_policy\x18G \x01(\v2\x18.quorumlock.v1.SetPolicyH\x00R\tsetPolicy\x12D\n" +
-	"\fcreate_token\x18H \x01(\v2\x1f.quorumlock.node.v1.CreateTokenH\x00R\vcreateToken\x12?\n" +
-	"\frevoke_token\x18I \x01(\v2\x1a.quorumlock.v1.RevokeTokenH\x00R\vrevokeTokenB\x04\n" +
+	"set_policy\x18G \x01(\v2\x18.quorumlock.v1.SetPolicyB\x04\x90\xb5\x18\x01H\x00R\tsetPolicy\x12J\n" +
+	"\fcreate_token\x18H \x01(\v2\x1f.quorumlock.node.v1.CreateTokenB\x04\x90\xb5\x18\x01H\x00R\vcreateToken\x12E\n" +
+	"\frevoke_token\x18I \x01(\v2\x1a.quorumlock.v1.RevokeTokenB\x04\x90\xb5\x18\x01H\x00R\vrevokeTokenB\x04\n" +
 	"\x02op\"\xef\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
@@ -2990,7 +3077,14 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\tTermStart\x12\x12\n" +
 	"\x04term\x18\x01 \x01(\x04R\x04term\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
-	"\x05nonce\x18\x03 \x01(\x06R\x05nonceB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x05nonce\x18\x03 \x01(\x06R\x05nonce*N\n" +
+	"\bProposer\x12\x18\n" +
+	"\x14PROPOSER_UNSPECIFIED\x10\x00\x12\n" +
+	"\n" +
+	"\x06CLIENT\x10\x01\x12\b\n" +
+	"\x04NODE\x10\x02\x12\x12\n" +
+	"\x0eCLIENT_OR_NODE\x10\x03:Y\n" +
+	"\bproposer\x12\x1d.google.protobuf.FieldOptions\x18҆\x03 \x01(\x0e2\x1c.quorumlock.node.v1.ProposerR\bproposerB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_node_v1_log_proto_rawDescOnce sync.Once
@@ -3004,133 +3098,137 @@ func file_quorumlock_node_v1_log_proto_rawDescGZIP() []byte {
 	return file_quorumlock_node_v1_log_proto_rawDescData
 }
 
-var file_quorumlock_node_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 1)
+var file_quorumlock_node_v1_log_proto_enumTypes = make([]protoimpl.EnumInfo, 2)
 var file_quorumlock_node_v1_log_proto_msgTypes = make([]protoimpl.MessageInfo, 29)
 var file_quorumlock_node_v1_log_proto_goTypes = []any{
-	(ChangeKeys_Action)(0),            // 0: quorumlock.node.v1.ChangeKeys.Action
-	(*Entry)(nil),                     // 1: quorumlock.node.v1.Entry
-	(*Command)(nil),                   // 2: quorumlock.node.v1.Command
-	(*Bootstrap)(nil),                 // 3: quorumlock.node.v1.Bootstrap
-	(*BeginTerm)(nil),                 // 4: quorumlock.node.v1.BeginTerm
-	(*PutMember)(nil),                 // 5: quorumlock.node.v1.PutMember
-	(*DropMember)(nil),                // 6: quorumlock.node.v1.DropMember
-	(*RaiseLevel)(nil),                // 7: quorumlock.node.v1.RaiseLevel
-	(*SuspendGrants)(nil),             // 8: quorumlock.node.v1.SuspendGrants
-	(*ResumeGrants)(nil),              // 9: quorumlock.node.v1.ResumeGrants
-	(*RecordBackup)(nil),              // 10: quorumlock.node.v1.RecordBackup
-	(*OpenSession)(nil),               // 11: quorumlock.node.v1.OpenSession
-	(*AttachSession)(nil),             // 12: quorumlock.node.v1.AttachSession
-	(*ExpireSession)(nil),             // 13: quorumlock.node.v1.ExpireSession
-	(*ExpireHold)(nil),                // 14: quorumlock.node.v1.ExpireHold
-	(*EndDelay)(nil),                  // 15: quorumlock.node.v1.EndDelay
-	(*RestoreBackup)(nil),             // 16: quorumlock.node.v1.RestoreBackup
-	(*RecordAct)(nil),                 // 17: quorumlock.node.v1.RecordAct
-	(*CreateToken)(nil),               // 18: quorumlock.node.v1.CreateToken
-	(*OpenLease)(nil),                 // 19: quorumlock.node.v1.OpenLease
-	(*ChangeKeys)(nil),                // 20: quorumlock.node.v1.ChangeKeys
-	(*KeyVersion)(nil),                // 21: quorumlock.node.v1.KeyVersion
-	(*RecordRemaining)(nil),           // 22: quorumlock.node.v1.RecordRemaining
-	(*ExtendLease)(nil),               // 23: quorumlock.node.v1.ExtendLease
-	(*ConfirmLease)(nil),              // 24: quorumlock.node.v1.ConfirmLease
-	(*ReleaseLease)(nil),              // 25: quorumlock.node.v1.ReleaseLease
-	(*TimeoutWait)(nil),               // 26: quorumlock.node.v1.TimeoutWait
-	(*RemovedMember)(nil),             // 27: quorumlock.node.v1.RemovedMember
-	(*TermStart)(nil),                 // 28: quorumlock.node.v1.TermStart
-	(*RecordRemaining_Remaining)(nil), // 29: quorumlock.node.v1.RecordRemaining.Remaining
-	(*Caller)(nil),                    // 30: quorumlock.v1.Caller
-	(*CloseSession)(nil),              // 31: quorumlock.v1.CloseSession
-	(*Acknowledge)(nil),               // 32: quorumlock.v1.Acknowledge
-	(*Acquire)(nil),                   // 33: quorumlock.v1.Acquire
-	(*Release)(nil),                   // 34: quorumlock.v1.Release
-	(*Cancel)(nil),                    // 35: quorumlock.v1.Cancel
-	(*SetValue)(nil),                  // 36: quorumlock.v1.SetValue
-	(*Upgrade)(nil),                   // 37: quorumlock.v1.Upgrade
-	(*Downgrade)(nil),                 // 38: quorumlock.v1.Downgrade
-	(*Extend)(nil),                    // 39: quorumlock.v1.Extend
-	(*AcquireCached)(nil),             // 40: quorumlock.v1.AcquireCached
-	(*ForceRelease)(nil),              // 41: quorumlock.v1.ForceRelease
-	(*Revoke)(nil),                    // 42: quorumlock.v1.Revoke
-	(*SkipDelay)(nil),                 // 43: quorumlock.v1.SkipDelay
-	(*Resize)(nil),                    // 44: quorumlock.v1.Resize
-	(*ForceClose)(nil),                // 45: quorumlock.v1.ForceClose
-	(*SetPolicy)(nil),                 // 46: quorumlock.v1.SetPolicy
-	(*RevokeToken)(nil),               // 47: quorumlock.v1.RevokeToken
-	(*Settings)(nil),                  // 48: quorumlock.v1.Settings
-	(*Member)(nil),                    // 49: quorumlock.v1.Member
-	(*SavedBackup)(nil),               // 50: quorumlock.v1.SavedBackup
-	(*ClientInfo)(nil),                // 51: quorumlock.v1.ClientInfo
-	(*AuditRecord)(nil),               // 52: quorumlock.v1.AuditRecord
-	(*Backup)(nil),                    // 53: quorumlock.v1.Backup
-	(*Policy)(nil),                    // 54: quorumlock.v1.Policy
-	(*TokenRecord)(nil),               // 55: quorumlock.v1.TokenRecord
-	(AuditRecord_Action)(0),           // 56: quorumlock.v1.AuditRecord.Action
-	(Status_Code)(0),                  // 57: quorumlock.v1.Status.Code
+	(Proposer)(0),                     // 0: quorumlock.node.v1.Proposer
+	(ChangeKeys_Action)(0),            // 1: quorumlock.node.v1.ChangeKeys.Action
+	(*Entry)(nil),                     // 2: quorumlock.node.v1.Entry
+	(*Command)(nil),                   // 3: quorumlock.node.v1.Command
+	(*Bootstrap)(nil),                 // 4: quorumlock.node.v1.Bootstrap
+	(*BeginTerm)(nil),                 // 5: quorumlock.node.v1.BeginTerm
+	(*PutMember)(nil),                 // 6: quorumlock.node.v1.PutMember
+	(*DropMember)(nil),                // 7: quorumlock.node.v1.DropMember
+	(*RaiseLevel)(nil),                // 8: quorumlock.node.v1.RaiseLevel
+	(*SuspendGrants)(nil),             // 9: quorumlock.node.v1.SuspendGrants
+	(*ResumeGrants)(nil),              // 10: quorumlock.node.v1.ResumeGrants
+	(*RecordBackup)(nil),              // 11: quorumlock.node.v1.RecordBackup
+	(*OpenSession)(nil),               // 12: quorumlock.node.v1.OpenSession
+	(*AttachSession)(nil),             // 13: quorumlock.node.v1.AttachSession
+	(*ExpireSession)(nil),             // 14: quorumlock.node.v1.ExpireSession
+	(*ExpireHold)(nil),                // 15: quorumlock.node.v1.ExpireHold
+	(*EndDelay)(nil),                  // 16: quorumlock.node.v1.EndDelay
+	(*RestoreBackup)(nil),             // 17: quorumlock.node.v1.RestoreBackup
+	(*RecordAct)(nil),                 // 18: quorumlock.node.v1.RecordAct
+	(*CreateToken)(nil),               // 19: quorumlock.node.v1.CreateToken
+	(*OpenLease)(nil),                 // 20: quorumlock.node.v1.OpenLease
+	(*ChangeKeys)(nil),                // 21: quorumlock.node.v1.ChangeKeys
+	(*KeyVersion)(nil),                // 22: quorumlock.node.v1.KeyVersion
+	(*RecordRemaining)(nil),           // 23: quorumlock.node.v1.RecordRemaining
+	(*ExtendLease)(nil),               // 24: quorumlock.node.v1.ExtendLease
+	(*ConfirmLease)(nil),              // 25: quorumlock.node.v1.ConfirmLease
+	(*ReleaseLease)(nil),              // 26: quorumlock.node.v1.ReleaseLease
+	(*TimeoutWait)(nil),               // 27: quorumlock.node.v1.TimeoutWait
+	(*RemovedMember)(nil),             // 28: quorumlock.node.v1.RemovedMember
+	(*TermStart)(nil),                 // 29: quorumlock.node.v1.TermStart
+	(*RecordRemaining_Remaining)(nil), // 30: quorumlock.node.v1.RecordRemaining.Remaining
+	(*Caller)(nil),                    // 31: quorumlock.v1.Caller
+	(*CloseSession)(nil),              // 32: quorumlock.v1.CloseSession
+	(*Acknowledge)(nil),               // 33: quorumlock.v1.Acknowledge
+	(*Acquire)(nil),                   // 34: quorumlock.v1.Acquire
+	(*Release)(nil),                   // 35: quorumlock.v1.Release
+	(*Cancel)(nil),                    // 36: quorumlock.v1.Cancel
+	(*SetValue)(nil),                  // 37: quorumlock.v1.SetValue
+	(*Upgrade)(nil),                   // 38: quorumlock.v1.Upgrade
+	(*Downgrade)(nil),                 // 39: quorumlock.v1.Downgrade
+	(*Extend)(nil),                    // 40: quorumlock.v1.Extend
+	(*AcquireCached)(nil),             // 41: quorumlock.v1.AcquireCached
+	(*ForceRelease)(nil),              // 42: quorumlock.v1.ForceRelease
+	(*Revoke)(nil),                    // 43: quorumlock.v1.Revoke
+	(*SkipDelay)(nil),                 // 44: quorumlock.v1.SkipDelay
+	(*Resize)(nil),                    // 45: quorumlock.v1.Resize
+	(*ForceClose)(nil),                // 46: quorumlock.v1.ForceClose
+	(*SetPolicy)(nil),                 // 47: quorumlock.v1.SetPolicy
+	(*RevokeToken)(nil),               // 48: quorumlock.v1.RevokeToken
+	(*Settings)(nil),                  // 49: quorumlock.v1.Settings
+	(*Member)(nil),                    // 50: quorumlock.v1.Member
+	(*SavedBackup)(nil),               // 51: quorumlock.v1.SavedBackup
+	(*ClientInfo)(nil),                // 52: quorumlock.v1.ClientInfo
+	(*AuditRecord)(nil),               // 53: quorumlock.v1.AuditRecord
+	(*Backup)(nil),                    // 54: quorumlock.v1.Backup
+	(*Policy)(nil),                    // 55: quorumlock.v1.Policy
+	(*TokenRecord)(nil),               // 56: quorumlock.v1.TokenRecord
+	(AuditRecord_Action)(0),           // 57: quorumlock.v1.AuditRecord.Action
+	(Status_Code)(0),                  // 58: quorumlock.v1.Status.Code
+	(*descriptorpb.FieldOptions)(nil), // 59: google.protobuf.FieldOptions
 }
 var file_quorumlock_node_v1_log_proto_depIdxs = []int32{
-	2,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
-	30, // 1: quorumlock.node.v1.Command.caller:type_name -> quorumlock.v1.Caller
-	3,  // 2: quorumlock.node.v1.Command.bootstrap:type_name -> quorumlock.node.v1.Bootstrap
-	4,  // 3: quorumlock.node.v1.Command.begin_term:type_name -> quorumlock.node.v1.BeginTerm
-	5,  // 4: quorumlock.node.v1.Command.put_member:type_name -> quorumlock.node.v1.PutMember
-	6,  // 5: quorumlock.node.v1.Command.drop_member:type_name -> quorumlock.node.v1.DropMember
-	7,  // 6: quorumlock.node.v1.Command.raise_level:type_name -> quorumlock.node.v1.RaiseLevel
-	8,  // 7: quorumlock.node.v1.Command.suspend_grants:type_name -> quorumlock.node.v1.SuspendGrants
-	9,  // 8: quorumlock.node.v1.Command.resume_grants:type_name -> quorumlock.node.v1.ResumeGrants
-	10, // 9: quorumlock.node.v1.Command.record_backup:type_name -> quorumlock.node.v1.RecordBackup
-	11, // 10: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
-	12, // 11: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
-	31, // 12: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
-	13, // 13: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
-	32, // 14: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
-	19, // 15: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
-	23, // 16: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
-	25, // 17: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
-	20, // 18: quorumlock.node.v1.Command.change_keys:type_name -> quorumlock.node.v1.ChangeKeys
-	22, // 19: quorumlock.node.v1.Command.record_remaining:type_name -> quorumlock.node.v1.RecordRemaining
-	24, // 20: quorumlock.node.v1.Command.confirm_lease:type_name -> quorumlock.node.v1.ConfirmLease
-	33, // 21: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
-	34, // 22: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
-	35, // 23: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
-	26, // 24: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
-	36, // 25: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
-	37, // 26: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
-	38, // 27: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
-	39, // 28: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
-	14, // 29: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
-	15, // 30: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
-	40, // 31: quorumlock.node.v1.Command.acquire_cached:type_name -> quorumlock.v1.AcquireCached
-	41, // 32: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
-	42, // 33: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
-	43, // 34: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
-	44, // 35: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
-	16, // 36: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
-	17, // 37: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
-	45, // 38: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
-	46, // 39: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
-	18, // 40: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
-	47, // 41: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
-	48, // 42: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
-	49, // 43: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
-	49, // 44: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
-	50, // 45: quorumlock.node.v1.RecordBackup.backup:type_name -> quorumlock.v1.SavedBackup
-	51, // 46: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
-	48, // 47: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
-	52, // 48: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
-	53, // 49: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
-	54, // 50: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
-	55, // 51: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
-	56, // 52: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
-	57, // 53: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
-	51, // 54: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
-	33, // 55: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
-	0,  // 56: quorumlock.node.v1.ChangeKeys.action:type_name -> quorumlock.node.v1.ChangeKeys.Action
-	51, // 57: quorumlock.node.v1.ChangeKeys.client:type_name -> quorumlock.v1.ClientInfo
-	21, // 58: quorumlock.node.v1.ChangeKeys.version:type_name -> quorumlock.node.v1.KeyVersion
-	29, // 59: quorumlock.node.v1.RecordRemaining.keys:type_name -> quorumlock.node.v1.RecordRemaining.Remaining
-	60, // [60:60] is the sub-list for method output_type
-	60, // [60:60] is the sub-list for method input_type
-	60, // [60:60] is the sub-list for extension type_name
-	60, // [60:60] is the sub-list for extension extendee
+	3,  // 0: quorumlock.node.v1.Entry.commands:type_name -> quorumlock.node.v1.Command
+	31, // 1: quorumlock.node.v1.Command.caller:type_name -> quorumlock.v1.Caller
+	4,  // 2: quorumlock.node.v1.Command.bootstrap:type_name -> quorumlock.node.v1.Bootstrap
+	5,  // 3: quorumlock.node.v1.Command.begin_term:type_name -> quorumlock.node.v1.BeginTerm
+	6,  // 4: quorumlock.node.v1.Command.put_member:type_name -> quorumlock.node.v1.PutMember
+	7,  // 5: quorumlock.node.v1.Command.drop_member:type_name -> quorumlock.node.v1.DropMember
+	8,  // 6: quorumlock.node.v1.Command.raise_level:type_name -> quorumlock.node.v1.RaiseLevel
+	9,  // 7: quorumlock.node.v1.Command.suspend_grants:type_name -> quorumlock.node.v1.SuspendGrants
+	10, // 8: quorumlock.node.v1.Command.resume_grants:type_name -> quorumlock.node.v1.ResumeGrants
+	11, // 9: quorumlock.node.v1.Command.record_backup:type_name -> quorumlock.node.v1.RecordBackup
+	12, // 10: quorumlock.node.v1.Command.open_session:type_name -> quorumlock.node.v1.OpenSession
+	13, // 11: quorumlock.node.v1.Command.attach_session:type_name -> quorumlock.node.v1.AttachSession
+	32, // 12: quorumlock.node.v1.Command.close_session:type_name -> quorumlock.v1.CloseSession
+	14, // 13: quorumlock.node.v1.Command.expire_session:type_name -> quorumlock.node.v1.ExpireSession
+	33, // 14: quorumlock.node.v1.Command.acknowledge:type_name -> quorumlock.v1.Acknowledge
+	20, // 15: quorumlock.node.v1.Command.open_lease:type_name -> quorumlock.node.v1.OpenLease
+	24, // 16: quorumlock.node.v1.Command.extend_lease:type_name -> quorumlock.node.v1.ExtendLease
+	26, // 17: quorumlock.node.v1.Command.release_lease:type_name -> quorumlock.node.v1.ReleaseLease
+	21, // 18: quorumlock.node.v1.Command.change_keys:type_name -> quorumlock.node.v1.ChangeKeys
+	23, // 19: quorumlock.node.v1.Command.record_remaining:type_name -> quorumlock.node.v1.RecordRemaining
+	25, // 20: quorumlock.node.v1.Command.confirm_lease:type_name -> quorumlock.node.v1.ConfirmLease
+	34, // 21: quorumlock.node.v1.Command.acquire:type_name -> quorumlock.v1.Acquire
+	35, // 22: quorumlock.node.v1.Command.release:type_name -> quorumlock.v1.Release
+	36, // 23: quorumlock.node.v1.Command.cancel:type_name -> quorumlock.v1.Cancel
+	27, // 24: quorumlock.node.v1.Command.timeout_wait:type_name -> quorumlock.node.v1.TimeoutWait
+	37, // 25: quorumlock.node.v1.Command.set_value:type_name -> quorumlock.v1.SetValue
+	38, // 26: quorumlock.node.v1.Command.upgrade:type_name -> quorumlock.v1.Upgrade
+	39, // 27: quorumlock.node.v1.Command.downgrade:type_name -> quorumlock.v1.Downgrade
+	40, // 28: quorumlock.node.v1.Command.extend:type_name -> quorumlock.v1.Extend
+	15, // 29: quorumlock.node.v1.Command.expire_hold:type_name -> quorumlock.node.v1.ExpireHold
+	16, // 30: quorumlock.node.v1.Command.end_delay:type_name -> quorumlock.node.v1.EndDelay
+	41, // 31: quorumlock.node.v1.Command.acquire_cached:type_name -> quorumlock.v1.AcquireCached
+	42, // 32: quorumlock.node.v1.Command.force_release:type_name -> quorumlock.v1.ForceRelease
+	43, // 33: quorumlock.node.v1.Command.revoke:type_name -> quorumlock.v1.Revoke
+	44, // 34: quorumlock.node.v1.Command.skip_delay:type_name -> quorumlock.v1.SkipDelay
+	45, // 35: quorumlock.node.v1.Command.resize:type_name -> quorumlock.v1.Resize
+	17, // 36: quorumlock.node.v1.Command.restore_backup:type_name -> quorumlock.node.v1.RestoreBackup
+	18, // 37: quorumlock.node.v1.Command.record_act:type_name -> quorumlock.node.v1.RecordAct
+	46, // 38: quorumlock.node.v1.Command.force_close:type_name -> quorumlock.v1.ForceClose
+	47, // 39: quorumlock.node.v1.Command.set_policy:type_name -> quorumlock.v1.SetPolicy
+	19, // 40: quorumlock.node.v1.Command.create_token:type_name -> quorumlock.node.v1.CreateToken
+	48, // 41: quorumlock.node.v1.Command.revoke_token:type_name -> quorumlock.v1.RevokeToken
+	49, // 42: quorumlock.node.v1.Bootstrap.settings:type_name -> quorumlock.v1.Settings
+	50, // 43: quorumlock.node.v1.Bootstrap.members:type_name -> quorumlock.v1.Member
+	50, // 44: quorumlock.node.v1.PutMember.member:type_name -> quorumlock.v1.Member
+	51, // 45: quorumlock.node.v1.RecordBackup.backup:type_name -> quorumlock.v1.SavedBackup
+	52, // 46: quorumlock.node.v1.OpenSession.client:type_name -> quorumlock.v1.ClientInfo
+	49, // 47: quorumlock.node.v1.RestoreBackup.settings:type_name -> quorumlock.v1.Settings
+	53, // 48: quorumlock.node.v1.RestoreBackup.audit:type_name -> quorumlock.v1.AuditRecord
+	54, // 49: quorumlock.node.v1.RestoreBackup.backup:type_name -> quorumlock.v1.Backup
+	55, // 50: quorumlock.node.v1.RestoreBackup.policy:type_name -> quorumlock.v1.Policy
+	56, // 51: quorumlock.node.v1.RestoreBackup.tokens:type_name -> quorumlock.v1.TokenRecord
+	57, // 52: quorumlock.node.v1.RecordAct.action:type_name -> quorumlock.v1.AuditRecord.Action
+	58, // 53: quorumlock.node.v1.RecordAct.outcome:type_name -> quorumlock.v1.Status.Code
+	52, // 54: quorumlock.node.v1.OpenLease.client:type_name -> quorumlock.v1.ClientInfo
+	34, // 55: quorumlock.node.v1.OpenLease.acquire:type_name -> quorumlock.v1.Acquire
+	1,  // 56: quorumlock.node.v1.ChangeKeys.action:type_name -> quorumlock.node.v1.ChangeKeys.Action
+	52, // 57: quorumlock.node.v1.ChangeKeys.client:type_name -> quorumlock.v1.ClientInfo
+	22, // 58: quorumlock.node.v1.ChangeKeys.version:type_name -> quorumlock.node.v1.KeyVersion
+	30, // 59: quorumlock.node.v1.RecordRemaining.keys:type_name -> quorumlock.node.v1.RecordRemaining.Remaining
+	59, // 60: quorumlock.node.v1.proposer:extendee -> google.protobuf.FieldOptions
+	0,  // 61: quorumlock.node.v1.proposer:type_name -> quorumlock.node.v1.Proposer
+	62, // [62:62] is the sub-list for method output_type
+	62, // [62:62] is the sub-list for method input_type
+	61, // [61:62] is the sub-list for extension type_name
+	60, // [60:61] is the sub-list for extension extendee
 	0,  // [0:60] is the sub-list for field type_name
 }
 
@@ -3190,15 +3288,16 @@ func file_quorumlock_node_v1_log_proto_init() {
 		File: protoimpl.DescBuilder{
 			GoPackagePath: reflect.TypeOf(x{}).PkgPath(),
 			RawDescriptor: unsafe.Slice(unsafe.StringData(file_quorumlock_node_v1_log_proto_rawDesc), len(file_quorumlock_node_v1_log_proto_rawDesc)),
-			NumEnums:      1,
+			NumEnums:      2,
 			NumMessages:   29,
-			NumExtensions: 0,
+			NumExtensions: 1,
 			NumServices:   0,
 		},
 		GoTypes:           file_quorumlock_node_v1_log_proto_goTypes,
 		DependencyIndexes: file_quorumlock_node_v1_log_proto_depIdxs,
 		EnumInfos:         file_quorumlock_node_v1_log_proto_enumTypes,
 		MessageInfos:      file_quorumlock_node_v1_log_proto_msgTypes,
+		ExtensionInfos:    file_quorumlock_node_v1_log_proto_extTypes,
 	}.Build()
 	File_quorumlock_node_v1_log_proto = out.File
 	file_quorumlock_node_v1_log_proto_goTypes = nil
