@@ -28,8 +28,7 @@ type Client struct {
 	requestTable
 	sessionTable
 	connector
-	prober
-	rerouter
+	search search
 }
 
 // note is a log line, or the call of a hook, for after the mutex is released, so that a slow log handler or
@@ -62,7 +61,7 @@ func newClient(cfg Config) *Client {
 	c.requestTable = requestTable{client: c, byID: newNumbered(), watchers: make(map[*Watcher]struct{}), watching: make(map[uint64]*Watcher)}
 	c.sessionTable = sessionTable{client: c, sessions: make(map[uint64]*Session)}
 	c.connector = connector{client: c, need: make(chan struct{}, 1), leader: &wire.LeaderHint{}, silence: silenceMax}
-	c.prober.client, c.rerouter.client = c, c
+	c.search = newSearch(c)
 	if c.clock == nil {
 		c.clock = systemClock()
 	}

@@ -209,7 +209,7 @@ func (t *requestTable) pump() {
 		sent = t.pumpLane(cn, &t.urgent, cn.window) || sent
 		sent = t.pumpLane(cn, &t.ready, cn.window-cn.reserve) || sent
 	} else if t.client.wanted() {
-		t.client.scheduleProbe()
+		t.client.search.arm()
 	}
 	sent = t.pumpLane(cn, &t.anywhere, cn.window-cn.reserve) || sent
 	if sent {
@@ -358,7 +358,7 @@ func (t *requestTable) onResponse(cn *conn, resp *wire.Response) error {
 	case wire.Status_NOT_LEADER:
 		k.answers++
 		t.again(k)
-		t.client.notLeader(cn, resp.GetLeader())
+		t.client.search.notLeader(cn, resp.GetLeader())
 	case wire.Status_UNAVAILABLE:
 		k.answers++
 		t.again(k)
@@ -368,13 +368,16 @@ func (t *requestTable) onResponse(cn *conn, resp *wire.Response) error {
 		k.answers++
 		t.notAttached(cn, k)
 	default:
-		cn.useful, t.client.probes = true, 0
+		cn.useful = true
 		if proves(status) {
 			t.retries = 0
 		}
 		if !k.finished {
 			t.answered(cn, k, resp)
 		}
+	}
+	if t.client.search.on {
+		t.client.search.seek(t.client.mu.now()) // it may be over: the node does not hang any more
 	}
 	t.pump()
 	return nil
@@ -437,7 +440,7 @@ func (k *call) keep(cn *conn, resp *wire.Response) {
 func (t *requestTable) onPush(cn *conn, push *wire.Push) error {
 	switch body := push.GetBody().(type) {
 	case *wire.Push_Leader:
-		t.client.onLeader(cn, body.Leader)
+		t.client.search.onLeader(cn, body.Leader)
 	case *wire.Push_Outcome:
 		if s := t.client.sessions[push.GetSessionId()]; s != nil && s.alive() {
 			s.pushed(body.Outcome, s.proofAt)

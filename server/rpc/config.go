@@ -39,6 +39,7 @@ type Replica interface {
 	Unbind(session uint64, sink notify.Sink)
 
 	Leader() *wire.LeaderHint
+	ClientAddrs() []string
 	OnLeader(func(*wire.LeaderHint)) (cancel func())
 	OnAnswered(func()) (cancel func())
 

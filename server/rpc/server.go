@@ -278,6 +278,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 			MaxInFlight:   uint32(s.cfg.Limits.MaxInFlight),
 			Tunnel:        answer,
 			Identity:      caller.Identity(),
+			Members:       s.cfg.Replica.ClientAddrs(),
 		}, nil
 	})
 	if err != nil {
