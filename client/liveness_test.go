@@ -123,7 +123,7 @@ func TestWhenAProbeStarts(t *testing.T) {
 			if pings := c.flight.n > sent; pings != test.pings {
 				t.Errorf("%s: a ping is sent: %v", name, pings)
 			}
-			c.made = nil
+			c.made, c.closed = nil, true
 			c.unlock()
 			c.cancel()
 			c.wg.Wait()
@@ -164,6 +164,9 @@ func TestProbeOfABusyProcess(t *testing.T) {
 			if n := f.dials(); (n > 0) != test.asks {
 				t.Errorf("%s: %d nodes were asked", name, n)
 			}
+			c.mu.Lock()
+			c.closed = true
+			c.unlock()
 			c.cancel()
 			c.wg.Wait()
 		})

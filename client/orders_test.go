@@ -29,7 +29,7 @@ type order struct {
 	c        *Client
 	sessions []*Session
 	term     uint64
-	mute     map[string]bool // nodes that lose what arrives on their connections
+	deafened     map[string]bool // nodes that lose what arrives on their connections
 	blocked  string          // a node that this client never reaches directly
 	story    []string
 }
@@ -46,12 +46,12 @@ func (o *order) tell(format string, args ...any) {
 
 func newOrder(t *testing.T, seed uint64) *order {
 	r := rand.New(rand.NewPCG(seed, 9))
-	o := &order{t: t, f: newFake(t, 3+2*r.IntN(2)), r: r, term: 1, mute: map[string]bool{}}
+	o := &order{t: t, f: newFake(t, 3+2*r.IntN(2)), r: r, term: 1, deafened: map[string]bool{}}
 	o.f.members = len(o.f.nodes)
 	for _, n := range o.f.nodes {
 		n.tunnels = true
 	}
-	o.f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return o.mute[cn.node.id] }
+	o.f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return o.deafened[cn.node.id] }
 	cfg := o.f.config()
 	if o.chance(30) { // some endpoints: the others are learned
 		cfg.Endpoints = cfg.Endpoints[:1+r.IntN(2)]
@@ -144,8 +144,8 @@ func (o *order) kill(id string, back time.Duration) {
 
 // silence lets everything be lost that is sent to a node.
 func (o *order) silence(id string, lasts time.Duration) {
-	o.f.set(func() { o.mute[id], o.f.node(id).silent = true, true })
-	o.after(lasts, func() { o.mute[id], o.f.node(id).silent = false, id == o.blocked })
+	o.f.set(func() { o.deafened[id], o.f.node(id).silent = true, true })
+	o.after(lasts, func() { o.deafened[id], o.f.node(id).silent = false, id == o.blocked })
 	o.tell("%s is silent for %v", id, lasts)
 }
 

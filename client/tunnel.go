@@ -33,7 +33,7 @@ type tunnelState struct {
 	after  time.Duration      // the earliest time of the next one
 }
 
-// end ends the attempt under way. The next search begins anew.
+// end ends the attempt under way. The next one has no backoff.
 func (t *tunnelState) end() {
 	if t.cancel != nil {
 		t.cancel()

@@ -48,18 +48,6 @@ func (r *Replica) Leader() *wire.LeaderHint {
 	return &wire.LeaderHint{Id: m.Id, ClientAddr: m.ClientAddr, Term: term}
 }
 
-// ClientAddrs returns the client addresses of the members, as far as this node knows them.
-func (r *Replica) ClientAddrs() (addrs []string) {
-	r.machine.View(func(machine *fsm.Machine) {
-		for _, m := range machine.Members() {
-			if m.GetClientAddr() != "" {
-				addrs = append(addrs, m.GetClientAddr())
-			}
-		}
-	})
-	return addrs
-}
-
 // LastContact returns when this node last heard from a leader, or the present time if it leads.
 func (r *Replica) LastContact() time.Time { return r.cluster.Raft().LastContact() }
 

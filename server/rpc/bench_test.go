@@ -41,7 +41,6 @@ func (p *prompt) OnAnswered(f func()) (cancel func()) {
 	return func() {}
 }
 func (p *prompt) Remaining(uint64) (time.Duration, bool)          { return 9 * time.Second, true }
-func (p *prompt) ClientAddrs() []string                           { return nil }
 func (p *prompt) Leader() *wire.LeaderHint                        { return nil }
 func (p *prompt) OnLeader(func(*wire.LeaderHint)) (cancel func()) { return func() {} }
 func (p *prompt) Bind(uint64, notify.Sink)                        {}

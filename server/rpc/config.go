@@ -39,7 +39,6 @@ type Replica interface {
 	Unbind(session uint64, sink notify.Sink)
 
 	Leader() *wire.LeaderHint
-	ClientAddrs() []string
 	OnLeader(func(*wire.LeaderHint)) (cancel func())
 	OnAnswered(func()) (cancel func())
 
@@ -63,6 +62,8 @@ type Config struct {
 	// NodeID and ClusterID identify the node in its hello to clients.
 	NodeID    string
 	ClusterID func() string
+	// ClientAddrs returns the client addresses of the members, also for that hello.
+	ClientAddrs func() []string
 	// TLS starts with the first byte of a connection; nil means plaintext.
 	TLS *tls.Config
 	// Certificates know which certificates of clients are revoked; nil without TLS.

@@ -378,8 +378,6 @@ func (f *fake) bound() int {
 	return len(f.sinks)
 }
 
-func (f *fake) ClientAddrs() []string { return []string{"n1.example:7400"} }
-
 func (f *fake) Leader() *wire.LeaderHint {
 	f.mu.Lock()
 	defer f.mu.Unlock()
