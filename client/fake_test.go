@@ -73,7 +73,8 @@ type fakeConn struct {
 	nc      net.Conn
 	out     *transport.Outbox
 	pending int
-	tunnel  bool // it comes through another node
+	tunnel  bool             // it comes through another node
+	told    *wire.LeaderHint // the leader that its hello named
 	// When the last frame arrives, each way, if the network has a lag.
 	inAt, outAt time.Time
 }
@@ -241,7 +242,12 @@ func (cn *fakeConn) serve(hung bool) {
 	}
 	out := transport.NewOutbox(cn.nc, transport.OutboxConfig{})
 	defer out.Close(nil)
-	cn.f.set(func() { cn.out = out })
+	cn.f.set(func() {
+		cn.out = out
+		if hint := cn.node.hint(); !proto.Equal(hint, cn.told) { // since the hello
+			cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: hint}})
+		}
+	})
 	for {
 		var frame wire.ClientFrame
 		if in.Read(&frame) != nil {
@@ -265,6 +271,7 @@ func (cn *fakeConn) greet(hello *wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
 	for i := range cn.f.members {
 		reply.Members = append(reply.Members, fmt.Sprintf("n%d:7400", i+1))
 	}
+	cn.told = reply.Leader
 	if hello.GetTunnelTo() == "" {
 		return reply, nil
 	}

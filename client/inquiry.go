@@ -33,7 +33,7 @@ func (s *search) ask(m *member, now time.Duration, doubted bool) {
 		m.silent = now
 	}
 	ctx, cancel := context.WithCancel(s.client.ctx)
-	m.cancel = cancel
+	m.cancel, m.asked = cancel, now
 	s.client.wg.Go(func() {
 		defer cancel()
 		end := endNeedless
@@ -150,9 +150,7 @@ func (s *search) hear(q *inquiry) (verdict, <-chan struct{}) {
 	defer c.unlock()
 	now, m, hint := c.clock.Now(), q.member, q.reply.GetLeader()
 	m.said, m.node, m.err, m.silent, m.listening = hint, q.reply.GetNodeId(), nil, 0, true
-	for _, addr := range q.reply.GetMembers() {
-		s.learn(addr)
-	}
+	s.learnAll(q.reply.GetMembers())
 	if q.leads() {
 		m.refuted = 0
 	} else {
@@ -262,8 +260,8 @@ func (s *search) notLeader(cn *conn, hint *wire.LeaderHint) {
 
 // onLeader handles a push about a change of leadership. There may be no leader at the moment.
 func (s *search) onLeader(cn *conn, hint *wire.LeaderHint) {
-	if hint.GetId() != "" && hint.GetTerm() < cn.term {
-		return // it was sent before the node's last report
+	if cn.leads && hint.GetId() != "" && hint.GetTerm() < cn.term {
+		return // it was sent before the node led
 	}
 	s.said(cn, hint)
 }

@@ -29,7 +29,7 @@ type order struct {
 	c        *Client
 	sessions []*Session
 	term     uint64
-	deafened     map[string]bool // nodes that lose what arrives on their connections
+	deafened map[string]bool // nodes that lose what arrives on their connections
 	blocked  string          // a node that this client never reaches directly
 	story    []string
 }

@@ -42,6 +42,7 @@ type member struct {
 	askAt  time.Duration // the earliest time to ask it again
 
 	cancel    context.CancelFunc // ends the inquiry under way; nil if there is none
+	asked     time.Duration      // when that inquiry began
 	listening bool               // it has answered that inquiry
 }
 
@@ -53,6 +54,7 @@ type search struct {
 
 	members []*member     // the configured endpoints, then those learned from hints
 	on      bool          // it is under way
+	since   time.Duration // when it began
 	round   int           // how often all members have failed
 	refuted chan struct{} // closed and replaced when a hint is refuted
 	tunnel  tunnelState
@@ -106,6 +108,23 @@ func (s *search) learn(addr string) {
 		s.members = slices.Delete(s.members, i, i+1)
 	}
 	s.members = append(s.members, &member{addr: addr})
+}
+
+// learnAll adds the members at the addresses that a node lists, if it lists more than are known here to answer. Otherwise
+// they are probably other addresses of the same nodes.
+func (s *search) learnAll(addrs []string) {
+	known := 0
+	for _, m := range s.members {
+		if m.err == nil {
+			known++
+		}
+	}
+	if known >= len(addrs) {
+		return
+	}
+	for _, addr := range addrs {
+		s.learn(addr)
+	}
 }
 
 // follow learns the address of the leader that a member names, and asks the leader that is believed in at once.
@@ -164,7 +183,7 @@ func (s *search) refute(m *member, now time.Duration) {
 // hurry has members soon asked that were not asked yet.
 func (s *search) hurry(now time.Duration) {
 	for _, m := range s.members {
-		if m.cancel == nil && m.err == nil && m.silent == 0 {
+		if m.cancel == nil && m.asked < s.since && !s.connected(m) {
 			m.askAt = min(m.askAt, now+rand.N(spreadFailed))
 		}
 	}
@@ -195,7 +214,7 @@ func (s *search) seek(now time.Duration) {
 		s.begin(now)
 	}
 	for _, m := range s.members {
-		if m.cancel != nil && !m.listening && now >= m.silent+answerTimeout {
+		if m.cancel != nil && !m.listening && now >= m.asked+answerTimeout {
 			s.refute(m, now)
 		}
 	}
@@ -212,7 +231,7 @@ func (s *search) seek(now time.Duration) {
 
 // begin starts a search: with the leader that is believed in, or else with any member.
 func (s *search) begin(now time.Duration) {
-	s.on = true
+	s.on, s.since = true, now
 	var connected *member
 	spread := spreadHinted
 	if cn := s.client.conn; cn != nil {
@@ -275,7 +294,7 @@ func (s *search) seekAt(now time.Duration) time.Duration {
 	for _, m := range s.members {
 		at = min(at, s.dueAt(m))
 		if m.cancel != nil && !m.listening && s.claimed(m) > m.refuted {
-			at = min(at, m.silent+answerTimeout)
+			at = min(at, m.asked+answerTimeout)
 		}
 	}
 	tunnelAt, _, _ := s.tunnelAt()

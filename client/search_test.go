@@ -125,7 +125,7 @@ func TestRefutedHints(t *testing.T) {
 		"it refuses": func(c *Client, m *member) { c.search.noAnswer(m, errors.New("refused"), c.clock.Now()) },
 		"it denies":  func(c *Client, m *member) { c.search.hear(&inquiry{member: m, greeting: greeting{reply: denies}}) },
 		"it does not answer": func(c *Client, m *member) {
-			m.cancel, m.silent = func() {}, c.clock.Now()
+			m.cancel, m.asked = func() {}, c.clock.Now()
 			time.Sleep(answerTimeout)
 			c.search.on = true
 			c.search.seek(c.clock.Now())
@@ -163,7 +163,7 @@ func TestLeaderHint(t *testing.T) {
 		"another one":        {true, hintOf("n3", 6), false},
 		"of the same term":   {true, hintOf("n3", 5), false},
 		"it leads":           {false, hintOf("n2", 6), true},
-		"it led before":      {false, hintOf("n2", 4), false},
+		"it erred before":    {false, hintOf("n2", 4), true}, // its last word counts, whatever it named before
 		"nobody leads":       {true, &wire.LeaderHint{Term: 6}, false},
 		"it has no address":  {true, &wire.LeaderHint{Id: "n3", Term: 6}, false},
 		"it leads once more": {true, hintOf("n2", 6), true},
