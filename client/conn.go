@@ -266,6 +266,9 @@ func (n *connector) noteLeader(hint *wire.LeaderHint) {
 // leadsNow starts to use a node that was already connected when it became leader. Sessions attached in an
 // earlier term of that node are no longer attached.
 func (n *connector) leadsNow(cn *conn, term uint64) {
+	if cn.leads && term <= cn.term {
+		return
+	}
 	cn.leads, cn.term = true, term
 	n.client.search.found(cn)
 	for _, s := range n.client.sessions {

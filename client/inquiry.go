@@ -242,7 +242,7 @@ func (s *search) reconsider() {
 		return
 	}
 	m := s.of(cn)
-	if m == nil || cn.node == "" || m.said.GetId() != cn.node || cn.leads && m.said.GetTerm() <= cn.term {
+	if m == nil || cn.node == "" || m.said.GetId() != cn.node {
 		return
 	}
 	if _, later := s.believed(); later <= m.said.GetTerm() {
@@ -251,17 +251,17 @@ func (s *search) reconsider() {
 }
 
 // notLeader handles the hint of a NOT_LEADER answer.
-func (s *search) notLeader(cn *conn, hint *wire.LeaderHint) {
+func (n *connector) notLeader(cn *conn, hint *wire.LeaderHint) {
 	if hint.GetId() == cn.node && cn.node != "" {
 		return // it was elected but does not serve yet, and the request is resent
 	}
-	s.said(cn, hint)
+	n.client.search.said(cn, hint)
 }
 
 // onLeader handles a push about a change of leadership. There may be no leader at the moment.
-func (s *search) onLeader(cn *conn, hint *wire.LeaderHint) {
+func (n *connector) onLeader(cn *conn, hint *wire.LeaderHint) {
 	if cn.leads && hint.GetId() != "" && hint.GetTerm() < cn.term {
 		return // it was sent before the node led
 	}
-	s.said(cn, hint)
+	n.client.search.said(cn, hint)
 }

@@ -87,6 +87,16 @@ func (t *requestTable) oldest() *call {
 	return k
 }
 
+// awaited reports whether a request is in flight that only a leader answers. A node that leads no more may not answer it.
+func (t *requestTable) awaited() bool {
+	for k := t.flight.head; k != nil; k = k.links[lane].next {
+		if !k.stale && k.kind != kindPing {
+			return true
+		}
+	}
+	return false
+}
+
 // hangs reports whether a request has been unanswered for long.
 func (t *requestTable) hangs(now time.Duration) bool {
 	oldest := t.oldest()

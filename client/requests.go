@@ -358,7 +358,7 @@ func (t *requestTable) onResponse(cn *conn, resp *wire.Response) error {
 	case wire.Status_NOT_LEADER:
 		k.answers++
 		t.again(k)
-		t.client.search.notLeader(cn, resp.GetLeader())
+		t.client.notLeader(cn, resp.GetLeader())
 	case wire.Status_UNAVAILABLE:
 		k.answers++
 		t.again(k)
@@ -440,7 +440,7 @@ func (k *call) keep(cn *conn, resp *wire.Response) {
 func (t *requestTable) onPush(cn *conn, push *wire.Push) error {
 	switch body := push.GetBody().(type) {
 	case *wire.Push_Leader:
-		t.client.search.onLeader(cn, body.Leader)
+		t.client.onLeader(cn, body.Leader)
 	case *wire.Push_Outcome:
 		if s := t.client.sessions[push.GetSessionId()]; s != nil && s.alive() {
 			s.pushed(body.Outcome, s.proofAt)

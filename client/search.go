@@ -198,7 +198,7 @@ func (s *search) needed(now time.Duration) bool {
 	case cn == nil:
 		return c.wanted() || c.anywhere.n > 0
 	default:
-		return !cn.leads && c.wanted() || c.hangs(now)
+		return !cn.leads && (c.wanted() || c.awaited()) || c.hangs(now)
 	}
 }
 

@@ -176,7 +176,7 @@ func TestLeaderHint(t *testing.T) {
 				c.search.say("n2", "n2", 5)
 			}
 			c.mu.Lock()
-			c.search.onLeader(cn, test.hint)
+			c.onLeader(cn, test.hint)
 			if cn.leads != test.want || c.search.on != (!test.want && test.hint.GetTerm() >= 5) || cn.err != nil {
 				t.Errorf("%s: it leads %v, looks for a leader %v, %v", name, cn.leads, c.search.on, cn.err)
 			}
@@ -207,7 +207,7 @@ func TestNotLeader(t *testing.T) {
 			leading(c, cn)
 			cn.node = test.node
 			c.mu.Lock()
-			c.search.notLeader(cn, test.hint)
+			c.notLeader(cn, test.hint)
 			if left := !cn.leads; left != test.left {
 				t.Errorf("%s: left is %v", name, left)
 			}
