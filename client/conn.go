@@ -228,7 +228,7 @@ func (cn *conn) discard() {
 func (n *connector) adopt(cn *conn) bool {
 	n.client.mu.Lock()
 	defer n.client.unlock()
-	if n.client.closed {
+	if n.client.closed || n.made != nil { // a better one was made meanwhile
 		return false
 	}
 	n.conn, n.refusal = cn, nil

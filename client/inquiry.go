@@ -150,7 +150,10 @@ func (s *search) hear(q *inquiry) (verdict, <-chan struct{}) {
 	defer c.unlock()
 	now, m, hint := c.clock.Now(), q.member, q.reply.GetLeader()
 	m.said, m.node, m.err, m.silent, m.listening = hint, q.reply.GetNodeId(), nil, 0, true
-	s.learnAll(q.reply.GetMembers())
+	if listed := q.reply.GetMembers(); len(listed) > 0 {
+		s.listed = listed
+	}
+	s.learnListed()
 	if q.leads() {
 		m.refuted = 0
 	} else {

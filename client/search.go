@@ -53,6 +53,7 @@ type search struct {
 	client *Client
 
 	members []*member     // the configured endpoints, then those learned from hints
+	listed  []string      // the addresses of the members, as the last node listed them
 	on      bool          // it is under way
 	since   time.Duration // when it began
 	round   int           // how often all members have failed
@@ -110,19 +111,19 @@ func (s *search) learn(addr string) {
 	s.members = append(s.members, &member{addr: addr})
 }
 
-// learnAll adds the members at the addresses that a node lists, if it lists more than are known here to answer. Otherwise
+// learnListed adds the members that a node has listed, if there are more than are known here and may answer. Otherwise
 // they are probably other addresses of the same nodes.
-func (s *search) learnAll(addrs []string) {
+func (s *search) learnListed() {
 	known := 0
 	for _, m := range s.members {
 		if m.err == nil {
 			known++
 		}
 	}
-	if known >= len(addrs) {
+	if known >= len(s.listed) {
 		return
 	}
-	for _, addr := range addrs {
+	for _, addr := range s.listed {
 		s.learn(addr)
 	}
 }
@@ -326,6 +327,7 @@ func (s *search) noAnswer(m *member, err error, now time.Duration) {
 			s.learn(o.said.GetClientAddr())
 		}
 	}
+	s.learnListed()
 	s.hurry(now)
 	s.client.lastErr = fmt.Errorf("%s: %w", m.addr, err)
 	s.client.full = cmp.Or(noPlace(err), s.client.full)
