@@ -141,8 +141,8 @@ func (b *listCheck) alarm() {
 	if c.quiet(cn) {
 		by("a ping is due", cn.pingAt())
 	}
-	if !cn.leads && c.wanted() && !c.probing {
-		by("a look-out is due", c.probeAt)
+	if at := c.search.seekAt(b.now); at != never {
+		by("a step of the search is due", at)
 	}
 }
 

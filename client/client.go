@@ -38,8 +38,7 @@ type Client struct {
 	requestTable
 	sessionTable
 	connector
-	prober
-	rerouter
+	search search
 }
 
 // New validates cfg and returns a client. The client connects on first use and must be closed.
@@ -66,7 +65,7 @@ func newClient(cfg Config) *Client {
 	c.requestTable = requestTable{client: c, byID: newNumbered(), watchers: make(map[*Watcher]struct{}), watching: make(map[uint64]*Watcher)}
 	c.sessionTable = sessionTable{client: c, sessions: make(map[uint64]*Session)}
 	c.connector = connector{client: c, need: make(chan struct{}, 1), leader: &wire.LeaderHint{}, silence: silenceMax, overdue: make(map[string]int)}
-	c.prober.client, c.rerouter.client = c, c
+	c.search = newSearch(c)
 	if c.clock == nil {
 		c.clock = systemClock()
 	}

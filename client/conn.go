@@ -19,8 +19,7 @@ const (
 	helloTimeout = time.Second
 	// defaultWindow is the maximum number of requests in flight if the node sets none.
 	defaultWindow = 128
-	// Backoff of connections. The first ones follow without delay, since a leader that moved is usually
-	// found by the second or third.
+	// Backoff of connections. Those that end early follow without delay at first.
 	connectFree  = 3
 	connectFirst = 10 * time.Millisecond
 	connectMost  = time.Second
@@ -70,39 +69,34 @@ func (cn *conn) fail(err error) {
 	transport.Cut(cn.nc)
 }
 
-// connector finds the leader and keeps a connection to it, or to any node while there is no leader. Except for
-// need it is guarded by the client's mutex.
+// connector keeps the connection to the leader, or to any node while there is no leader. Except for need it is guarded by
+// the client's mutex.
 type connector struct {
 	client *Client
-	need   chan struct{} // holds one token while there is a reason to connect
+	need   chan struct{} // holds one token while there may be a connection to use, or a reason to look for one
 
-	conn     *conn            // nil while disconnected
-	silence  time.Duration    // how long a request may be unanswered before the connection is closed
-	leader   *wire.LeaderHint // the leader of the highest known term
-	cluster  string           // cluster id of the last connection
-	next     *wire.LeaderHint // the leader to connect to next, if set
-	avoid    avoided
-	made     *conn          // an established connection to use next
-	learned  []string       // addresses learned from leader hints
-	overdue  map[string]int // hellos that go on after the end of their ctx, by address
-	turn     int            // rotates through the endpoints
-	attempts int            // consecutive connections that got no definite answer or ended early
-	lastErr  error          // error of the last connection attempt, reported to callers that stop waiting
-	refusal  error          // why the cluster does not accept this client's connections; nil while it does
-	full     error          // why a node has no place for this client; nil after a connection to the leader
+	conn    *conn            // nil while disconnected
+	made    *conn            // an established connection to use next
+	silence time.Duration    // how long a request may be unanswered before the connection is closed
+	leader  *wire.LeaderHint // the leader of the highest known term
+	cluster string           // cluster id of the last connection
+	overdue map[string]int   // hellos that go on after the end of their ctx, by address
+	lastErr error            // error of the last connection attempt, reported to callers that stop waiting
+	refusal error            // why the cluster does not accept this client's connections; nil while it does
+	full    error            // why a node has no place for this client; nil after a connection to the leader
 }
 
-// run connects whenever there is a reason to, until Close.
+// run uses the connections that the search makes, one after the other, until Close.
 func (n *connector) run() {
 	defer n.client.wg.Done()
 	defer n.discardMade()
-	for n.awaitNeed() {
-		cn, err := n.connect()
-		if err != nil {
-			n.connectFailed(err)
-			continue
+	for {
+		cn := n.awaitMade()
+		if cn == nil {
+			return
 		}
 		stop := context.AfterFunc(n.client.ctx, func() { n.hangUp(cn) })
+		var err error
 		if n.adopt(cn) {
 			err = n.read(cn)
 		}
@@ -111,44 +105,42 @@ func (n *connector) run() {
 	}
 }
 
-// hangUp closes the connection of a closed client after flushing its outbox.
-func (n *connector) hangUp(cn *conn) {
-	_ = cn.out.Close(nil)
-	transport.Cut(cn.nc)
-}
-
-// awaitNeed waits for the backoff and then for a reason to connect. It returns false once the client is
-// closed.
-func (n *connector) awaitNeed() bool {
-	n.client.mu.Lock()
-	n.attempts++
-	wait := backoff(n.attempts-connectFree, connectFirst, connectMost)
-	if n.attempts <= connectFree || n.made != nil {
-		wait = 0
-	}
-	n.client.mu.Unlock()
-	if wait > 0 {
-		pause := time.NewTimer(wait)
-		defer pause.Stop()
-		select {
-		case <-pause.C:
-		case <-n.client.ctx.Done():
-			return false
-		}
-	}
+// awaitMade has the search make a connection whenever there is a reason to, and waits for one. It returns nil once the
+// client is closed.
+func (n *connector) awaitMade() *conn {
 	for {
 		n.client.mu.Lock()
-		needed := n.wanted() || n.client.anywhere.n > 0
-		n.client.mu.Unlock()
-		if needed && n.client.ctx.Err() == nil {
-			return true
+		cn := n.made
+		n.made = nil
+		if cn == nil {
+			n.client.search.seek(n.client.clock.Now())
+		}
+		n.client.unlock()
+		if cn != nil {
+			return cn
 		}
 		select {
 		case <-n.need:
 		case <-n.client.ctx.Done():
-			return false
+			return nil
 		}
 	}
+}
+
+// discardMade discards an established connection that will not be used.
+func (n *connector) discardMade() {
+	n.client.mu.Lock()
+	defer n.client.unlock()
+	if n.made != nil {
+		n.made.discard()
+		n.made = nil
+	}
+}
+
+// hangUp closes the connection of a closed client after flushing its outbox.
+func (n *connector) hangUp(cn *conn) {
+	_ = cn.out.Close(nil)
+	transport.Cut(cn.nc)
 }
 
 // wanted reports whether there is work that only a leader can do.
@@ -165,66 +157,56 @@ func backoff(n int, first, most time.Duration) time.Duration {
 	return rand.N(limit) + time.Microsecond
 }
 
-func (n *connector) connectFailed(err error) {
-	n.client.mu.Lock()
-	n.lastErr = err
-	n.client.note(slog.LevelWarn, "no node reached", "err", err)
-	n.full = cmp.Or(noPlace(err), n.full)
-	if refusal := refusalOf(err); refusal != nil {
-		n.refused(refusal)
-	}
-	n.wakeConnector()
-	n.client.unlock()
+// greeting is a network connection and the node's answer to its hello.
+type greeting struct {
+	nc    net.Conn
+	reply *wire.HelloReply
+	in    *transport.FrameReader
 }
 
-// dial opens a connection and completes the hello.
-func (n *connector) dial(ctx context.Context, addr string) (*conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, helloTimeout)
-	defer cancel()
-	nc, reply, in, err := n.hello(ctx, addr, "")
-	if err != nil {
-		return nil, err
-	}
-	return newConn(addr, nc, reply, in), nil
+// leads reports whether the node names itself.
+func (g *greeting) leads() bool {
+	return g.reply.GetNodeId() != "" && g.reply.GetNodeId() == g.reply.GetLeader().GetId()
 }
 
 // newConn returns the conn for a network connection that has completed the hello.
-func newConn(addr string, nc net.Conn, reply *wire.HelloReply, in *transport.FrameReader) *conn {
+func newConn(addr string, g *greeting) *conn {
+	reply := g.reply
 	cn := &conn{
-		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), identity: reply.GetIdentity(), leader: reply.GetLeader(), nc: nc, in: in, since: time.Now(),
+		addr: addr, node: reply.GetNodeId(), cluster: reply.GetClusterId(), identity: reply.GetIdentity(), leader: reply.GetLeader(), nc: g.nc, in: g.in, since: time.Now(),
 		window: int(min(reply.GetMaxInFlight(), 1<<20)),
 	}
 	if cn.window == 0 {
 		cn.window = defaultWindow
 	}
 	cn.reserve = cn.window / 8
-	cn.leads = cn.node != "" && cn.leader.GetId() == cn.node
+	cn.leads = g.leads()
 	cn.term = cn.leader.GetTerm()
-	cn.out = transport.NewOutbox(nc, transport.OutboxConfig{MaxFrame: int(reply.GetMaxFrameBytes()), MaxBytes: 16 << 20})
+	cn.out = transport.NewOutbox(g.nc, transport.OutboxConfig{MaxFrame: int(reply.GetMaxFrameBytes()), MaxBytes: 16 << 20})
 	return cn
 }
 
 // greet opens a connection and returns the node's answer to the first frame, which presents the token, if there
 // is one. With tunnelTo, that frame asks for a tunnel to the leader.
-func (n *connector) greet(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
+func (n *connector) greet(ctx context.Context, addr, tunnelTo string) (*greeting, error) {
 	var network transport.Network
 	if n.client.cfg.Dial != nil {
 		network = dialler(n.client.cfg.Dial)
 	}
 	token, err := n.client.cfg.credential(addr)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	nc, err := transport.Dial(ctx, network, addr, n.client.cfg.TLS)
 	if err != nil {
-		return nil, nil, nil, err
+		return nil, err
 	}
 	reply, in, err := transport.ClientHandshake(ctx, nc, &wire.Hello{Agent: n.client.cfg.Agent, TunnelTo: tunnelTo, AuthToken: token})
 	if err != nil {
 		transport.Cut(nc)
-		return nil, nil, nil, err
+		return nil, err
 	}
-	return nc, reply, in, nil
+	return &greeting{nc, reply, in}, nil
 }
 
 // dialler adapts a dial function to transport.Network.
@@ -248,7 +230,7 @@ func (cn *conn) discard() {
 func (n *connector) adopt(cn *conn) bool {
 	n.client.mu.Lock()
 	defer n.client.unlock()
-	if n.client.halted {
+	if n.client.halted || n.made != nil { // a better one was made meanwhile
 		return false
 	}
 	n.conn, n.refusal = cn, nil
@@ -258,10 +240,9 @@ func (n *connector) adopt(cn *conn) bool {
 	n.client.note(slog.LevelInfo, "connected", "addr", cn.addr, "node", cn.node, "leads", cn.leads, "tunnel", cn.direct != "", "identity", cn.identity)
 	if cn.leads {
 		n.full = nil
-		n.client.reroute.used = cn.direct != ""
 		n.client.attachAll()
 	}
-	n.client.armAround(cn)
+	n.client.search.arm()
 	n.client.pump()
 	return true
 }
@@ -275,6 +256,28 @@ func (n *connector) begin(cn *conn) {
 	}
 	n.cluster = cn.cluster
 	n.noteLeader(cn.leader)
+}
+
+// noteLeader remembers the leader of the highest term.
+func (n *connector) noteLeader(hint *wire.LeaderHint) {
+	if hint.GetId() != "" && hint.GetTerm() >= n.leader.GetTerm() {
+		n.leader = hint
+	}
+}
+
+// leadsNow starts to use a node that was already connected when it became leader. Sessions attached in an
+// earlier term of that node are no longer attached.
+func (n *connector) leadsNow(cn *conn, term uint64) {
+	if cn.leads && term <= cn.term {
+		return
+	}
+	cn.leads, cn.term = true, term
+	n.client.search.found(cn)
+	for _, s := range n.client.sessions {
+		s.conn = nil
+	}
+	n.client.attachAll()
+	n.client.pump()
 }
 
 // attachAll attaches every session to the connection, which also sends their requests.
@@ -327,15 +330,7 @@ func (n *connector) drop(cn *conn, err error) {
 	if n.conn == cn {
 		n.conn = nil
 	}
-	if cn.direct != "" && n.next == nil && n.made == nil {
-		n.next = &wire.LeaderHint{ClientAddr: cn.addr} // that node knows the leader and is reachable
-	}
-	if cn.useful && time.Since(cn.since) >= steady {
-		n.attempts = 0
-	}
-	if n.client.cancelProbe != nil {
-		n.client.cancelProbe() // the next connection starts its own probe
-	}
+	n.client.search.ended(cn, n.client.clock.Now())
 	n.lastErr = fmt.Errorf("connection to %s: %w", cn.addr, err)
 	n.full = cmp.Or(noPlace(err), n.full)
 	for _, s := range n.client.sessions {

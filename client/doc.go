@@ -48,9 +48,10 @@
 //
 // # Implementation
 //
-// Texts are validated before a request is queued (texts.go). One goroutine finds the leader, reads its
-// frames, and finds the next leader when the connection ends (conn.go, endpoints.go). It presents the client's
-// token to each node and fails the waiting requests if no node accepts it (credential.go). Requests are kept in
+// Texts are validated before a request is queued (texts.go). One goroutine reads the frames of the connection (conn.go).
+// The search finds the leader: it asks all members side by side (search.go, inquiry.go), and uses a tunnel to a leader
+// that it cannot reach itself (tunnel.go). It runs while there is no connection to a leader that answers (liveness.go).
+// It presents the client's token to each node and fails the waiting requests if no node accepts it (credential.go). Requests are kept in
 // lists guarded by the client's single mutex and are sent as one frame each (requests.go). One row for each
 // kind of request says how it is sent and repeated (kinds.go). Responses are matched to requests by number
 // (numbered.go), and the memory of frequent calls is reused (free_lists.go). Responses are interpreted in

@@ -133,7 +133,7 @@ func TestDeadLeaderThatAllNameIsWaitedFor(t *testing.T) {
 		f.lead("n2", 2)
 		elected := time.Now()
 		ok(t, (<-waiting).err)
-		if took := time.Since(elected); took > 1500*time.Millisecond {
+		if took := time.Since(elected); took > listenFor*3/2+100*time.Millisecond {
 			t.Fatalf("the new leader was found after %v", took)
 		}
 		dials := 0

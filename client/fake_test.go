@@ -31,6 +31,7 @@ type fake struct {
 
 	mu        sync.Mutex
 	nodes     map[string]*fakeNode // by address
+	members   int                  // number of nodes that every node names
 	leader    *wire.LeaderHint
 	cluster   string
 	service   *service
@@ -58,6 +59,7 @@ type fakeNode struct {
 	id, addr string
 	down     bool             // refuses connections
 	hung     bool             // accepts connections and never answers
+	silent   bool             // packets from the client to its address are lost
 	believes *wire.LeaderHint // the leader it names, if not the actual one
 	dials    int
 	asked    int  // number of requests for tunnels
@@ -71,7 +73,8 @@ type fakeConn struct {
 	nc      net.Conn
 	out     *transport.Outbox
 	pending int
-	tunnel  bool // it comes through another node
+	tunnel  bool             // it comes through another node
+	told    *wire.LeaderHint // the leader that its hello named
 	// When the last frame arrives, each way, if the network has a lag.
 	inAt, outAt time.Time
 }
@@ -206,6 +209,11 @@ func (f *fake) dials() (sum int) {
 
 func (f *fake) dial(ctx context.Context, addr string) (net.Conn, error) {
 	f.mu.Lock()
+	if n := f.nodes[addr]; n != nil && n.silent {
+		f.mu.Unlock()
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
 	defer f.mu.Unlock()
 	n := f.nodes[addr]
 	if n == nil || n.down {
@@ -234,7 +242,12 @@ func (cn *fakeConn) serve(hung bool) {
 	}
 	out := transport.NewOutbox(cn.nc, transport.OutboxConfig{})
 	defer out.Close(nil)
-	cn.f.set(func() { cn.out = out })
+	cn.f.set(func() {
+		cn.out = out
+		if hint := cn.node.hint(); !proto.Equal(hint, cn.told) { // since the hello
+			cn.push(&wire.Push{Body: &wire.Push_Leader{Leader: hint}})
+		}
+	})
 	for {
 		var frame wire.ClientFrame
 		if in.Read(&frame) != nil {
@@ -255,6 +268,10 @@ func (cn *fakeConn) greet(hello *wire.Hello) (*wire.HelloReply, *wire.Goodbye) {
 		}
 	}
 	reply := &wire.HelloReply{ClusterId: cn.f.cluster, NodeId: cn.node.id, Leader: cn.node.hint(), MaxInFlight: cn.f.window}
+	for i := range cn.f.members {
+		reply.Members = append(reply.Members, fmt.Sprintf("n%d:7400", i+1))
+	}
+	cn.told = reply.Leader
 	if hello.GetTunnelTo() == "" {
 		return reply, nil
 	}
@@ -339,7 +356,7 @@ func (cn *fakeConn) serveRequest(req *wire.Request) {
 		return
 	}
 	if cn.f.leader.GetId() != cn.node.id {
-		cn.answer(req, &wire.Response{Result: status(wire.Status_NOT_LEADER), Leader: proto.CloneOf(cn.f.leader)})
+		cn.answer(req, &wire.Response{Result: status(wire.Status_NOT_LEADER), Leader: cn.node.hint()})
 		return
 	}
 	if resp := cn.f.service.serve(cn, req); resp != nil {

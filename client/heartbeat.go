@@ -108,14 +108,8 @@ func (t *sessionTable) rearm(now time.Duration) {
 		if t.client.quiet(cn) {
 			at = min(at, cn.pingAt())
 		}
-		at = min(at, t.client.rerouteAt(cn))
-		if k != nil && !t.client.probing {
-			at = min(at, max(k.sentAt+answerTimeout, t.client.probeAt))
-		}
-		if !cn.leads && t.client.wanted() && !t.client.probing {
-			at = min(at, t.client.probeAt)
-		}
 	}
+	at = min(at, t.client.search.seekAt(now))
 	if at != never {
 		t.armAt(max(at, now+time.Millisecond))
 	}

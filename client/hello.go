@@ -3,11 +3,9 @@ package client
 import (
 	"context"
 	"fmt"
-	"net"
 	"time"
 
 	"github.com/quorumlock/quorumlock/transport"
-	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
 const (
@@ -17,50 +15,45 @@ const (
 	mostOverdue = 4
 )
 
-// greeting is the outcome of a hello.
-type greeting struct {
-	nc    net.Conn
-	reply *wire.HelloReply
-	in    *transport.FrameReader
-	err   error
-}
-
 // hello is greet in a goroutine of its own. Config.Dial, the functions of Config.TLS and the file system may block for
 // longer than ctx allows; the search for the leader then goes on at other nodes.
-func (n *connector) hello(ctx context.Context, addr, tunnelTo string) (net.Conn, *wire.HelloReply, *transport.FrameReader, error) {
+func (n *connector) hello(ctx context.Context, addr, tunnelTo string) (*greeting, error) {
 	n.client.mu.Lock()
 	overdue := n.overdue[addr]
 	n.client.mu.Unlock()
 	if overdue >= mostOverdue {
-		return nil, nil, nil, fmt.Errorf("dial %s: %d earlier calls of Config.Dial or of a function of Config.TLS have not returned", addr, overdue)
+		return nil, fmt.Errorf("dial %s: %d earlier calls of Config.Dial or of a function of Config.TLS have not returned", addr, overdue)
 	}
-	made := make(chan greeting, 1)
+	type outcome struct {
+		greeting *greeting
+		err      error
+	}
+	made := make(chan outcome, 1)
 	go func() {
-		var g greeting
-		g.nc, g.reply, g.in, g.err = n.greet(ctx, addr, tunnelTo)
-		made <- g
+		g, err := n.greet(ctx, addr, tunnelTo)
+		made <- outcome{g, err}
 	}()
 	select {
-	case g := <-made:
-		return g.nc, g.reply, g.in, g.err
+	case o := <-made:
+		return o.greeting, o.err
 	case <-ctx.Done():
 	}
 	grace := time.NewTimer(helloGrace)
 	defer grace.Stop()
 	select {
-	case g := <-made:
-		return g.nc, g.reply, g.in, g.err
+	case o := <-made:
+		return o.greeting, o.err
 	case <-grace.C:
 	case <-n.client.ctx.Done():
 	}
 	countOverdue(n, addr, 1)
 	go func() {
-		if g := <-made; g.err == nil {
-			transport.Cut(g.nc)
+		if o := <-made; o.err == nil {
+			transport.Cut(o.greeting.nc)
 		}
 		countOverdue(n, addr, -1)
 	}()
-	return nil, nil, nil, fmt.Errorf("dial %s: %w", addr, ctx.Err())
+	return nil, fmt.Errorf("dial %s: %w", addr, ctx.Err())
 }
 
 func countOverdue(n *connector, addr string, by int) {

@@ -207,35 +207,20 @@ func TestReserve(t *testing.T) {
 	})
 }
 
-// TestBackoffOfConnections checks that the first connections in a row follow each other without delay, and
-// the others after a backoff.
-func TestBackoffOfConnections(t *testing.T) {
+// TestPauses checks that the pauses between attempts to reach a member grow, are random, and stay below a tenth of the
+// shortest TTL.
+func TestPauses(t *testing.T) {
 	bubble.Test(t, func(t *testing.T) {
 		c, _ := still(t)
-		for n := 1; n <= 40; n++ {
-			started := time.Now()
-			if !c.awaitNeed() {
-				t.Fatal("it gives up")
+		for name, most := range map[time.Duration]time.Duration{silenceMax: connectMost, shortTTL / 3: shortTTL / 10} {
+			c.silence = name
+			for failed := 1; failed <= 40; failed++ {
+				for range 20 {
+					if got := c.search.pause(failed); got <= 0 || got >= min(most, connectFirst<<min(failed, 10)+time.Millisecond) {
+						t.Errorf("a pause of %v after %d failures, want less than %v", got, failed, most)
+					}
+				}
 			}
-			took := time.Since(started)
-			most := min(connectMost, connectFirst<<min(max(n-connectFree, 0), 10)) + time.Microsecond
-			if n <= connectFree && took != 0 || n > connectFree && (took <= 0 || took > most) {
-				t.Errorf("attempt %d after %v, want at most %v", n, took, most)
-			}
-		}
-		c.made = &conn{}
-		started := time.Now()
-		if !c.awaitNeed() || time.Since(started) != 0 {
-			t.Error("a connection that is made is waited for")
-		}
-		c.made = nil
-		c.cancel()
-		if c.awaitNeed() {
-			t.Error("it goes on after Close")
-		}
-		c.attempts = 0
-		if c.awaitNeed() {
-			t.Error("it goes on after Close, at once")
 		}
 	})
 }
@@ -261,16 +246,15 @@ func TestWhichConnectionsSucceed(t *testing.T) {
 			c.flight.push(k)
 			c.byID.add(k)
 			s.sendHeartbeat()
-			sendHeartbeat, probed := s.heartbeat, false
-			c.cancelProbe = func() { probed = true }
-			c.attempts, cn.useful = 5, test.useful
+			sendHeartbeat, m := s.heartbeat, c.search.of(cn)
+			m.failed, cn.useful = 5, test.useful
 			time.Sleep(test.lasted)
 			cn.err = errors.New("left")
 			c.drop(cn, errors.New("cut"))
-			if (c.attempts == 0) != test.want {
-				t.Errorf("%s: %d attempts in a row", name, c.attempts)
+			if got := m.failed; got != map[bool]int{true: 0, false: 6}[test.want] || !test.want && m.askAt <= c.clock.Now() {
+				t.Errorf("%s: %d failures in a row", name, got)
 			}
-			if c.conn != nil || s.conn != nil || s.heartbeat != nil || !sendHeartbeat.finished || !probed || c.next != nil {
+			if c.conn != nil || s.conn != nil || s.heartbeat != nil || !sendHeartbeat.finished {
 				t.Errorf("%s: it is used still", name)
 			}
 			if k.finished || k.list != &s.parked || c.flight.n+c.byID.n != 0 || !strings.Contains(c.lastErr.Error(), "n2:7400: left") {
@@ -280,29 +264,6 @@ func TestWhichConnectionsSucceed(t *testing.T) {
 			case <-c.need:
 			default:
 				t.Errorf("%s: the next one is not made", name)
-			}
-		})
-	}
-}
-
-// TestNodeAskedAfterATunnel checks that after a tunnel its node is asked next, unless a better one is
-// known.
-func TestNodeAskedAfterATunnel(t *testing.T) {
-	for name, test := range map[string]struct {
-		change func(c *Client, cn *conn)
-		want   string
-	}{
-		"a tunnel":        {func(_ *Client, cn *conn) { cn.direct = "n1:7400" }, "n2:7400"},
-		"no tunnel":       {func(*Client, *conn) {}, ""},
-		"somebody better": {func(c *Client, cn *conn) { cn.direct, c.next = "n1:7400", hintOf("n3", 6) }, "n3:7400"},
-		"one is made":     {func(c *Client, cn *conn) { cn.direct, c.made = "n1:7400", &conn{} }, ""},
-	} {
-		bubble.Test(t, func(t *testing.T) {
-			c, cn := still(t)
-			test.change(c, cn)
-			c.drop(cn, errors.New("cut"))
-			if got := c.next.GetClientAddr(); got != test.want {
-				t.Errorf("%s: %q, want %q", name, got, test.want)
 			}
 		})
 	}

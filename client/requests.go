@@ -237,7 +237,7 @@ func (t *requestTable) pump() {
 		sent = t.pumpLane(cn, &t.urgent, cn.window) || sent
 		sent = t.pumpLane(cn, &t.ready, cn.window-cn.reserve) || sent
 	} else if t.client.wanted() {
-		t.client.scheduleProbe()
+		t.client.search.arm()
 	}
 	sent = t.pumpLane(cn, &t.anywhere, cn.window-cn.reserve) || sent
 	if sent {
@@ -401,7 +401,7 @@ func (t *requestTable) onResponse(cn *conn, resp *wire.Response) error {
 		k.answers++
 		t.notAttached(cn, k)
 	default:
-		cn.useful, t.client.probes = true, 0
+		cn.useful = true
 		cn.seen.advance(resp.GetTerm(), resp.GetNonce(), resp.GetResult().GetRevision())
 		if proves(status) {
 			t.retries = 0
@@ -409,6 +409,9 @@ func (t *requestTable) onResponse(cn *conn, resp *wire.Response) error {
 		if !k.finished {
 			t.answered(cn, k, resp)
 		}
+	}
+	if t.client.search.on {
+		t.client.search.seek(t.client.mu.now()) // it may be over: the node does not hang any more
 	}
 	t.pump()
 	return nil

@@ -1,7 +1,6 @@
 package client
 
 import (
-	"context"
 	"errors"
 	"math/rand/v2"
 	"slices"
@@ -11,11 +10,6 @@ import (
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
-
-// contextWith returns a child of the client's ctx.
-func contextWith(c *Client) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(c.ctx, maxProbe)
-}
 
 // TestCallList checks that lists of calls keep all calls in order, in both slots.
 func TestCallList(t *testing.T) {

@@ -188,13 +188,13 @@ func TestTunnelIsTriedDirectlyLater(t *testing.T) {
 		f.node("n2").tunnels = true
 		c := newClient(f.config())
 		defer c.cancel()
-		cn, err := c.dialThrough(context.Background(), "n2:7400", hintOf("n1", 1))
+		cn, err := c.search.dialThrough(context.Background(), "n2:7400", hintOf("n1", 1))
 		ok(t, err)
 		defer cn.discard()
 		if wait := cn.retry - c.clock.Now(); cn.direct != "n1:7400" || wait < directEvery/2 || wait > directEvery {
 			t.Errorf("%q is tried in %v", cn.direct, wait)
 		}
-		to, err := c.dialThrough(context.Background(), "n1:7400", hintOf("n1", 1)) // it leads itself
+		to, err := c.search.dialThrough(context.Background(), "n1:7400", hintOf("n1", 1)) // it leads itself
 		ok(t, err)
 		defer to.discard()
 		if to.direct != "" {

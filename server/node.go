@@ -263,6 +263,7 @@ func (n *Node) startRPC(l net.Listener) error {
 		Replica:          examined{n.replica, n.examiner},
 		NodeID:           n.cfg.ID,
 		ClusterID:        n.clusterID,
+		ClientAddrs:      n.clientAddrs,
 		TLS:              tlsConfig,
 		Certificates:     n.certs.client,
 		RequireIdentity:  n.cfg.TLS.CA != "",
@@ -286,6 +287,18 @@ func (n *Node) startRPC(l net.Listener) error {
 func (n *Node) clusterID() (id string) {
 	n.replica.View(func(m *fsm.Machine) { id = m.ClusterID() })
 	return id
+}
+
+// clientAddrs returns the client addresses of the members, as far as this node knows them.
+func (n *Node) clientAddrs() (addrs []string) {
+	n.replica.View(func(m *fsm.Machine) {
+		for _, member := range m.Members() {
+			if member.GetClientAddr() != "" {
+				addrs = append(addrs, member.GetClientAddr())
+			}
+		}
+	})
+	return addrs
 }
 
 func (n *Node) startHTTP(l net.Listener) error {

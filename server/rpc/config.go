@@ -64,6 +64,8 @@ type Config struct {
 	// NodeID and ClusterID identify the node in its hello to clients.
 	NodeID    string
 	ClusterID func() string
+	// ClientAddrs returns the client addresses of the members, also for that hello.
+	ClientAddrs func() []string
 	// TLS starts with the first byte of a connection; nil means plaintext.
 	TLS *tls.Config
 	// Certificates know which certificates of clients are revoked; nil without TLS.

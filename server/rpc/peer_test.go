@@ -51,11 +51,12 @@ func serveOn(t *testing.T, listener net.Listener, dial func() (net.Conn, error),
 	t.Helper()
 	p := &port{replica: newFake(t), log: &logBuffer{}, dial: dial}
 	cfg := Config{
-		Listener:  listener,
-		Replica:   p.replica,
-		NodeID:    self,
-		ClusterID: func() string { return "c" },
-		Logger:    hclog.New(&hclog.LoggerOptions{Output: p.log, Level: hclog.Debug}),
+		Listener:    listener,
+		Replica:     p.replica,
+		NodeID:      self,
+		ClusterID:   func() string { return "c" },
+		ClientAddrs: func() []string { return []string{"n1:7400", "n2:7400"} },
+		Logger:      hclog.New(&hclog.LoggerOptions{Output: p.log, Level: hclog.Debug}),
 	}
 	if change != nil {
 		change(&cfg)

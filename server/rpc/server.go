@@ -77,6 +77,9 @@ func Serve(cfg Config) (*Server, error) {
 	if cfg.ClusterID == nil {
 		cfg.ClusterID = func() string { return "" }
 	}
+	if cfg.ClientAddrs == nil {
+		cfg.ClientAddrs = func() []string { return nil }
+	}
 	s := &Server{
 		cfg:         cfg,
 		refusals:    ratelog.New(cfg.Logger),
@@ -284,6 +287,7 @@ func (s *Server) handshake(l *link, half *handshake.Handshake) (*greeted, error)
 			MaxInFlight:   uint32(s.cfg.Limits.MaxInFlight),
 			Tunnel:        answer,
 			Identity:      caller.Identity(),
+			Members:       s.cfg.ClientAddrs(),
 		}, nil
 	})
 	if err != nil {

@@ -14,7 +14,7 @@ func TestHelloNamesTheAnsweringNode(t *testing.T) {
 	p := serve(t, nil)
 	c := connect(t, p)
 	if c.reply.NodeId != self || c.reply.ClusterId != "c" || c.reply.Leader.GetId() != self ||
-		c.reply.MaxFrameBytes != 1<<20 || c.reply.MaxInFlight != 1024 || c.reply.Version != 1 {
+		c.reply.MaxFrameBytes != 1<<20 || c.reply.MaxInFlight != 1024 || c.reply.Version != 1 || len(c.reply.Members) != 2 {
 		t.Errorf("hello reply %v", c.reply)
 	}
 }

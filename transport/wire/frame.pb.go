@@ -501,7 +501,9 @@ type HelloReply struct {
 	// Set if the hello requested a tunnel.
 	Tunnel *TunnelReply `protobuf:"bytes,7,opt,name=tunnel,proto3" json:"tunnel,omitempty"`
 	// The identity that the node has verified.
-	Identity      string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
+	Identity string `protobuf:"bytes,8,opt,name=identity,proto3" json:"identity,omitempty"`
+	// The client addresses of the members, so that a client which knows one of them can look for the leader at all.
+	Members       []string `protobuf:"bytes,9,rep,name=members,proto3" json:"members,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -590,6 +592,13 @@ func (x *HelloReply) GetIdentity() string {
 		return x.Identity
 	}
 	return ""
+}
+
+func (x *HelloReply) GetMembers() []string {
+	if x != nil {
+		return x.Members
+	}
+	return nil
 }
 
 // TunnelReply reports whether the connection is now a tunnel to the leader.
@@ -2732,7 +2741,7 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x05agent\x18\x02 \x01(\tR\x05agent\x12\x1b\n" +
 	"\ttunnel_to\x18\x03 \x01(\tR\btunnelTo\x12\x1d\n" +
 	"\n" +
-	"auth_token\x18\x04 \x01(\tR\tauthToken\"\xad\x02\n" +
+	"auth_token\x18\x04 \x01(\tR\tauthToken\"\xc7\x02\n" +
 	"\n" +
 	"HelloReply\x12\x18\n" +
 	"\aversion\x18\x01 \x01(\rR\aversion\x12\x1d\n" +
@@ -2743,7 +2752,8 @@ const file_quorumlock_v1_frame_proto_rawDesc = "" +
 	"\x0fmax_frame_bytes\x18\x05 \x01(\rR\rmaxFrameBytes\x12\"\n" +
 	"\rmax_in_flight\x18\x06 \x01(\rR\vmaxInFlight\x122\n" +
 	"\x06tunnel\x18\a \x01(\v2\x1a.quorumlock.v1.TunnelReplyR\x06tunnel\x12\x1a\n" +
-	"\bidentity\x18\b \x01(\tR\bidentity\"[\n" +
+	"\bidentity\x18\b \x01(\tR\bidentity\x12\x18\n" +
+	"\amembers\x18\t \x03(\tR\amembers\"[\n" +
 	"\vTunnelReply\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x18\n" +
 	"\amessage\x18\x02 \x01(\tR\amessage\"Q\n" +

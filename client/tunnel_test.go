@@ -90,7 +90,7 @@ func TestNoTunnelWithoutNeed(t *testing.T) {
 		time.Sleep(time.Minute)
 		f.set(func() { f.node("n1").down = true })
 		f.cut("n1")
-		time.Sleep(rerouteAfter / 2)
+		time.Sleep(tunnelAfter / 2)
 		f.elect("n2", 2)
 		time.Sleep(time.Minute)
 		ok(t, s.Err())
@@ -165,11 +165,11 @@ func TestHungTunnelIsReplacedWhileTheLeaderIsTried(t *testing.T) {
 			c.mu.Lock()
 			if unanswered = c.oldest() != nil; unanswered {
 				hung.retry = c.clock.Now()
-				c.armAround(hung)
+				c.search.arm()
 			}
 			c.mu.Unlock()
 		}
-		time.Sleep(2*c.hungAfter() + 10*time.Millisecond)
+		time.Sleep(2*c.search.hungAfter() + 10*time.Millisecond)
 		c.mu.Lock()
 		if c.conn == hung || c.conn == nil {
 			t.Error("the tunnel that hangs is kept")
@@ -189,7 +189,7 @@ func TestNextLeaderIsOutOfReachToo(t *testing.T) {
 		f.block("n2")
 		f.elect("n2", 2)
 		f.cut("n3")
-		time.Sleep(rerouteAfter + 10*time.Millisecond)
+		time.Sleep(spreadAll + tunnelAfter + 10*time.Millisecond)
 		if n := f.asked(); n != asked+1 || !c.tunnelled() {
 			t.Errorf("%d tunnels were asked for, want one more than %d", n, asked)
 		}
@@ -208,7 +208,7 @@ func TestNextLeaderEndsTheDialToTheLast(t *testing.T) {
 		dialling := func() bool {
 			c.mu.Lock()
 			defer c.mu.Unlock()
-			return c.conn != nil && c.conn.node == "n3" && c.reroute.to.GetId() == "n1"
+			return c.conn != nil && c.conn.node == "n3" && c.search.at("n1:7400").cancel != nil
 		}
 		for started := time.Now(); !dialling(); time.Sleep(time.Millisecond) {
 			if time.Since(started) > helloTimeout {
@@ -236,7 +236,7 @@ func TestNextLeaderIsWithinReach(t *testing.T) {
 		asked := f.asked()
 		f.elect("n2", 2)
 		f.cut("n3")
-		time.Sleep(rerouteAfter + 10*time.Millisecond)
+		time.Sleep(spreadAll + tunnelAfter + 10*time.Millisecond)
 		if n := f.asked(); n != asked || c.tunnelled() {
 			t.Errorf("%d tunnels were asked for, want no more than %d", n, asked)
 		}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
 
@@ -45,6 +46,44 @@ func TestProbeReportsTheElection(t *testing.T) {
 		synctest.Wait()
 		if took := time.Since(elected); took > 50*time.Millisecond {
 			t.Errorf("the new leader was found after %v", took)
+		}
+	})
+}
+
+// TestThousandClientsAtOneFailOver checks that a thousand clients find the next leader within a second, each with few
+// connections, of which the nodes get no burst beyond one for each client.
+func TestThousandClientsAtOneFailOver(t *testing.T) {
+	const clients = 1000
+	bubble.Test(t, func(t *testing.T) {
+		f := newFake(t, 3)
+		var sessions []*Session
+		for range clients {
+			c, err := New(f.config())
+			ok(t, err)
+			t.Cleanup(func() { _ = c.Close() })
+			s, err := c.NewSession(t.Context(), SessionOptions{TTL: shortTTL})
+			ok(t, err)
+			sessions = append(sessions, s)
+		}
+		before := f.dials()
+		f.set(func() { f.node("n1").down = true })
+		f.cut("n1")
+		synctest.Wait()
+		if n := f.dials() - before; n > 0 {
+			t.Errorf("%d connections at once", n)
+		}
+		time.Sleep(150 * time.Millisecond)
+		f.elect("n2", 2)
+		time.Sleep(time.Second)
+		for _, s := range sessions {
+			s.client.mu.Lock()
+			if s.conn == nil || s.conn.node != "n2" {
+				t.Errorf("a session is attached to %+v", s.conn)
+			}
+			s.client.mu.Unlock()
+		}
+		if n := f.dials() - before; n > 2*clients {
+			t.Errorf("%d connections of %d clients", n, clients)
 		}
 	})
 }
