@@ -19,9 +19,9 @@ var errNotYet = errors.New("not every client has had an answer")
 type caller struct {
 	hold *client.Hold
 
-	mu   sync.Mutex
-	next time.Time // when the last call that succeeded began
-	done time.Time // when it was answered
+	mu    sync.Mutex
+	since time.Time     // the event after which a call is awaited
+	took  time.Duration // from the event to the first answer to a call that began after it; 0 if there was none yet
 }
 
 // keepOn writes the value of its lock until ctx ends. Calls wait for the next leader and do not fail.
@@ -37,23 +37,26 @@ func (k *caller) keepOn(ctx context.Context, t *testing.T) {
 			return
 		}
 		k.mu.Lock()
-		if k.next.IsZero() {
-			k.next, k.done = began, time.Now()
+		if k.took == 0 && !k.since.IsZero() && !began.Before(k.since) {
+			k.took = time.Since(k.since)
 		}
 		k.mu.Unlock()
 		<-pace.C
 	}
 }
 
-// after returns the time from an event to the first answer to a call that began after it.
-func (k *caller) after(event time.Time) (time.Duration, bool) {
+// await begins to measure.
+func (k *caller) await(event time.Time) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if k.next.Before(event) {
-		k.next = time.Time{} // the next one is wanted
-		return 0, false
-	}
-	return k.done.Sub(event), true
+	k.since, k.took = event, 0
+}
+
+// after returns the time from the event to the first answer, or 0 if there was none yet.
+func (k *caller) after() time.Duration {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.took
 }
 
 // TestLeaderIsKilledAgainAndAgain kills the leader under thirty clients with sessions of the shortest TTL. None may be
@@ -82,16 +85,17 @@ func TestLeaderIsKilledAgainAndAgain(t *testing.T) {
 	for range kills {
 		c.AwaitCaughtUp()
 		leader := c.Leader()
+		took := make([]time.Duration, len(callers))
 		killed := time.Now()
 		c.Kill9(leader)
-		took := make([]time.Duration, len(callers))
+		for _, k := range callers {
+			k.await(killed)
+		}
 		c.Await("answers to all clients", process.WaitTimeout, func(context.Context) error {
 			for i, k := range callers {
-				d, answered := k.after(killed)
-				if !answered {
+				if took[i] = k.after(); took[i] == 0 {
 					return errNotYet
 				}
-				took[i] = d
 			}
 			return nil
 		})
