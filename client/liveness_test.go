@@ -93,7 +93,7 @@ var whenAProbeStarts = map[string]struct {
 	"the request is young":   {func(c *Client, cn *conn) { inDoubt(silenceMax)(c, cn); c.oldest().sentAt++ }, true, false, false},
 	"the connection is over": {func(c *Client, cn *conn) { cn.err = errors.New("over") }, false, false, false},
 	"there is none":          {func(c *Client, _ *conn) { c.conn = nil }, true, false, false},
-	"the client is closed":   {func(c *Client, _ *conn) { c.closed = true }, false, false, false},
+	"the client is closed":   {func(c *Client, _ *conn) { c.halted = true }, false, false, false},
 	"a watch says nothing":   {func(c *Client, cn *conn) { leading(c, cn); c.watching[1] = &Watcher{} }, false, false, true},
 	"a watch says something": {func(c *Client, cn *conn) {
 		leading(c, cn)
@@ -123,7 +123,7 @@ func TestWhenAProbeStarts(t *testing.T) {
 			if pings := c.flight.n > sent; pings != test.pings {
 				t.Errorf("%s: a ping is sent: %v", name, pings)
 			}
-			c.made, c.closed = nil, true
+			c.made, c.halted = nil, true
 			c.unlock()
 			c.cancel()
 			c.wg.Wait()
@@ -165,7 +165,7 @@ func TestProbeOfABusyProcess(t *testing.T) {
 				t.Errorf("%s: %d nodes were asked", name, n)
 			}
 			c.mu.Lock()
-			c.closed = true
+			c.halted = true
 			c.unlock()
 			c.cancel()
 			c.wg.Wait()

@@ -144,7 +144,7 @@ func TestRefutedHints(t *testing.T) {
 			s.thinks(t, name+", said again", "")
 			s.said(cn, hintOf("n1", 6))
 			s.thinks(t, name+", of a later term", "n1")
-			c.closed = true
+			c.halted = true
 			c.unlock()
 			c.cancel()
 			c.wg.Wait()
@@ -180,7 +180,7 @@ func TestLeaderHint(t *testing.T) {
 			if cn.leads != test.want || c.search.on != (!test.want && test.hint.GetTerm() >= 5) || cn.err != nil {
 				t.Errorf("%s: it leads %v, looks for a leader %v, %v", name, cn.leads, c.search.on, cn.err)
 			}
-			c.closed = true
+			c.halted = true
 			c.unlock()
 			c.cancel()
 			c.wg.Wait()
@@ -211,7 +211,7 @@ func TestNotLeader(t *testing.T) {
 			if left := !cn.leads; left != test.left {
 				t.Errorf("%s: left is %v", name, left)
 			}
-			c.closed = true
+			c.halted = true
 			c.unlock()
 			c.cancel()
 			c.wg.Wait()
