@@ -256,6 +256,7 @@ func (s *script) leasesAndKeys() {
 	}
 	kept, released := lease("kept", "lease/kept"), lease("released", "lease/released")
 	s.do(&wire.Command{Caller: &wire.Caller{Identity: "ben"}, Op: &wire.Command_ExtendLease{ExtendLease: &wire.ExtendLease{SecretHash: hashed("kept"), HoldId: kept.HoldId}}})
+	s.do(&wire.Command{Caller: &wire.Caller{Identity: "ben"}, Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: hashed("kept"), HoldId: kept.HoldId}}})
 	s.do(&wire.Command{Caller: &wire.Caller{Identity: "ben"}, Op: &wire.Command_ReleaseLease{ReleaseLease: &wire.ReleaseLease{SecretHash: hashed("released"), HoldId: released.HoldId}}})
 	key := func(seq uint64, action wire.ChangeKeys_Action, names ...string) {
 		s.do(&wire.Command{Caller: &wire.Caller{Identity: "cid"}, Op: &wire.Command_ChangeKeys{ChangeKeys: &wire.ChangeKeys{
