@@ -57,28 +57,6 @@ func TestAttachedAnewInALaterTerm(t *testing.T) {
 	}
 }
 
-// open returns the connections that the client has not ended.
-func (f *fake) open() (open []*fakeConn) {
-	f.mu.Lock()
-	var all []*fakeConn
-	for _, n := range f.nodes {
-		all = append(all, n.conns...)
-	}
-	f.mu.Unlock()
-	for _, cn := range all {
-		_ = cn.nc.SetWriteDeadline(time.Now().Add(time.Millisecond))
-		if _, err := cn.nc.Write([]byte{0}); err != nil && !isClosed(err) {
-			open = append(open, cn)
-		}
-	}
-	return open
-}
-
-func isClosed(err error) bool {
-	timeout, is := err.(net.Error)
-	return !is || !timeout.Timeout()
-}
-
 // say makes the client believe that a node's last answer named a leader.
 func (s *search) say(node, leader string, term uint64) {
 	m := s.at(node + ":7400")

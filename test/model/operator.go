@@ -25,6 +25,9 @@ func (d *Model) record(action wire.AuditRecord_Action, act wire.Act, about *wire
 	if d.caller != nil {
 		about.Caller = proto.CloneOf(d.caller)
 	}
+	if d.node != "" {
+		about.Caller = &wire.Caller{Identity: "node " + d.node}
+	}
 	d.Audit = d.audit(d.Audit, about)
 	if !ofMembers[action] && d.acted == 0 {
 		d.acted = d.Revision

@@ -10,6 +10,6 @@
 //
 //	go test ./test/upgrade -record
 //
-// Levels in testdata/frozen were released: of these, only messages that are missing are added. The earlier commit is in
-// testdata/commit. docs/COMPATIBILITY.md says when to change both.
+// Levels in testdata/frozen were released: of these, only messages that are missing are added. docs/COMPATIBILITY.md says
+// when to change it.
 package upgrade

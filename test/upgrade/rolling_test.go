@@ -161,13 +161,13 @@ func (r *rolling) cached() error {
 	return err
 }
 
-// TestRollingUpgrade upgrades a cluster under load from an earlier commit to the present programs, node by node, takes it
+// TestRollingUpgrade upgrades a cluster under load from programs of an earlier feature level to the present ones, node by node, takes it
 // back, and upgrades it for good. --feature-level keeps the way back open. Holds are cached as soon as the level allows
 // it. On a quiet machine:
 //
 //	QUORUMLOCK_CHECK=1 go test ./test/upgrade -run '^TestRollingUpgrade$' -v
 func TestRollingUpgrade(t *testing.T) {
-	r := startRolling(t, earlierVersion, earlier(t), fsm.Level)
+	r := startRolling(t, earlierVersion, built(t, earlier), fsm.Level)
 	held := []string{"--feature-level", fmt.Sprint(earlierLevel)}
 	r.roll(presentVersion, built(t, present), map[string][]string{"n1": held, "n2": held, "n3": held})
 	r.level(earlierLevel, earlierLevel)
