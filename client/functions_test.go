@@ -67,12 +67,12 @@ var functions = map[string]struct {
 	"Config.Clock": {reason: "the measure of time itself: it must not block"},
 	"Config.Dial": {
 		config: func(g *stage, cfg *Config) {
-			dial, first := cfg.Dial, true
+			dial := cfg.Dial
+			var dialled atomic.Bool // n1 was, once
 			cfg.Dial = func(ctx context.Context, addr string) (net.Conn, error) {
-				if strings.HasPrefix(addr, "n1") && !first {
+				if strings.HasPrefix(addr, "n1") && dialled.Swap(true) {
 					g.called()
 				}
-				first = first && !strings.HasPrefix(addr, "n1")
 				return dial(ctx, addr)
 			}
 		},

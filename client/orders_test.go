@@ -8,6 +8,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"slices"
+	"sync"
 	"testing"
 	"time"
 
@@ -25,6 +26,7 @@ const shortTTL = 5 * time.Second
 type order struct {
 	t        *testing.T
 	f        *fake
+	mu       sync.Mutex // guards r and story, which goroutines of one order share
 	r        *rand.Rand
 	c        *Client
 	sessions []*Session
@@ -34,13 +36,27 @@ type order struct {
 	story    []string
 }
 
-func (o *order) chance(percent int) bool { return o.r.IntN(100) < percent }
+func (o *order) chance(percent int) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.r.IntN(100) < percent
+}
 
 func (o *order) between(least, most time.Duration) time.Duration {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	return least + time.Duration(o.r.Int64N(int64(most-least)))
 }
 
+func (o *order) below(n int) int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.r.IntN(n)
+}
+
 func (o *order) tell(format string, args ...any) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
 	o.story = append(o.story, fmt.Sprintf("%v ", time.Since(o.f.start))+fmt.Sprintf(format, args...))
 }
 
@@ -81,7 +97,7 @@ func newOrder(t *testing.T, seed uint64) *order {
 // some returns a random node that is none of these.
 func (o *order) some(but ...string) string {
 	for {
-		if id := fmt.Sprintf("n%d", 1+o.r.IntN(o.f.members)); !slices.Contains(but, id) {
+		if id := fmt.Sprintf("n%d", 1+o.below(o.f.members)); !slices.Contains(but, id) {
 			return id
 		}
 	}
@@ -89,13 +105,13 @@ func (o *order) some(but ...string) string {
 
 // view returns what a node may say of the leader before it knows the next one.
 func (o *order) view(old string) *wire.LeaderHint {
-	switch o.r.IntN(10) {
+	switch o.below(10) {
 	case 0, 1, 2:
 		return &wire.LeaderHint{}
 	case 3: // an older one
 		return hintOf(o.some(old), max(1, o.term-1))
 	case 4: // a wrong one, of a term that never was
-		return hintOf(o.some(), o.term+uint64(o.r.IntN(40)))
+		return hintOf(o.some(), o.term+uint64(o.below(40)))
 	case 5: // at an address that is not used any more
 		return &wire.LeaderHint{Id: old, ClientAddr: "10.0.0.1:7400", Term: o.term}
 	}
@@ -177,7 +193,7 @@ func (o *order) lose() (elected time.Time, within time.Duration) {
 		}
 	})
 	vacancy := o.between(0, time.Second)
-	switch o.r.IntN(5) {
+	switch o.below(5) {
 	case 0, 1, 2:
 		o.kill(old, o.between(0, 3*time.Second))
 	case 3:
@@ -200,7 +216,7 @@ func (o *order) lose() (elected time.Time, within time.Duration) {
 		o.kill(o.some(old, next), o.between(0, 2*time.Second))
 	}
 	time.Sleep(vacancy)
-	o.term += 1 + uint64(o.r.IntN(2))
+	o.term += 1 + uint64(o.below(2))
 	term := o.term
 	o.f.set(func() {
 		o.f.leader = hintOf(next, term)
@@ -243,7 +259,7 @@ func (o *order) run() (slowest time.Duration) {
 	ctx, cancel := context.WithCancel(o.t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- o.work(ctx) }()
-	for range 1 + o.r.IntN(4) {
+	for range 1 + o.below(4) {
 		time.Sleep(o.between(shortTTL, 2*shortTTL))
 		elected, within := o.lose()
 		for !o.attached() && o.lost() == nil {

@@ -36,7 +36,10 @@ func TestLogLinesAreDropped(t *testing.T) {
 				synctest.Wait()
 			}
 		}
-		if n := len(c.lines.waiting); n != 256 {
+		c.mu.Lock()
+		n := len(c.lines.waiting)
+		c.mu.Unlock()
+		if n != 256 {
 			t.Errorf("%d lines wait", n)
 		}
 		time.Sleep(2 * time.Minute)

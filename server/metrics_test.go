@@ -369,7 +369,7 @@ func flood(s *speaker, secret string, names int) {
 			}
 		}
 	}
-	s.expect(wire.Status_OK, &wire.Request{SessionId: session, Seq: seq + 1, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
+	s.expect(wire.Status_OK, &wire.Request{SessionId: session, Body: &wire.Request_CloseSession{CloseSession: &wire.CloseSession{}}})
 }
 
 // together sends all requests before it reads the responses, which it returns in the order of the requests.

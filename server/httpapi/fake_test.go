@@ -126,7 +126,7 @@ func (c *cluster) apply(cmd *wire.Command) *wire.Result {
 // must applies a command of a test's setup, which must succeed.
 func (c *cluster) must(cmd *wire.Command) *wire.Result {
 	c.t.Helper()
-	if cmd.SessionId == 0 && cmd.Caller == nil {
+	if cmd.SessionId == 0 && cmd.Caller == nil && !fsm.OfNode(cmd) {
 		cmd.Caller = &wire.Caller{Identity: identity.Anonymous}
 	}
 	res := c.apply(cmd)

@@ -17,6 +17,7 @@ import (
 	"github.com/quorumlock/quorumlock/server/httpapi/apierror"
 	"github.com/quorumlock/quorumlock/server/httpapi/forward"
 	"github.com/quorumlock/quorumlock/server/internal/pending"
+	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/wire"
 	"github.com/quorumlock/quorumlock/transport/wire/wireconnect"
 )
@@ -243,6 +244,7 @@ func TestOneHopAtMost(t *testing.T) {
 		}
 		req.Header.Set("Content-Type", "application/json")
 		req.Header.Set(forward.HeaderFrom, "n9")
+		req.Header.Set(forward.HeaderCaller, forward.EncodeCaller(&wire.Caller{Identity: identity.Anonymous}))
 		resp, err := client.Do(req)
 		if err != nil {
 			t.Fatal(err)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/quorumlock/quorumlock/fsm"
 	"github.com/quorumlock/quorumlock/server"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
 	"github.com/quorumlock/quorumlock/test/generate"
@@ -115,6 +116,10 @@ func (g *target) close() {
 func (g *target) do(cmd *wire.Command) *wire.Result {
 	g.t.Helper()
 	answered := make(chan *wire.Result, 1)
+	if fsm.OfNode(cmd) {
+		g.node.Replica().Proposer.Submit([]groupcommit.Proposal{{Command: cmd, Size: proto.Size(cmd), Done: func(r *wire.Result) { answered <- r }}}, nil, nil)
+		return <-answered
+	}
 	if cmd.GetSessionId() == 0 && cmd.Caller == nil {
 		cmd.Caller = &wire.Caller{Identity: identity.Anonymous}
 	}

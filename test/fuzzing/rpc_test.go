@@ -152,6 +152,9 @@ func (c *rpcConn) exchange(s *generate.Source, field protoreflect.FieldDescripto
 	generate.Messages(s, c.known, req.ProtoReflect(), body)
 	req.ProtoReflect().Set(field, protoreflect.ValueOfMessage(body))
 	req.Id = id
+	if (req.Digest() == 0 || req.GetAcquireLease() != nil) && id%8 != 0 { // a request without a number is refused if it has one
+		req.Seq = 0
+	}
 	frame := &wire.ClientFrame{Frame: &wire.ClientFrame_Request{Request: req}}
 	if data, err := transport.AppendFrame(nil, frame, c.max); err != nil {
 		return // larger than any frame

@@ -71,8 +71,19 @@ func (p *port) waits(value string, meanwhile func()) *history.KeyRequest {
 	return p.asks(history.AwaitKey, value, func() (bool, uint64) {
 		p.await(value)
 		meanwhile()
+		p.confirm(value)
 		return true, p.token()
 	})
+}
+
+// confirm gives a key that was granted after a wait its TTL, as the node that has the client does.
+func (p *port) confirm(value string) {
+	p.t.Helper()
+	if s, found := p.machine.SessionBySecret(hashOf([]byte(value))); !found || !s.Unconfirmed {
+		return
+	}
+	k, _ := p.machine.Key("x")
+	p.apply(&wire.Command{Op: &wire.Command_ConfirmLease{ConfirmLease: &wire.ConfirmLease{SecretHash: hashOf([]byte(value)), HoldId: k.HoldID}}})
 }
 
 // await commits an acquire of the key that waits.

@@ -157,6 +157,8 @@ var harmless = map[string]string{
 	"Client.Leader":            "reads",
 	"Election.Observe":         "reads",
 	"Election.Leader":          "reads",
+	"Once.Begin":               "waits as Session.Lock does, and what it has locked ends with the hold of the job",
+	"OnceRun.Record":           "makes what is to stay",
 	"Once.Done":                "reads",
 	"Client.VerifyToken":       "reads",
 	"Client.TokenState":        "reads",
