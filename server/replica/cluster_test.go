@@ -17,7 +17,6 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	"github.com/quorumlock/quorumlock/fsm"
-	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/server/replica"
 	"github.com/quorumlock/quorumlock/server/storage"
 	"github.com/quorumlock/quorumlock/test/bubble"
@@ -332,18 +331,6 @@ func (c *cluster) except(leader *node) (ids []string) {
 		}
 	}
 	return ids
-}
-
-// do proposes a command and waits for its result.
-func (n *node) do(cmd *wire.Command) *wire.Result {
-	n.c.t.Helper()
-	return n.wait("the result of "+fmt.Sprintf("%T", cmd.Op), func(done func(*wire.Result)) {
-		if fsm.OfNode(cmd) {
-			n.Proposer.Submit([]groupcommit.Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
-			return
-		}
-		n.Propose(cmd, done)
-	})
 }
 
 func (n *node) heartbeat(session uint64) *wire.Result {

@@ -2,11 +2,15 @@ package replica_test
 
 import (
 	"context"
+	"fmt"
 	"path/filepath"
 	"testing"
 	"time"
 
+	"google.golang.org/protobuf/proto"
+
 	"github.com/quorumlock/quorumlock/fsm"
+	"github.com/quorumlock/quorumlock/server/groupcommit"
 	"github.com/quorumlock/quorumlock/transport"
 	"github.com/quorumlock/quorumlock/transport/identity"
 	"github.com/quorumlock/quorumlock/transport/pki"
@@ -138,5 +142,17 @@ func TestNodesActUnderAnyPolicy(t *testing.T) {
 			t.Fatal(err)
 		}
 		c.eventually("it has handed over", func() bool { return c.serving() != nil && c.leader() != drained })
+	})
+}
+
+// do proposes a command and waits for its result.
+func (n *node) do(cmd *wire.Command) *wire.Result {
+	n.c.t.Helper()
+	return n.wait("the result of "+fmt.Sprintf("%T", cmd.Op), func(done func(*wire.Result)) {
+		if fsm.OfNode(cmd) {
+			n.Proposer.Submit([]groupcommit.Proposal{{Command: cmd, Size: proto.Size(cmd), Done: done}}, nil, nil)
+			return
+		}
+		n.Propose(cmd, done)
 	})
 }
