@@ -50,6 +50,25 @@ func TestProbeReportsTheElection(t *testing.T) {
 	})
 }
 
+// TestReportOfTheNextLeaderIsLost has a client that is connected to all nodes, and the next leader's own report is lost.
+func TestReportOfTheNextLeaderIsLost(t *testing.T) {
+	for _, next := range []string{"n1", "n2", "n3"} {
+		virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+			s := f.session(c)
+			f.set(func() { f.leader = &wire.LeaderHint{} })
+			waiting := lockSoon(context.Background(), s, "x") // refused by n1
+			time.Sleep(500 * time.Millisecond)
+			elected := time.Now()
+			f.elect(next, 3, next)
+			ok(t, (<-waiting).err)
+			synctest.Wait()
+			if took := time.Since(elected); took > 100*time.Millisecond {
+				t.Errorf("%s was found after %v", next, took)
+			}
+		})
+	}
+}
+
 // TestThousandClientsAtOneFailOver checks that a thousand clients find the next leader within a second, each with few
 // connections, of which the nodes get no burst beyond one for each client.
 func TestThousandClientsAtOneFailOver(t *testing.T) {

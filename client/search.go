@@ -136,6 +136,29 @@ func (s *search) follow(hint *wire.LeaderHint, now time.Duration) {
 	if m, term := s.believed(); m != nil && term > m.term {
 		m.term, m.failed, m.askAt = term, 0, now
 	}
+	if m, term := s.named(hint), hint.GetTerm(); m != nil && s.connected(m) && term > max(m.term, m.refuted, m.said.GetTerm()) {
+		m.term = term
+		s.askAgain(m)
+	}
+}
+
+// askAgain soon asks a connected member which, according to another one, leads a later term than it knows of: its own report
+// may be on its way, late or lost.
+func (s *search) askAgain(m *member) {
+	c, term := s.client, m.term
+	c.clock.AfterFunc(spreadFailed+rand.N(spreadFailed), func() {
+		c.mu.Lock()
+		defer c.unlock()
+		if m.said.GetTerm() >= term || !s.connected(m) {
+			return
+		}
+		m.askAt = c.clock.Now()
+		if m.listening {
+			m.cancel()
+		} else {
+			s.seek(m.askAt)
+		}
+	})
 }
 
 // believed returns the member that leads according to the hint of the highest term that is not refuted, and that term.
