@@ -16,7 +16,7 @@
 // claim.go parses what to hold, run.go what to run, and onlost.go how to end it. task.go is one run from
 // start to end: wait for the lock (acquire.go), start the command (child.go, group.go, terminal.go),
 // supervise it (supervisor.go, signals.go), and release the lock (release.go). guard.go starts the guard, whose own main
-// function is in guard_process.go; orders.go is the memory that both share. printer.go writes messages without
+// function is in guard_process.go; orders.go is the memory that both share. messages.go writes messages without
 // waiting for a reader. The files lease_*.go are the
 // verbs of leases, and lease_file.go the content of a --lease-file. The files snapshot_*.go are the verbs
 // of snapshots, and policy_*.go those of the policy, whose YAML form is in policy_file.go. auth.go finds the
@@ -37,7 +37,7 @@
 // release: work under a lock does not outlive the lock. A process that leaves the group on purpose (setsid)
 // also leaves the protection of the lock.
 //
-// Nothing on the way to that end waits for a reader: messages are queued (printer.go), and a lint rule forbids
+// Nothing on the way to that end waits for a reader: messages are queued (messages.go), and a lint rule forbids
 // other writes in the files that supervise a command.
 //
 // A small second process, the guard, has the same deadline and ends the command if qlock does not, because it

@@ -222,8 +222,8 @@ func TestHostileErrorsAreEscaped(t *testing.T) {
 	got = execTest(t, dial, hostile)
 	checkEscaped(t, "a wrong verb", got.err)
 	std := console{err: scratch(t, "")}
-	std.messages = newPrinter(std.err)
+	std.messages = newMessages(std.err)
 	(&task{std: std}).say("an operator wants %s back", hostile)
-	std.messages.flush(bound)
+	std.messages.Close(bound)
 	checkEscaped(t, "run", content(t, std.err))
 }

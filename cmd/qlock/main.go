@@ -7,12 +7,13 @@ import (
 	"runtime/debug"
 
 	"github.com/quorumlock/quorumlock/cmd/timerslack"
+	"github.com/quorumlock/quorumlock/internal/logqueue"
 )
 
 // console holds the input and output of a command line. The child of run gets the same files.
 type console struct {
 	in, out, err *os.File
-	messages     *printer // writes to err; for everything that must not wait until somebody reads
+	messages     *logqueue.Queue // writes to err; for everything that must not wait until somebody reads
 }
 
 func main() {
@@ -26,17 +27,17 @@ func main() {
 // execute runs one command line, without the program's name, and returns its exit code.
 func execute(words []string, std console, dial dialer) (code int) {
 	line := &commandLine{}
-	std.messages = newPrinter(std.err)
-	defer std.messages.flush(lastPrint)
+	std.messages = newMessages(std.err)
+	defer std.messages.Close(lastPrint)
 	defer func() {
 		if r := recover(); r != nil {
 			printError(std.messages, fmt.Errorf("a bug in qlock: %v\n%s", r, debug.Stack()))
 			code = exitInternal
 		}
 		if code != exitOK && line.exports(words) {
-			out := newPrinter(std.out)
+			out := newMessages(std.out)
 			exportFailure(out, code)
-			out.flush(lastPrint)
+			out.Close(lastPrint)
 		}
 	}()
 	app := newApp(std, dial)

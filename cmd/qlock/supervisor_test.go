@@ -28,14 +28,14 @@ func (s *scene) task(grace time.Duration, body string) <-chan execution {
 // taskOf starts a run with options.
 func (s *scene) taskOf(opts runOptions) <-chan execution {
 	std := console{in: scratch(s.t, ""), out: scratch(s.t, ""), err: scratch(s.t, "")}
-	std.messages = newPrinter(std.err)
+	std.messages = newMessages(std.err)
 	results := make(chan execution, 1)
 	go func() {
 		err := newTask(opts, std, s.service, func(err error) error { return err }).run()
 		if err != nil {
 			printError(std.messages, err)
 		}
-		std.messages.flush(bound)
+		std.messages.Close(bound)
 		results <- execution{exitCode(err), content(s.t, std.out), content(s.t, std.err)}
 	}()
 	return results
@@ -80,7 +80,7 @@ func TestMessagesDelayNothing(t *testing.T) {
 			}
 			return true
 		})
-		std := console{in: scratch(t, ""), out: full, err: full, messages: newPrinter(full)}
+		std := console{in: scratch(t, ""), out: full, err: full, messages: newMessages(full)}
 		argv := s.script(test.trap + "; echo ready > $D/ready; while :; do sleep 0.01; done 2>/dev/null")
 		opts := runOptions{claim: claim{locks: []client.LockSpec{{Name: "orders/42"}}, wait: forever},
 			path: argv[0], argv: argv, grace: 300 * time.Millisecond, onLost: terminate, open: bound}

@@ -63,7 +63,7 @@ func (j *task) start(h held) (*supervisor, error) {
 	tty := terminalOf(j.std.in)
 	environ := childEnviron(os.Environ(), j.opts.claim.names(), h.hold.Token(), h.session.ID())
 	j.sig.guard()
-	j.std.messages.flush(orderPrint)
+	j.std.messages.Flush(orderPrint)
 	// The command's time counts from here. If the hold is taken away while the command starts, the command
 	// still gets its grace period.
 	deadline := bootTime() + h.hold.Remaining()

@@ -44,7 +44,7 @@ func (j *task) reportWait(ctx context.Context, session uint64) {
 		switch {
 		case ctx.Err() != nil:
 			return
-		case terminal && !j.std.messages.idle(): // the terminal is stopped
+		case terminal && !j.std.messages.Idle(): // the terminal is stopped
 		case terminal:
 			fmt.Fprintf(j.std.messages, "%sqlock: waiting for %s", wipe, wire.PrintableLine(j.opts.claim.what()+now.text(err)))
 		case now.same() != reported:

@@ -99,6 +99,13 @@ func (q *Queue) Close(atMost time.Duration) {
 	}
 }
 
+// Idle reports whether everything queued has been written.
+func (q *Queue) Idle() bool {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	return q.idle()
+}
+
 func (q *Queue) idle() bool { return len(q.lines) == 0 && !q.writing }
 
 func (q *Queue) drop() {

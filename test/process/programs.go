@@ -27,16 +27,11 @@ func Build(dir string, flags ...string) (Programs, error) {
 	if err != nil {
 		return "", fmt.Errorf("look for the module %s: %w", product, err)
 	}
-	return BuildFrom(strings.TrimSpace(string(root)), dir, flags...)
-}
-
-// BuildFrom is Build with the sources in another directory, such as those of an earlier commit.
-func BuildFrom(root, dir string, flags ...string) (Programs, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), buildTimeout)
 	defer cancel()
 	args := append([]string{"build", "-o", dir + string(filepath.Separator)}, flags...)
 	cmd := exec.CommandContext(ctx, "go", append(args, "./cmd/qlockd", "./cmd/qlock")...)
-	cmd.Dir = root
+	cmd.Dir = strings.TrimSpace(string(root))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		return "", fmt.Errorf("build the programs: %w\n%s", err, out)
 	}

@@ -1621,8 +1621,8 @@ type AttachRequest struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// As in OpenRequest.
 	Secret []byte `protobuf:"bytes,1,opt,name=secret,proto3" json:"secret,omitempty"`
-	// The latest point in the cluster's history that the session knows of. Without it, the
-	// answer cannot tell whether the cluster's disks were rolled back.
+	// The latest point in the cluster's history that the session knows of. It lets the leader
+	// detect that the cluster's disks were rolled back.
 	Seen          *Position `protobuf:"bytes,2,opt,name=seen,proto3" json:"seen,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
