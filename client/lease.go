@@ -173,6 +173,7 @@ func (l *Lease) granted(k *call) {
 	}
 	l.id, l.token, l.session = result.GetHoldId(), result.GetToken(), result.GetSessionId()
 	l.until = k.firstAt + l.ttl - margin(l.ttl)
+	l.client.limitSilence(l.ttl)
 }
 
 // releaseLease sends a release, unless the same one is outstanding. The client repeats it until it is answered.
@@ -228,6 +229,11 @@ func (c *Client) extendLease(ctx context.Context, secret []byte, hold uint64, tt
 	}
 	if err != nil {
 		return 0, err
+	}
+	if ttl > 0 {
+		c.mu.Lock()
+		c.limitSilence(ttl)
+		c.unlock()
 	}
 	k := &call{kind: kindExtendLease, done: c.freeLists.done()}
 	k.request.Body = &wire.Request_ExtendLease{ExtendLease: &wire.ExtendLeaseRequest{Secret: secret, HoldId: hold, TtlMs: ms}}

@@ -61,6 +61,49 @@ func TestLease(t *testing.T) {
 	})
 }
 
+// TestLeaseOutlivesAConnection extends and releases leases when the connection delivers nothing any more, while the leader
+// answers on others.
+func TestLeaseOutlivesAConnection(t *testing.T) {
+	const ttl = 5 * time.Second
+	ctx := context.Background()
+	acts := map[string]func(t *testing.T, f *fake, l *Lease) error{
+		"extend":  func(_ *testing.T, _ *fake, l *Lease) error { return l.Extend(ctx, 0) },
+		"release": func(_ *testing.T, _ *fake, l *Lease) error { return l.Release(ctx) },
+		"extend elsewhere": func(t *testing.T, f *fake, l *Lease) error {
+			other := f.client()
+			if _, err := other.VerifyToken(ctx, "x", l.Token()); err != nil {
+				t.Fatal(err)
+			}
+			hang(f)
+			return other.ExtendLease(ctx, l.Secret(), l.ID(), ttl)
+		},
+	}
+	for name, act := range acts {
+		t.Run(name, func(t *testing.T) {
+			virtual(t, 1, func(t *testing.T, f *fake, c *Client) {
+				l := mustLease(t, c, "x", ttl)
+				hang(f)
+				asked := time.Now()
+				ok(t, act(t, f, l))
+				if took := time.Since(asked); took > ttl/2 {
+					t.Fatalf("took %v", took)
+				}
+			})
+		})
+	}
+}
+
+// hang makes the nodes answer nothing on the connections that there are.
+func hang(f *fake) {
+	f.set(func() {
+		hung := make(map[*fakeConn]bool)
+		for _, s := range f.seen {
+			hung[s.conn] = true
+		}
+		f.intercept = func(cn *fakeConn, _ *wire.Request) bool { return hung[cn] }
+	})
+}
+
 // TestLeaseElsewhere acquires a lease in one process, and extends and releases it in others.
 func TestLeaseElsewhere(t *testing.T) {
 	virtual(t, 1, func(t *testing.T, f *fake, c *Client) {

@@ -18,6 +18,10 @@ const (
 	yields = 3
 )
 
+// limitSilence has silent connections given up within a third of the TTL of a session or a lease, which then outlives
+// a connection that delivers nothing any more.
+func (n *connector) limitSilence(ttl time.Duration) { n.silence = min(n.silence, ttl/3) }
+
 // checkConnection pings the connected node, or gives it up, and looks for a leader if there is a reason.
 func (n *connector) checkConnection(now time.Duration) {
 	cn := n.client.conn

@@ -386,6 +386,9 @@ func (s *search) ended(cn *conn, now time.Duration) {
 		return
 	}
 	m.askAt = now
+	if m.listening {
+		m.cancel() // its next answer can be used
+	}
 	if cn.useful && time.Since(cn.since) >= steady {
 		m.failed = 0
 		return

@@ -108,7 +108,7 @@ func (t *sessionTable) opened(cn *conn, k *call, result *wire.Result) {
 	s.id, s.ttl = state.GetSessionId(), time.Duration(state.GetTtlMs())*time.Millisecond
 	s.conn = cn
 	t.sessions[s.id] = s
-	t.client.silence = min(t.client.silence, s.ttl/3)
+	t.client.limitSilence(s.ttl)
 	s.enter(Active)
 	s.begin(k.sentAt)
 	if k.abandoned {

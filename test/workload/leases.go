@@ -76,11 +76,13 @@ func (a *actor) lessee(c *client.Client, name string) lessee {
 	return &sdkLessee{client: c, name: name, ttl: a.opts.FrailTTL}
 }
 
-// timely makes a call that may return NOT_HELD only if the lease has lapsed by then.
+// timely makes a call that may fail only if the lease has lapsed by then: with NOT_HELD, or because its outcome is not
+// known after the TTL.
 func (a *actor) timely(l lessee, call func(context.Context) error) error {
 	until := a.env.Log.Now() + l.remaining()
 	err := call(a.ctx)
-	if errors.Is(err, client.ErrNotHeld) && a.env.Log.Now() >= until {
+	late := errors.Is(err, client.ErrNotHeld) || errors.Is(err, client.ErrUncertain)
+	if late && a.env.Log.Now() >= until {
 		a.count(Lapsed)
 		return nil
 	}
