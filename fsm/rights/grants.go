@@ -193,7 +193,7 @@ type Rule struct {
 func (c *Policy) Why(identity string, v wire.Verb, lock string) (Rule, bool) {
 	bindings := []*wire.Binding{{Identity: identity, Roles: c.exact[identity]}}
 	for _, b := range c.patterns {
-		if identity != "" && matches(b.Identity, identity) {
+		if covers(b, identity) {
 			bindings = append(bindings, b)
 		}
 	}

@@ -233,15 +233,20 @@ func matches(pattern, identity string) bool {
 	return strings.HasSuffix(rest, last)
 }
 
-// RolesOf returns the names of the roles of an identity, sorted. The empty identity, which stands for a command that
-// nobody sent, has none, whatever the patterns.
+// covers reports whether a binding gives its roles to an identity. None gives any to the empty identity, which stands for a
+// command that nobody sent.
+func covers(b *wire.Binding, identity string) bool {
+	return identity != "" && matches(b.Identity, identity)
+}
+
+// RolesOf returns the names of the roles of an identity, sorted.
 func (c *Policy) RolesOf(identity string) []string {
-	if c == nil || identity == "" {
+	if c == nil {
 		return nil
 	}
 	names := slices.Clone(c.exact[identity])
 	for _, b := range c.patterns {
-		if matches(b.Identity, identity) {
+		if covers(b, identity) {
 			names = append(names, b.Roles...)
 		}
 	}
@@ -257,7 +262,7 @@ func (c *Policy) Unbinds(next *Policy, identity string) bool {
 	if _, bound := c.exact[identity]; bound && !next.binds(identity) {
 		return true
 	}
-	return slices.ContainsFunc(c.patterns, func(b *wire.Binding) bool { return matches(b.Identity, identity) && !next.binds(b.Identity) })
+	return slices.ContainsFunc(c.patterns, func(b *wire.Binding) bool { return covers(b, identity) && !next.binds(b.Identity) })
 }
 
 // binds reports whether a binding is that of exactly this identity or pattern.

@@ -205,7 +205,8 @@ func TestPatterns(t *testing.T) {
 	}
 }
 
-// TestRolesOf collects roles from the exact binding and from every pattern, once each.
+// TestRolesOf collects roles from the exact binding and from every pattern, once each. An identity loses a binding only if
+// it had one.
 func TestRolesOf(t *testing.T) {
 	p := compiled(t, &wire.Policy{
 		Roles:    []*wire.Role{{Name: "r"}, {Name: "a"}},
@@ -214,6 +215,9 @@ func TestRolesOf(t *testing.T) {
 	for identity, want := range map[string]string{"ann": "[a r reader user]", "alf": "[a reader user]", "ben": "[a admin]", "cid": "[a]", "a*": "[a reader user]", "": "[]"} {
 		if got := fmt.Sprint(p.RolesOf(identity)); got != want {
 			t.Errorf("%q has %s, want %s", identity, got, want)
+		}
+		if got := p.Unbinds(nil, identity); got != (want != "[]") {
+			t.Errorf("%q loses a binding: %v", identity, got)
 		}
 	}
 	if got := fmt.Sprint(p.Roles()); got != "[a admin operator r reader user]" {
