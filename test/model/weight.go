@@ -136,7 +136,7 @@ func (d *Model) words(answer *wire.Result) int {
 	switch {
 	case said == nil:
 		return 0
-	case said.Status != answer.Status && said.Status == wire.Status_RESOURCE_EXHAUSTED && (strings.Contains(said.Message, "_bytes: the ") || strings.HasPrefix(said.Message, "quota bytes of ")):
+	case said.Status == wire.Status_RESOURCE_EXHAUSTED && (strings.Contains(said.Message, "_bytes: the ") || strings.HasPrefix(said.Message, "quota bytes of ")):
 		return mostWords
 	case answer.Status == wire.Status_NOT_HELD && said.Message != "":
 		return endedWeight
