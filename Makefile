@@ -69,6 +69,7 @@ SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestFramesArriveHoweverTheStreamI
 REPEATED    := ^(FuzzRPC|FuzzHTTP)$$
 # BOUNDED tests of "make check" bound durations below a second: nothing runs beside them.
 BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks|TestWithdrawalEndsConnections|TestKeysEndInTime)$$
+QUIET       := ^TestQuietLog$$
 # DISKS are scenarios of test/virtual about what disks lose and about snapshots. "make test" runs them without the race
 # detector: the load and the elections that they share with the other scenarios run with it.
 DISKS       := ^(TestKilledDuringSnapshot|TestSnapshotInstalledUnderLoad|TestPowerLossOf.*|TestRolledBackNodeIsStopped|TestRepeatedRestartsWithAnOldDisk|TestForkedLog|TestDisksRolledBackInAnyOrder|TestTwoLeadersOfOneTerm)$$
@@ -261,7 +262,7 @@ generate: ## regenerate the schema's code and the demo's data
 
 .PHONY: check
 check: lint ## the long versions of everything: between one and two hours
-	@$(MAKE) --no-print-directory --jobs=2 NICE='nice -n 19' check-processes check-computed
+	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' check-processes check-quiet check-computed
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -p 1 -run '$(BOUNDED)' ./test/process ./fsm
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
 	$(RACE) $(UNCACHED) -timeout 5m -p 1 $(FAULTS)
@@ -272,11 +273,15 @@ check: lint ## the long versions of everything: between one and two hours
 	@$(MAKE) --no-print-directory portable nested vet-others
 	cd scripts/compare && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...
 
-# The long tests of processes take half an hour and a fifth of a core. What only computes runs beside them, with
-# a lower priority.
+# The long tests of processes take three quarters of an hour and a fifth of a core. An idle cluster beside them must log
+# nothing for 20 minutes. What only computes runs beside both, with a lower priority.
 .PHONY: check-processes
 check-processes: packages
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 60m -skip '$(BOUNDED)' ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 80m -skip '$(BOUNDED)|$(QUIET)' ./test/process
+
+.PHONY: check-quiet
+check-quiet: packages
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 30m -run '$(QUIET)' ./test/process
 
 .PHONY: check-computed
 check-computed: packages race-packages

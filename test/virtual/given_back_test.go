@@ -313,7 +313,10 @@ func giveBack(t *testing.T, when ending) {
 			}
 		}
 	case leaderless:
-		leader.crash()
+		for name := range scenes {
+			c.net.Reject(name, leader.id) // the clients notice it before there is another leader
+		}
+		pause(10 * time.Millisecond)
 		cancel()
 	}
 	var acting sync.WaitGroup
@@ -331,6 +334,9 @@ func giveBack(t *testing.T, when ending) {
 				_ = scenes[name].cl.Close()
 			}
 		})
+	}
+	if when == leaderless {
+		leader.crash()
 	}
 	acting.Wait()
 	if when == leaderless {
