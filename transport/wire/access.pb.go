@@ -1865,9 +1865,9 @@ var file_quorumlock_v1_access_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.MessageOptions)(nil),
 		ExtensionType: (*Right)(nil),
-		Field:         50001,
+		Field:         87341,
 		Name:          "quorumlock.v1.right",
-		Tag:           "varint,50001,opt,name=right,enum=quorumlock.v1.Right",
+		Tag:           "varint,87341,opt,name=right,enum=quorumlock.v1.Right",
 		Filename:      "quorumlock/v1/access.proto",
 	},
 }
@@ -1876,7 +1876,7 @@ var file_quorumlock_v1_access_proto_extTypes = []protoimpl.ExtensionInfo{
 var (
 	// What the request requires.
 	//
-	// optional quorumlock.v1.Right right = 50001;
+	// optional quorumlock.v1.Right right = 87341;
 	E_Right = &file_quorumlock_v1_access_proto_extTypes[0]
 )
 
@@ -1934,7 +1934,7 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x1b\n" +
 	"\tpage_size\x18\x04 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
-	"page_token\x18\x05 \x01(\tR\tpageToken:\x04\x88\xb5\x18\x01\"\x8a\x01\n" +
+	"page_token\x18\x05 \x01(\tR\tpageToken:\x04\xe8\xd2*\x01\"\x8a\x01\n" +
 	"\x10GetQuotaResponse\x122\n" +
 	"\x06quotas\x18\x01 \x03(\v2\x1a.quorumlock.v1.QuotaStatusR\x06quotas\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -1957,7 +1957,7 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x04info\x18\x01 \x01(\v2\x18.quorumlock.v1.TokenInfoR\x04info\x12\x16\n" +
 	"\x06sha256\x18\x02 \x01(\fR\x06sha256\"+\n" +
 	"\rWhoAmIRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x01\"\xd2\x01\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\xe8\xd2*\x01\"\xd2\x01\n" +
 	"\x0eWhoAmIResponse\x12-\n" +
 	"\x06caller\x18\x01 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x14\n" +
 	"\x05roles\x18\x02 \x03(\tR\x05roles\x12\x1d\n" +
@@ -1966,7 +1966,7 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x05locks\x18\x04 \x03(\v2\x17.quorumlock.v1.LockRuleR\x05locks\x12-\n" +
 	"\acluster\x18\x05 \x03(\x0e2\x13.quorumlock.v1.VerbR\acluster\".\n" +
 	"\x10GetPolicyRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"|\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\xe8\xd2*\r\"|\n" +
 	"\x11GetPolicyResponse\x12-\n" +
 	"\x06policy\x18\x01 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x1c\n" +
@@ -1977,13 +1977,13 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x04 \x01(\tR\boperator\x12%\n" +
 	"\x0eclose_sessions\x18\x05 \x01(\bR\rcloseSessions\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r\"\xb7\x01\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\r\"\xb7\x01\n" +
 	"\x11TestPolicyRequest\x12\x1a\n" +
 	"\bidentity\x18\x01 \x01(\tR\bidentity\x12'\n" +
 	"\x04verb\x18\x02 \x01(\x0e2\x13.quorumlock.v1.VerbR\x04verb\x12\x12\n" +
 	"\x04lock\x18\x03 \x01(\tR\x04lock\x12-\n" +
 	"\x06policy\x18\x04 \x01(\v2\x15.quorumlock.v1.PolicyR\x06policy\x12\x14\n" +
-	"\x05stale\x18\x05 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"F\n" +
+	"\x05stale\x18\x05 \x01(\bR\x05stale:\x04\xe8\xd2*\r\"F\n" +
 	"\x12TestPolicyResponse\x12\x18\n" +
 	"\aallowed\x18\x01 \x01(\bR\aallowed\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\"\xb0\x01\n" +
@@ -1994,11 +1994,11 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x06ttl_ms\x18\x03 \x01(\x04R\x05ttlMs\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x05 \x01(\tR\boperator\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r\"E\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\r\"E\n" +
 	"\x13CreateTokenResponse\x12.\n" +
 	"\x05token\x18\x01 \x01(\v2\x18.quorumlock.v1.TokenInfoR\x05token\"/\n" +
 	"\x11ListTokensRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\r\"b\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\xe8\xd2*\r\"b\n" +
 	"\x12ListTokensResponse\x120\n" +
 	"\x06tokens\x18\x01 \x03(\v2\x18.quorumlock.v1.TokenInfoR\x06tokens\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\xa1\x01\n" +
@@ -2007,7 +2007,7 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x0eclose_sessions\x18\x02 \x01(\bR\rcloseSessions\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x1a\n" +
 	"\boperator\x18\x04 \x01(\tR\boperator\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\r*z\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\r*z\n" +
 	"\x04Verb\x12\x14\n" +
 	"\x10VERB_UNSPECIFIED\x10\x00\x12\b\n" +
 	"\x04READ\x10\x01\x12\b\n" +
@@ -2040,7 +2040,7 @@ const file_quorumlock_v1_access_proto_rawDesc = "" +
 	"\x0eCHANGE_MEMBERS\x10\v\x12\x12\n" +
 	"\x0eRESTORE_BACKUP\x10\f\x12\x11\n" +
 	"\rCHANGE_POLICY\x10\r:M\n" +
-	"\x05right\x12\x1f.google.protobuf.MessageOptions\x18ц\x03 \x01(\x0e2\x14.quorumlock.v1.RightR\x05rightB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\x05right\x12\x1f.google.protobuf.MessageOptions\x18\xad\xaa\x05 \x01(\x0e2\x14.quorumlock.v1.RightR\x05rightB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_access_proto_rawDescOnce sync.Once

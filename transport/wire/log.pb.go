@@ -2821,9 +2821,9 @@ var file_quorumlock_node_v1_log_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.FieldOptions)(nil),
 		ExtensionType: (*Proposer)(nil),
-		Field:         50002,
+		Field:         87342,
 		Name:          "quorumlock.node.v1.proposer",
-		Tag:           "varint,50002,opt,name=proposer,enum=quorumlock.node.v1.Proposer",
+		Tag:           "varint,87342,opt,name=proposer,enum=quorumlock.node.v1.Proposer",
 		Filename:      "quorumlock/node/v1/log.proto",
 	},
 }
@@ -2832,7 +2832,7 @@ var file_quorumlock_node_v1_log_proto_extTypes = []protoimpl.ExtensionInfo{
 var (
 	// Who may propose the command in this field.
 	//
-	// optional quorumlock.node.v1.Proposer proposer = 50002;
+	// optional quorumlock.node.v1.Proposer proposer = 87342;
 	E_Proposer = &file_quorumlock_node_v1_log_proto_extTypes[0]
 )
 
@@ -2857,57 +2857,57 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x05acked\x18\x04 \x03(\x04R\x05acked\x12-\n" +
 	"\x06caller\x18\x05 \x01(\v2\x15.quorumlock.v1.CallerR\x06caller\x12\x12\n" +
 	"\x04node\x18\x06 \x01(\tR\x04node\x12C\n" +
-	"\tbootstrap\x18\x10 \x01(\v2\x1d.quorumlock.node.v1.BootstrapB\x04\x90\xb5\x18\x02H\x00R\tbootstrap\x12D\n" +
+	"\tbootstrap\x18\x10 \x01(\v2\x1d.quorumlock.node.v1.BootstrapB\x04\xf0\xd2*\x02H\x00R\tbootstrap\x12D\n" +
 	"\n" +
-	"begin_term\x18\x11 \x01(\v2\x1d.quorumlock.node.v1.BeginTermB\x04\x90\xb5\x18\x02H\x00R\tbeginTerm\x12D\n" +
+	"begin_term\x18\x11 \x01(\v2\x1d.quorumlock.node.v1.BeginTermB\x04\xf0\xd2*\x02H\x00R\tbeginTerm\x12D\n" +
 	"\n" +
-	"put_member\x18\x12 \x01(\v2\x1d.quorumlock.node.v1.PutMemberB\x04\x90\xb5\x18\x02H\x00R\tputMember\x12G\n" +
-	"\vdrop_member\x18\x13 \x01(\v2\x1e.quorumlock.node.v1.DropMemberB\x04\x90\xb5\x18\x02H\x00R\n" +
+	"put_member\x18\x12 \x01(\v2\x1d.quorumlock.node.v1.PutMemberB\x04\xf0\xd2*\x02H\x00R\tputMember\x12G\n" +
+	"\vdrop_member\x18\x13 \x01(\v2\x1e.quorumlock.node.v1.DropMemberB\x04\xf0\xd2*\x02H\x00R\n" +
 	"dropMember\x12G\n" +
-	"\vraise_level\x18\x14 \x01(\v2\x1e.quorumlock.node.v1.RaiseLevelB\x04\x90\xb5\x18\x02H\x00R\n" +
+	"\vraise_level\x18\x14 \x01(\v2\x1e.quorumlock.node.v1.RaiseLevelB\x04\xf0\xd2*\x02H\x00R\n" +
 	"raiseLevel\x12P\n" +
-	"\x0esuspend_grants\x18\x15 \x01(\v2!.quorumlock.node.v1.SuspendGrantsB\x04\x90\xb5\x18\x02H\x00R\rsuspendGrants\x12M\n" +
-	"\rresume_grants\x18\x16 \x01(\v2 .quorumlock.node.v1.ResumeGrantsB\x04\x90\xb5\x18\x02H\x00R\fresumeGrants\x12M\n" +
-	"\rrecord_backup\x18\x17 \x01(\v2 .quorumlock.node.v1.RecordBackupB\x04\x90\xb5\x18\x02H\x00R\frecordBackup\x12J\n" +
-	"\fopen_session\x18  \x01(\v2\x1f.quorumlock.node.v1.OpenSessionB\x04\x90\xb5\x18\x01H\x00R\vopenSession\x12P\n" +
-	"\x0eattach_session\x18! \x01(\v2!.quorumlock.node.v1.AttachSessionB\x04\x90\xb5\x18\x01H\x00R\rattachSession\x12H\n" +
-	"\rclose_session\x18\" \x01(\v2\x1b.quorumlock.v1.CloseSessionB\x04\x90\xb5\x18\x01H\x00R\fcloseSession\x12P\n" +
-	"\x0eexpire_session\x18# \x01(\v2!.quorumlock.node.v1.ExpireSessionB\x04\x90\xb5\x18\x02H\x00R\rexpireSession\x12D\n" +
-	"\vacknowledge\x18$ \x01(\v2\x1a.quorumlock.v1.AcknowledgeB\x04\x90\xb5\x18\x01H\x00R\vacknowledge\x12D\n" +
+	"\x0esuspend_grants\x18\x15 \x01(\v2!.quorumlock.node.v1.SuspendGrantsB\x04\xf0\xd2*\x02H\x00R\rsuspendGrants\x12M\n" +
+	"\rresume_grants\x18\x16 \x01(\v2 .quorumlock.node.v1.ResumeGrantsB\x04\xf0\xd2*\x02H\x00R\fresumeGrants\x12M\n" +
+	"\rrecord_backup\x18\x17 \x01(\v2 .quorumlock.node.v1.RecordBackupB\x04\xf0\xd2*\x02H\x00R\frecordBackup\x12J\n" +
+	"\fopen_session\x18  \x01(\v2\x1f.quorumlock.node.v1.OpenSessionB\x04\xf0\xd2*\x01H\x00R\vopenSession\x12P\n" +
+	"\x0eattach_session\x18! \x01(\v2!.quorumlock.node.v1.AttachSessionB\x04\xf0\xd2*\x01H\x00R\rattachSession\x12H\n" +
+	"\rclose_session\x18\" \x01(\v2\x1b.quorumlock.v1.CloseSessionB\x04\xf0\xd2*\x01H\x00R\fcloseSession\x12P\n" +
+	"\x0eexpire_session\x18# \x01(\v2!.quorumlock.node.v1.ExpireSessionB\x04\xf0\xd2*\x02H\x00R\rexpireSession\x12D\n" +
+	"\vacknowledge\x18$ \x01(\v2\x1a.quorumlock.v1.AcknowledgeB\x04\xf0\xd2*\x01H\x00R\vacknowledge\x12D\n" +
 	"\n" +
-	"open_lease\x18% \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseB\x04\x90\xb5\x18\x01H\x00R\topenLease\x12J\n" +
-	"\fextend_lease\x18& \x01(\v2\x1f.quorumlock.node.v1.ExtendLeaseB\x04\x90\xb5\x18\x01H\x00R\vextendLease\x12M\n" +
-	"\rrelease_lease\x18' \x01(\v2 .quorumlock.node.v1.ReleaseLeaseB\x04\x90\xb5\x18\x01H\x00R\freleaseLease\x12G\n" +
-	"\vchange_keys\x18( \x01(\v2\x1e.quorumlock.node.v1.ChangeKeysB\x04\x90\xb5\x18\x01H\x00R\n" +
+	"open_lease\x18% \x01(\v2\x1d.quorumlock.node.v1.OpenLeaseB\x04\xf0\xd2*\x01H\x00R\topenLease\x12J\n" +
+	"\fextend_lease\x18& \x01(\v2\x1f.quorumlock.node.v1.ExtendLeaseB\x04\xf0\xd2*\x01H\x00R\vextendLease\x12M\n" +
+	"\rrelease_lease\x18' \x01(\v2 .quorumlock.node.v1.ReleaseLeaseB\x04\xf0\xd2*\x01H\x00R\freleaseLease\x12G\n" +
+	"\vchange_keys\x18( \x01(\v2\x1e.quorumlock.node.v1.ChangeKeysB\x04\xf0\xd2*\x01H\x00R\n" +
 	"changeKeys\x12V\n" +
-	"\x10record_remaining\x18) \x01(\v2#.quorumlock.node.v1.RecordRemainingB\x04\x90\xb5\x18\x02H\x00R\x0frecordRemaining\x12M\n" +
-	"\rconfirm_lease\x18* \x01(\v2 .quorumlock.node.v1.ConfirmLeaseB\x04\x90\xb5\x18\x01H\x00R\fconfirmLease\x128\n" +
-	"\aacquire\x180 \x01(\v2\x16.quorumlock.v1.AcquireB\x04\x90\xb5\x18\x01H\x00R\aacquire\x128\n" +
-	"\arelease\x181 \x01(\v2\x16.quorumlock.v1.ReleaseB\x04\x90\xb5\x18\x01H\x00R\arelease\x125\n" +
-	"\x06cancel\x182 \x01(\v2\x15.quorumlock.v1.CancelB\x04\x90\xb5\x18\x01H\x00R\x06cancel\x12J\n" +
-	"\ftimeout_wait\x183 \x01(\v2\x1f.quorumlock.node.v1.TimeoutWaitB\x04\x90\xb5\x18\x02H\x00R\vtimeoutWait\x12<\n" +
-	"\tset_value\x184 \x01(\v2\x17.quorumlock.v1.SetValueB\x04\x90\xb5\x18\x01H\x00R\bsetValue\x128\n" +
-	"\aupgrade\x185 \x01(\v2\x16.quorumlock.v1.UpgradeB\x04\x90\xb5\x18\x01H\x00R\aupgrade\x12>\n" +
-	"\tdowngrade\x186 \x01(\v2\x18.quorumlock.v1.DowngradeB\x04\x90\xb5\x18\x01H\x00R\tdowngrade\x125\n" +
-	"\x06extend\x187 \x01(\v2\x15.quorumlock.v1.ExtendB\x04\x90\xb5\x18\x01H\x00R\x06extend\x12G\n" +
-	"\vexpire_hold\x188 \x01(\v2\x1e.quorumlock.node.v1.ExpireHoldB\x04\x90\xb5\x18\x02H\x00R\n" +
+	"\x10record_remaining\x18) \x01(\v2#.quorumlock.node.v1.RecordRemainingB\x04\xf0\xd2*\x02H\x00R\x0frecordRemaining\x12M\n" +
+	"\rconfirm_lease\x18* \x01(\v2 .quorumlock.node.v1.ConfirmLeaseB\x04\xf0\xd2*\x01H\x00R\fconfirmLease\x128\n" +
+	"\aacquire\x180 \x01(\v2\x16.quorumlock.v1.AcquireB\x04\xf0\xd2*\x01H\x00R\aacquire\x128\n" +
+	"\arelease\x181 \x01(\v2\x16.quorumlock.v1.ReleaseB\x04\xf0\xd2*\x01H\x00R\arelease\x125\n" +
+	"\x06cancel\x182 \x01(\v2\x15.quorumlock.v1.CancelB\x04\xf0\xd2*\x01H\x00R\x06cancel\x12J\n" +
+	"\ftimeout_wait\x183 \x01(\v2\x1f.quorumlock.node.v1.TimeoutWaitB\x04\xf0\xd2*\x02H\x00R\vtimeoutWait\x12<\n" +
+	"\tset_value\x184 \x01(\v2\x17.quorumlock.v1.SetValueB\x04\xf0\xd2*\x01H\x00R\bsetValue\x128\n" +
+	"\aupgrade\x185 \x01(\v2\x16.quorumlock.v1.UpgradeB\x04\xf0\xd2*\x01H\x00R\aupgrade\x12>\n" +
+	"\tdowngrade\x186 \x01(\v2\x18.quorumlock.v1.DowngradeB\x04\xf0\xd2*\x01H\x00R\tdowngrade\x125\n" +
+	"\x06extend\x187 \x01(\v2\x15.quorumlock.v1.ExtendB\x04\xf0\xd2*\x01H\x00R\x06extend\x12G\n" +
+	"\vexpire_hold\x188 \x01(\v2\x1e.quorumlock.node.v1.ExpireHoldB\x04\xf0\xd2*\x02H\x00R\n" +
 	"expireHold\x12A\n" +
-	"\tend_delay\x189 \x01(\v2\x1c.quorumlock.node.v1.EndDelayB\x04\x90\xb5\x18\x02H\x00R\bendDelay\x12K\n" +
-	"\x0eacquire_cached\x18: \x01(\v2\x1c.quorumlock.v1.AcquireCachedB\x04\x90\xb5\x18\x01H\x00R\racquireCached\x12H\n" +
-	"\rforce_release\x18@ \x01(\v2\x1b.quorumlock.v1.ForceReleaseB\x04\x90\xb5\x18\x01H\x00R\fforceRelease\x125\n" +
-	"\x06revoke\x18A \x01(\v2\x15.quorumlock.v1.RevokeB\x04\x90\xb5\x18\x01H\x00R\x06revoke\x12?\n" +
+	"\tend_delay\x189 \x01(\v2\x1c.quorumlock.node.v1.EndDelayB\x04\xf0\xd2*\x02H\x00R\bendDelay\x12K\n" +
+	"\x0eacquire_cached\x18: \x01(\v2\x1c.quorumlock.v1.AcquireCachedB\x04\xf0\xd2*\x01H\x00R\racquireCached\x12H\n" +
+	"\rforce_release\x18@ \x01(\v2\x1b.quorumlock.v1.ForceReleaseB\x04\xf0\xd2*\x01H\x00R\fforceRelease\x125\n" +
+	"\x06revoke\x18A \x01(\v2\x15.quorumlock.v1.RevokeB\x04\xf0\xd2*\x01H\x00R\x06revoke\x12?\n" +
 	"\n" +
-	"skip_delay\x18B \x01(\v2\x18.quorumlock.v1.SkipDelayB\x04\x90\xb5\x18\x01H\x00R\tskipDelay\x125\n" +
-	"\x06resize\x18C \x01(\v2\x15.quorumlock.v1.ResizeB\x04\x90\xb5\x18\x01H\x00R\x06resize\x12P\n" +
-	"\x0erestore_backup\x18D \x01(\v2!.quorumlock.node.v1.RestoreBackupB\x04\x90\xb5\x18\x01H\x00R\rrestoreBackup\x12D\n" +
+	"skip_delay\x18B \x01(\v2\x18.quorumlock.v1.SkipDelayB\x04\xf0\xd2*\x01H\x00R\tskipDelay\x125\n" +
+	"\x06resize\x18C \x01(\v2\x15.quorumlock.v1.ResizeB\x04\xf0\xd2*\x01H\x00R\x06resize\x12P\n" +
+	"\x0erestore_backup\x18D \x01(\v2!.quorumlock.node.v1.RestoreBackupB\x04\xf0\xd2*\x01H\x00R\rrestoreBackup\x12D\n" +
 	"\n" +
-	"record_act\x18E \x01(\v2\x1d.quorumlock.node.v1.RecordActB\x04\x90\xb5\x18\x03H\x00R\trecordAct\x12B\n" +
-	"\vforce_close\x18F \x01(\v2\x19.quorumlock.v1.ForceCloseB\x04\x90\xb5\x18\x01H\x00R\n" +
+	"record_act\x18E \x01(\v2\x1d.quorumlock.node.v1.RecordActB\x04\xf0\xd2*\x03H\x00R\trecordAct\x12B\n" +
+	"\vforce_close\x18F \x01(\v2\x19.quorumlock.v1.ForceCloseB\x04\xf0\xd2*\x01H\x00R\n" +
 	"forceClose\x12?\n" +
 	"\n" +
-	"set_policy\x18G \x01(\v2\x18.quorumlock.v1.SetPolicyB\x04\x90\xb5\x18\x01H\x00R\tsetPolicy\x12J\n" +
-	"\fcreate_token\x18H \x01(\v2\x1f.quorumlock.node.v1.CreateTokenB\x04\x90\xb5\x18\x01H\x00R\vcreateToken\x12E\n" +
-	"\frevoke_token\x18I \x01(\v2\x1a.quorumlock.v1.RevokeTokenB\x04\x90\xb5\x18\x01H\x00R\vrevokeTokenB\x04\n" +
+	"set_policy\x18G \x01(\v2\x18.quorumlock.v1.SetPolicyB\x04\xf0\xd2*\x01H\x00R\tsetPolicy\x12J\n" +
+	"\fcreate_token\x18H \x01(\v2\x1f.quorumlock.node.v1.CreateTokenB\x04\xf0\xd2*\x01H\x00R\vcreateToken\x12E\n" +
+	"\frevoke_token\x18I \x01(\v2\x1a.quorumlock.v1.RevokeTokenB\x04\xf0\xd2*\x01H\x00R\vrevokeTokenB\x04\n" +
 	"\x02op\"\xef\x01\n" +
 	"\tBootstrap\x12\x1d\n" +
 	"\n" +
@@ -3084,7 +3084,7 @@ const file_quorumlock_node_v1_log_proto_rawDesc = "" +
 	"\x06CLIENT\x10\x01\x12\b\n" +
 	"\x04NODE\x10\x02\x12\x12\n" +
 	"\x0eCLIENT_OR_NODE\x10\x03:Y\n" +
-	"\bproposer\x12\x1d.google.protobuf.FieldOptions\x18҆\x03 \x01(\x0e2\x1c.quorumlock.node.v1.ProposerR\bproposerB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\bproposer\x12\x1d.google.protobuf.FieldOptions\x18\xae\xaa\x05 \x01(\x0e2\x1c.quorumlock.node.v1.ProposerR\bproposerB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_node_v1_log_proto_rawDescOnce sync.Once

@@ -2572,9 +2572,9 @@ var file_quorumlock_v1_model_proto_extTypes = []protoimpl.ExtensionInfo{
 	{
 		ExtendedType:  (*descriptorpb.EnumValueOptions)(nil),
 		ExtensionType: (*bool)(nil),
-		Field:         50003,
+		Field:         87343,
 		Name:          "quorumlock.v1.by_nodes",
-		Tag:           "varint,50003,opt,name=by_nodes",
+		Tag:           "varint,87343,opt,name=by_nodes",
 		Filename:      "quorumlock/v1/model.proto",
 	},
 }
@@ -2583,7 +2583,7 @@ var file_quorumlock_v1_model_proto_extTypes = []protoimpl.ExtensionInfo{
 var (
 	// Nodes do this by themselves too: add a node that asks to join, remove a dead one.
 	//
-	// optional bool by_nodes = 50003;
+	// optional bool by_nodes = 87343;
 	E_ByNodes = &file_quorumlock_v1_model_proto_extTypes[0]
 )
 
@@ -2743,8 +2743,8 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\vFORCE_CLOSE\x10\x05\x12\v\n" +
 	"\aRESTORE\x10\x06\x12\x14\n" +
 	"\n" +
-	"ADD_MEMBER\x10\a\x1a\x04\x98\xb5\x18\x01\x12\x17\n" +
-	"\rREMOVE_MEMBER\x10\b\x1a\x04\x98\xb5\x18\x01\x12\x17\n" +
+	"ADD_MEMBER\x10\a\x1a\x04\xf8\xd2*\x01\x12\x17\n" +
+	"\rREMOVE_MEMBER\x10\b\x1a\x04\xf8\xd2*\x01\x12\x17\n" +
 	"\x13TRANSFER_LEADERSHIP\x10\t\x12\x11\n" +
 	"\rSAVE_SNAPSHOT\x10\n" +
 	"\x12\x16\n" +
@@ -2894,7 +2894,7 @@ const file_quorumlock_v1_model_proto_rawDesc = "" +
 	"\x04FIFO\x10\x01\x12\n" +
 	"\n" +
 	"\x06UNFAIR\x10\x02:>\n" +
-	"\bby_nodes\x12!.google.protobuf.EnumValueOptions\x18ӆ\x03 \x01(\bR\abyNodesB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
+	"\bby_nodes\x12!.google.protobuf.EnumValueOptions\x18\xaf\xaa\x05 \x01(\bR\abyNodesB6Z4github.com/quorumlock/quorumlock/transport/wire;wireb\x06proto3"
 
 var (
 	file_quorumlock_v1_model_proto_rawDescOnce sync.Once

@@ -2814,7 +2814,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\n" +
 	"page_token\x18\x03 \x01(\tR\tpageToken\x12\x14\n" +
 	"\x05stale\x18\x04 \x01(\bR\x05stale\x12\x1c\n" +
-	"\telections\x18\x05 \x01(\bR\telections:\x04\x88\xb5\x18\x04\"\x86\x01\n" +
+	"\telections\x18\x05 \x01(\bR\telections:\x04\xe8\xd2*\x04\"\x86\x01\n" +
 	"\x11ListLocksResponse\x12-\n" +
 	"\x05locks\x18\x01 \x03(\v2\x17.quorumlock.v1.LockInfoR\x05locks\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -2825,7 +2825,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"queueLimit\x12\x14\n" +
 	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x1d\n" +
 	"\n" +
-	"allow_free\x18\x04 \x01(\bR\tallowFree:\x04\x88\xb5\x18\x04\"\x9e\x03\n" +
+	"allow_free\x18\x04 \x01(\bR\tallowFree:\x04\xe8\xd2*\x04\"\x9e\x03\n" +
 	"\x0fGetLockResponse\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x123\n" +
 	"\aholders\x18\x02 \x03(\v2\x19.quorumlock.v1.HolderInfoR\aholders\x12/\n" +
@@ -2842,14 +2842,14 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x12VerifyTokenRequest\x12\x12\n" +
 	"\x04name\x18\x01 \x01(\tR\x04name\x12\x14\n" +
 	"\x05token\x18\x02 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\a\"\x90\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\xe8\xd2*\a\"\x90\x01\n" +
 	"\x13VerifyTokenResponse\x12\x12\n" +
 	"\x04held\x18\x01 \x01(\bR\x04held\x121\n" +
 	"\x06holder\x18\x02 \x01(\v2\x19.quorumlock.v1.HolderInfoR\x06holder\x12\x1a\n" +
 	"\brevision\x18\x03 \x01(\x04R\brevision\x12\x16\n" +
 	"\x06cached\x18\x04 \x01(\bR\x06cached\"2\n" +
 	"\x14ListDeadlocksRequest\x12\x14\n" +
-	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\x88\xb5\x18\x04\"j\n" +
+	"\x05stale\x18\x01 \x01(\bR\x05stale:\x04\xe8\xd2*\x04\"j\n" +
 	"\x15ListDeadlocksResponse\x125\n" +
 	"\tdeadlocks\x18\x01 \x03(\v2\x17.quorumlock.v1.DeadlockR\tdeadlocks\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"=\n" +
@@ -2862,7 +2862,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x05stale\x18\x04 \x01(\bR\x05stale\"*\n" +
 	"\x05Order\x12\x10\n" +
 	"\fQUEUE_LENGTH\x10\x00\x12\x0f\n" +
-	"\vOLDEST_WAIT\x10\x01:\x04\x88\xb5\x18\x04\"\x85\x01\n" +
+	"\vOLDEST_WAIT\x10\x01:\x04\xe8\xd2*\x04\"\x85\x01\n" +
 	"\x15ListContendedResponse\x122\n" +
 	"\x05locks\x18\x01 \x03(\v2\x1c.quorumlock.v1.ContendedLockR\x05locks\x12\x1c\n" +
 	"\tcontended\x18\x02 \x01(\x04R\tcontended\x12\x1a\n" +
@@ -2877,7 +2877,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\t\"\x8d\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\xe8\xd2*\t\"\x8d\x01\n" +
 	"\x11ListAuditResponse\x124\n" +
 	"\arecords\x18\x01 \x03(\v2\x1a.quorumlock.v1.AuditRecordR\arecords\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -2889,7 +2889,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"session_id\x18\x03 \x01(\x04R\tsessionId\x12%\n" +
 	"\x0eafter_revision\x18\x04 \x01(\x04R\rafterRevision\x12\x18\n" +
 	"\alineage\x18\x05 \x01(\tR\alineage\x12\x14\n" +
-	"\x05audit\x18\x06 \x01(\bR\x05audit:\x04\x88\xb5\x18\x04\"\xd9\x01\n" +
+	"\x05audit\x18\x06 \x01(\bR\x05audit:\x04\xe8\xd2*\x04\"\xd9\x01\n" +
 	"\rWatchResponse\x12,\n" +
 	"\x06events\x18\x01 \x03(\v2\x14.quorumlock.v1.EventR\x06events\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
@@ -2901,7 +2901,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\tpage_size\x18\x01 \x01(\rR\bpageSize\x12\x1d\n" +
 	"\n" +
 	"page_token\x18\x02 \x01(\tR\tpageToken\x12\x14\n" +
-	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\x92\x01\n" +
+	"\x05stale\x18\x03 \x01(\bR\x05stale:\x04\xe8\xd2*\x02\"\x92\x01\n" +
 	"\x14ListSessionsResponse\x126\n" +
 	"\bsessions\x18\x01 \x03(\v2\x1a.quorumlock.v1.SessionInfoR\bsessions\x12&\n" +
 	"\x0fnext_page_token\x18\x02 \x01(\tR\rnextPageToken\x12\x1a\n" +
@@ -2909,7 +2909,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x11GetSessionRequest\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x14\n" +
-	"\x05stale\x18\x02 \x01(\bR\x05stale:\x04\x88\xb5\x18\x02\"\xca\x01\n" +
+	"\x05stale\x18\x02 \x01(\bR\x05stale:\x04\xe8\xd2*\x02\"\xca\x01\n" +
 	"\x12GetSessionResponse\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.SessionInfoR\asession\x120\n" +
 	"\x05holds\x18\x02 \x03(\v2\x1a.quorumlock.v1.SessionHoldR\x05holds\x120\n" +
@@ -2923,7 +2923,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\x04name\x18\x02 \x01(\tR\x04name\"E\n" +
 	"\rStatusRequest\x12\x14\n" +
 	"\x05stale\x18\x01 \x01(\bR\x05stale\x12\x18\n" +
-	"\aexamine\x18\x02 \x01(\bR\aexamine:\x04\x88\xb5\x18\x02\"\x98\x05\n" +
+	"\aexamine\x18\x02 \x01(\bR\aexamine:\x04\xe8\xd2*\x02\"\x98\x05\n" +
 	"\n" +
 	"NodeStatus\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1b\n" +
@@ -3026,7 +3026,7 @@ const file_quorumlock_v1_read_proto_rawDesc = "" +
 	"\bfailures\x18\x02 \x01(\rR\bfailures\x12\x18\n" +
 	"\aoverdue\x18\x03 \x01(\bR\aoverdue\x12#\n" +
 	"\rforeign_files\x18\x04 \x01(\rR\fforeignFiles\"\x1a\n" +
-	"\x12ListSamplesRequest:\x04\x88\xb5\x18\x02\"\x80\x01\n" +
+	"\x12ListSamplesRequest:\x04\xe8\xd2*\x02\"\x80\x01\n" +
 	"\x13ListSamplesResponse\x12\x17\n" +
 	"\anode_id\x18\x01 \x01(\tR\x06nodeId\x12\x1f\n" +
 	"\vinterval_ms\x18\x02 \x01(\rR\n" +

@@ -2668,18 +2668,18 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\vOpenRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
-	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client:\x04\x88\xb5\x18\x06\"D\n" +
+	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client:\x04\xe8\xd2*\x06\"D\n" +
 	"\fOpenResponse\x12\x1d\n" +
 	"\n" +
 	"session_id\x18\x01 \x01(\x04R\tsessionId\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\"N\n" +
 	"\x10HeartbeatRequest\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession:\x04\x88\xb5\x18\x03\"Y\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession:\x04\xe8\xd2*\x03\"Y\n" +
 	"\x11HeartbeatResponse\x12\x15\n" +
 	"\x06ttl_ms\x18\x01 \x01(\rR\x05ttlMs\x12-\n" +
 	"\x05holds\x18\x02 \x03(\v2\x17.quorumlock.v1.HeldLockR\x05holds\"J\n" +
 	"\fCloseRequest\x124\n" +
-	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession:\x04\x88\xb5\x18\x03\"\x0f\n" +
+	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession:\x04\xe8\xd2*\x03\"\x0f\n" +
 	"\rCloseResponse\"\xd3\x04\n" +
 	"\x0eAcquireRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
@@ -2701,7 +2701,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\vmax_hold_ms\x18\x0f \x01(\rR\tmaxHoldMs\x12\"\n" +
 	"\rlock_delay_ms\x18\x10 \x01(\rR\vlockDelayMs\x12\x16\n" +
 	"\x06notify\x18\x11 \x01(\bR\x06notify\x12%\n" +
-	"\x0eallow_deadlock\x18\x12 \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"\x9d\x03\n" +
+	"\x0eallow_deadlock\x18\x12 \x01(\bR\rallowDeadlock:\x04\xe8\xd2*\x05\"\x9d\x03\n" +
 	"\x0fAcquireResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x14\n" +
@@ -2726,14 +2726,14 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x17\n" +
 	"\await_ms\x18\x06 \x01(\rR\x06waitMs\x12!\n" +
 	"\fwait_forever\x18\a \x01(\bR\vwaitForever\x12%\n" +
-	"\x0eallow_deadlock\x18\b \x01(\bR\rallowDeadlock:\x04\x88\xb5\x18\x05\"\xb0\x01\n" +
+	"\x0eallow_deadlock\x18\b \x01(\bR\rallowDeadlock:\x04\xe8\xd2*\x05\"\xb0\x01\n" +
 	"\x10DowngradeRequest\x124\n" +
 	"\asession\x18\x01 \x01(\v2\x1a.quorumlock.v1.CredentialsR\asession\x12\x10\n" +
 	"\x03seq\x18\x02 \x01(\x04R\x03seq\x12\x1f\n" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"c\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token:\x04\xe8\xd2*\x03\"c\n" +
 	"\x11DowngradeResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\xcd\x01\n" +
@@ -2744,7 +2744,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x1e\n" +
-	"\vmax_hold_ms\x18\x06 \x01(\rR\tmaxHoldMs:\x04\x88\xb5\x18\x05\"`\n" +
+	"\vmax_hold_ms\x18\x06 \x01(\rR\tmaxHoldMs:\x04\xe8\xd2*\x05\"`\n" +
 	"\x0eExtendResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\xaf\x01\n" +
@@ -2752,18 +2752,18 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x15\n" +
 	"\x06ttl_ms\x18\x02 \x01(\rR\x05ttlMs\x121\n" +
 	"\x06client\x18\x03 \x01(\v2\x19.quorumlock.v1.ClientInfoR\x06client\x120\n" +
-	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire:\x04\x88\xb5\x18\x05\"b\n" +
+	"\aacquire\x18\x04 \x01(\v2\x16.quorumlock.v1.AcquireR\aacquire:\x04\xe8\xd2*\x05\"b\n" +
 	"\x12ExtendLeaseRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x17\n" +
 	"\ahold_id\x18\x02 \x01(\x04R\x06holdId\x12\x15\n" +
-	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs:\x04\x88\xb5\x18\x05\"|\n" +
+	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs:\x04\xe8\xd2*\x05\"|\n" +
 	"\x13ExtendLeaseResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x15\n" +
 	"\x06ttl_ms\x18\x03 \x01(\rR\x05ttlMs\"L\n" +
 	"\x13ReleaseLeaseRequest\x12\x16\n" +
 	"\x06secret\x18\x01 \x01(\fR\x06secret\x12\x17\n" +
-	"\ahold_id\x18\x02 \x01(\x04R\x06holdId:\x04\x88\xb5\x18\x03\"|\n" +
+	"\ahold_id\x18\x02 \x01(\x04R\x06holdId:\x04\xe8\xd2*\x03\"|\n" +
 	"\x10OperatorResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x18\n" +
@@ -2772,7 +2772,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x14\n" +
 	"\x05stale\x18\x03 \x01(\bR\x05stale\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\n" +
 	"\"`\n" +
 	"\x14SaveSnapshotResponse\x12\x14\n" +
 	"\x05chunk\x18\x01 \x01(\fR\x05chunk\x122\n" +
@@ -2798,7 +2798,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\x06tokens\x18\t \x03(\v2\x1a.quorumlock.v1.TokenRecordR\x06tokens\x12\x17\n" +
 	"\adry_run\x18\n" +
 	" \x01(\bR\x06dryRun\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\f\"N\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\f\"N\n" +
 	"\x0fRestoreResponse\x12\x1f\n" +
 	"\vtoken_floor\x18\x01 \x01(\x04R\n" +
 	"tokenFloor\x12\x1a\n" +
@@ -2809,7 +2809,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\vacked_below\x18\x03 \x01(\x04R\n" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
-	"\x05token\x18\x05 \x01(\x04R\x05token:\x04\x88\xb5\x18\x03\"w\n" +
+	"\x05token\x18\x05 \x01(\x04R\x05token:\x04\xe8\xd2*\x03\"w\n" +
 	"\x0fReleaseResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\x12\x14\n" +
@@ -2821,7 +2821,7 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"ackedBelow\x12\x17\n" +
 	"\ahold_id\x18\x04 \x01(\x04R\x06holdId\x12\x14\n" +
 	"\x05token\x18\x05 \x01(\x04R\x05token\x12\x14\n" +
-	"\x05value\x18\x06 \x01(\fR\x05value:\x04\x88\xb5\x18\x05\"b\n" +
+	"\x05value\x18\x06 \x01(\fR\x05value:\x04\xe8\xd2*\x05\"b\n" +
 	"\x10SetValueResponse\x122\n" +
 	"\x06status\x18\x01 \x01(\x0e2\x1a.quorumlock.v1.Status.CodeR\x06status\x12\x1a\n" +
 	"\brevision\x18\x02 \x01(\x04R\brevision\"\x91\x01\n" +
@@ -2830,19 +2830,19 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\tpeer_addr\x18\x02 \x01(\tR\bpeerAddr\x12\x1a\n" +
 	"\boperator\x18\x03 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"\x13\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\v\"\x13\n" +
 	"\x11AddMemberResponse\"w\n" +
 	"\x13RemoveMemberRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"\x16\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\v\"\x16\n" +
 	"\x14RemoveMemberResponse\"}\n" +
 	"\x19TransferLeadershipRequest\x12\x0e\n" +
 	"\x02id\x18\x01 \x01(\tR\x02id\x12\x1a\n" +
 	"\boperator\x18\x02 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x03 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"9\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\v\"9\n" +
 	"\x1aTransferLeadershipResponse\x12\x1b\n" +
 	"\tleader_id\x18\x01 \x01(\tR\bleaderId\"\x8f\x01\n" +
 	"\x11SetDrainedRequest\x12\x0e\n" +
@@ -2850,12 +2850,12 @@ const file_quorumlock_v1_service_proto_rawDesc = "" +
 	"\adrained\x18\x02 \x01(\bR\adrained\x12\x1a\n" +
 	"\boperator\x18\x03 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x04 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"\x14\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\v\"\x14\n" +
 	"\x12SetDrainedResponse\"l\n" +
 	"\x18AcknowledgeAlarmsRequest\x12\x1a\n" +
 	"\boperator\x18\x01 \x01(\tR\boperator\x12\x16\n" +
 	"\x06reason\x18\x02 \x01(\tR\x06reason\x12\x16\n" +
-	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\x88\xb5\x18\v\"7\n" +
+	"\x06ticket\x18\x0f \x01(\tR\x06ticket:\x04\xe8\xd2*\v\"7\n" +
 	"\x19AcknowledgeAlarmsResponse\x12\x1a\n" +
 	"\brevision\x18\x01 \x01(\x04R\brevision\"]\n" +
 	"\vErrorDetail\x122\n" +
