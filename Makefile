@@ -173,10 +173,11 @@ portable: ## build the SDK and qlock for other systems
 		GOGC=400 GOOS=$$system CGO_ENABLED=0 $(NICE) $(GO) build $(UNOPTIMIZED) -o /dev/null $(PORTABLE) || exit 1; \
 	done
 
+# Packages that install what they need from Debian run one after the other: apt-get refuses to run twice.
 .PHONY: nested
 nested: ## the tests of the nested modules
 	@for module in $(filter-out $(REDIS) $(if $(GATE),$(OPENAPI) $(PACKAGE) $(if $(shell command -v chromium),,$(CONSOLE))),$(NESTED)); do \
-		(cd $$module && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(NICE) $(GO) test -vet=off $(UNCACHED) -timeout $(if $(GATE),5m,40m) ./...) || exit 1; \
+		(cd $$module && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(NICE) $(GO) test -vet=off $(UNCACHED) -timeout $(if $(GATE),5m,40m) $(if $(GATE),,-p 1) ./...) || exit 1; \
 	done
 	cd $(REDIS) && $(if $(GATE),,QUORUMLOCK_CHECK=1) $(GO) test -vet=off $(UNCACHED) -timeout 20m -p 1 -parallel 8 ./...
 

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/quorumlock/quorumlock/client"
+	"github.com/quorumlock/quorumlock/internal/wirecall"
 	"github.com/quorumlock/quorumlock/test/console/browser"
 	"github.com/quorumlock/quorumlock/test/process"
 )
@@ -109,7 +110,7 @@ func multitude(t *testing.T) *scene {
 			}
 			return err
 		})
-		_ = holder.Close()
+		wirecall.Crash(holder)
 	}
 	s.gather(waits)
 	c.AwaitMetrics("all locks are held", c.IDs(), map[string]float64{"quorumlock_holds": float64(*held + 1)})
