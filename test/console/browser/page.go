@@ -46,6 +46,9 @@ type Page struct {
 // observe tells a page of violations of its content security policy, which Chromium reports to the page only.
 const observe = `document.addEventListener('securitypolicyviolation', e => console.error('CSP: ' + e.violatedDirective + ' ' + e.blockedURI))`
 
+// lastMessage ends the collection of a page's messages, which keep their order.
+const lastMessage = "the test of this page ends"
+
 // Open opens a page in a tab without the cookies and storage of others. It is closed at the end of the test, which fails
 // if the page had problems.
 func (b *Browser) Open(t testing.TB, url string, look Look) *Page {
@@ -60,13 +63,14 @@ func (b *Browser) Open(t testing.TB, url string, look Look) *Page {
 	go func() {
 		defer close(collected)
 		for m, err := range messages {
-			if err != nil {
+			if err != nil || m.Type == chromedp.ConsoleDebug && m.Text == lastMessage {
 				return
 			}
 			p.note(m)
 		}
 	}()
 	t.Cleanup(func() {
+		p.drain(collected)
 		cancel()
 		<-collected
 		for _, problem := range p.Problems() {
@@ -77,6 +81,20 @@ func (b *Browser) Open(t testing.TB, url string, look Look) *Page {
 	p.Show(look)
 	p.Visit(url)
 	return p
+}
+
+// drain waits until the messages that the page has written are collected: the end of the context drops those that are
+// still on their way. It gives up if the page does not answer.
+func (p *Page) drain(collected <-chan struct{}) {
+	ctx, cancel := context.WithTimeout(p.ctx, pageTimeout)
+	defer cancel()
+	if _, err := chromedp.Run(ctx, chromedp.Evaluate[bool]("console.debug('"+lastMessage+"'), true")); err != nil {
+		return
+	}
+	select {
+	case <-collected:
+	case <-ctx.Done():
+	}
 }
 
 // call returns an action that calls a method of the protocol and drops its result.

@@ -87,3 +87,20 @@ func TestProblemsFailTheTest(t *testing.T) {
 		})
 	}
 }
+
+// TestLastProblemFailsTheTest ends the test of a page as soon as the page has a problem.
+func TestLastProblemFailsTheTest(t *testing.T) {
+	b := browser.Start(t)
+	url := site(t, "")
+	for range 20 {
+		r := &recorder{TB: t}
+		p := b.Open(r, url, browser.Desktop)
+		browser.Value[bool](p, `console.error('first thing'), console.error('last thing'), true`)
+		for _, f := range r.cleanups {
+			f()
+		}
+		if !strings.Contains(strings.Join(r.errors, "\n"), "last thing") {
+			t.Fatalf("reported %q", r.errors)
+		}
+	}
+}
