@@ -20,8 +20,14 @@ const (
 	spreadHinted = answerTimeout
 	spreadAll    = 50 * time.Millisecond
 	spreadFailed = 10 * time.Millisecond // once the first member did not answer, or does not lead
-	// listenFor is how long a member that does not lead is listened to before it is asked again; half of it more at
-	// random. It reports the next leader as soon as it knows it.
+	// stepLeast is the least time between two members that are asked, unless one before them has failed. The first one
+	// mostly knows the leader. A thousand clients that all asked every member at once would keep the nodes busy for seconds
+	// after each fail-over, leave requests unanswered for that reason, and begin again. doubtStep is the least time if the
+	// connected leader leaves a request unanswered, or once a member has answered.
+	stepLeast = 100 * time.Millisecond
+	doubtStep = 150 * time.Millisecond
+	// listenFor is how long a member that does not lead is listened to before it is asked again; a quarter of it more
+	// at random. It reports the next leader as soon as it knows it.
 	listenFor = time.Second
 )
 
@@ -57,6 +63,7 @@ type search struct {
 	on      bool          // it is under way
 	since   time.Duration // when it began
 	round   int           // how often all members have failed
+	took    time.Duration // from the latest question to a member to its answer, or to its refusal of a connection
 	refuted chan struct{} // closed and replaced when a hint is refuted
 	tunnel  tunnelState
 }
@@ -123,8 +130,15 @@ func (s *search) learnListed() {
 	if known >= len(s.listed) {
 		return
 	}
-	for _, addr := range s.listed {
-		s.learn(addr)
+	at := s.client.clock.Now()
+	for _, i := range rand.Perm(len(s.listed)) {
+		if addr := s.listed[i]; s.at(addr) == nil {
+			s.learn(addr)
+			if m := s.at(addr); m != nil {
+				m.askAt = at
+				at += s.step(stepLeast)
+			}
+		}
 	}
 }
 
@@ -204,11 +218,35 @@ func (s *search) refute(m *member, now time.Duration) {
 	s.hurry(now)
 }
 
-// hurry has members soon asked that were not asked yet.
-func (s *search) hurry(now time.Duration) {
+// unasked returns the members that were not asked yet in this search, in the order in which they will be.
+func (s *search) unasked() (left []*member) {
 	for _, m := range s.members {
 		if m.cancel == nil && m.asked < s.since && !s.connected(m) {
-			m.askAt = min(m.askAt, now+rand.N(spreadFailed))
+			left = append(left, m)
+		}
+	}
+	slices.SortFunc(left, func(a, b *member) int { return cmp.Compare(a.askAt, b.askAt) })
+	return left
+}
+
+// hurry has members soon asked that were not asked yet, one after the other.
+func (s *search) hurry(now time.Duration) {
+	at := now + rand.N(spreadFailed)
+	for _, m := range s.unasked() {
+		m.askAt = min(m.askAt, at)
+		at += s.step(stepLeast)
+	}
+}
+
+// postpone has members asked later that were not asked yet: another one has answered, and will report the next leader
+// unless it is cut off from the rest. The leader that is believed in is asked at once.
+func (s *search) postpone(now time.Duration) {
+	leader, _ := s.believed()
+	at := now
+	for _, m := range s.unasked() {
+		if m != leader {
+			at += s.step(doubtStep)
+			m.askAt = max(m.askAt, at)
 		}
 	}
 }
@@ -257,7 +295,7 @@ func (s *search) seek(now time.Duration) {
 func (s *search) begin(now time.Duration) {
 	s.on, s.since = true, now
 	var connected *member
-	spread := spreadHinted
+	spread, apart := spreadHinted, s.step(stepLeast)
 	if cn := s.client.conn; cn != nil {
 		connected = s.of(cn)
 	}
@@ -265,18 +303,20 @@ func (s *search) begin(now time.Duration) {
 	switch {
 	case first != nil && first != connected && first.err == nil && first.askAt <= now:
 	case connected != nil && s.client.conn.leads:
-		first, spread = nil, spreadFailed
+		first, spread, apart = nil, spreadFailed, s.step(doubtStep)
 	default:
 		first, spread = slices.MinFunc(s.members, func(a, b *member) int { return a.failed - b.failed }), spreadAll
 	}
-	for _, m := range s.members {
-		at := now
+	var later time.Duration
+	for _, i := range rand.Perm(len(s.members)) {
+		m, at := s.members[i], now
 		switch m {
 		case first:
 		case connected:
 			at += s.span()
 		default:
-			at += spread/2 + rand.N(spread/2)
+			at += later + spread/2 + rand.N(spread/2)
+			later += apart
 		}
 		if m.cancel == nil {
 			m.silent, m.askAt = 0, max(m.askAt, at)
@@ -284,8 +324,14 @@ func (s *search) begin(now time.Duration) {
 	}
 }
 
+// step returns the time between two members that are asked: longer if answers take long, since the nodes or this process
+// are busy then.
+func (s *search) step(least time.Duration) time.Duration {
+	return max(least, min(2*s.took, s.longestPause()))
+}
+
 // span returns how long to listen to a member.
-func (s *search) span() time.Duration { return listenFor + rand.N(listenFor/2) }
+func (s *search) span() time.Duration { return listenFor + rand.N(listenFor/4) }
 
 // dueAt returns when to ask a member: never while that is under way. A connected leader is asked on another connection
 // when it leaves a request unanswered, which shows whether it can be reached.
@@ -333,14 +379,19 @@ func (s *search) arm() {
 	}
 }
 
-// pause returns how long to wait after a member failed repeatedly. It stays below a tenth of the shortest TTL, which is
-// three tenths of the silence that the client bears.
+// pause returns how long to wait after a member failed repeatedly.
 func (s *search) pause(failed int) time.Duration {
-	return backoff(failed, connectFirst, min(connectMost, s.client.silence*3/10)-time.Millisecond)
+	return backoff(failed, connectFirst, s.longestPause())
+}
+
+// longestPause stays below a tenth of the shortest TTL, which is three tenths of the silence that the client bears.
+func (s *search) longestPause() time.Duration {
+	return min(connectMost, s.client.silence*3/10) - time.Millisecond
 }
 
 // noAnswer handles an inquiry that failed.
 func (s *search) noAnswer(m *member, err error, now time.Duration) {
+	news := m.err == nil
 	m.failed++
 	m.err, m.askAt = err, now+s.pause(m.failed)
 	s.refute(m, now)
@@ -351,7 +402,9 @@ func (s *search) noAnswer(m *member, err error, now time.Duration) {
 		}
 	}
 	s.learnListed()
-	s.hurry(now)
+	if news {
+		s.hurry(now)
+	}
 	s.client.lastErr = fmt.Errorf("%s: %w", m.addr, err)
 	s.client.full = cmp.Or(noPlace(err), s.client.full)
 	round := m.failed
