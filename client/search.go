@@ -52,9 +52,10 @@ type member struct {
 	listening bool               // it has answered that inquiry
 }
 
-// search finds the leader, while there is a reason to look for one and no connection to it. It asks all members side by
-// side, each over one connection, and listens to those that do not lead. The first one that leads is connected to, unless
-// another member is said to lead in a later term; that one has to fail first. It is guarded by the client's mutex.
+// search finds the leader, while there is a reason to look for one and no connection to it. It asks all members at
+// short intervals, without waiting for answers, each over one connection, and listens to those that do not lead. The first
+// one that leads is connected to, unless another member is said to lead in a later term; that one has to fail first. It is
+// guarded by the client's mutex.
 type search struct {
 	client *Client
 
