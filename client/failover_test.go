@@ -133,7 +133,7 @@ func TestDeadLeaderThatAllNameIsWaitedFor(t *testing.T) {
 		f.lead("n2", 2)
 		elected := time.Now()
 		ok(t, (<-waiting).err)
-		if took := time.Since(elected); took > listenFor*3/2+100*time.Millisecond {
+		if took := time.Since(elected); took > 1500*time.Millisecond {
 			t.Fatalf("the new leader was found after %v", took)
 		}
 		dials := 0
@@ -401,7 +401,7 @@ func TestUnreachableAdvertisedAddress(t *testing.T) {
 			asked := time.Now()
 			_, err := wirecall.Of(c).GetLock(context.Background(), &wire.GetLockRequest{Name: "x"})
 			ok(t, err)
-			if took := time.Since(asked); took > doubtStep+50*time.Millisecond {
+			if took := time.Since(asked); took > answerTimeout+50*time.Millisecond {
 				t.Fatalf("%s was found after %v", id, took)
 			}
 		}

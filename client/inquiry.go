@@ -33,7 +33,7 @@ func (s *search) ask(m *member, now time.Duration, doubted bool) {
 		m.silent = now
 	}
 	ctx, cancel := context.WithCancel(s.client.ctx)
-	m.cancel, m.asked = cancel, now
+	m.cancel, m.asked, m.hinted = cancel, now, false
 	s.client.wg.Go(func() {
 		defer cancel()
 		end := endNeedless
@@ -63,9 +63,6 @@ const (
 // conclude handles the end of an inquiry.
 func (s *search) conclude(m *member, end ending, err error) {
 	now := s.client.clock.Now()
-	if end == endFailed && !m.listening && !errors.Is(err, context.DeadlineExceeded) {
-		s.took = now - m.asked
-	}
 	switch {
 	case end == endFailed && m.silent != 0:
 		s.noAnswer(m, err, now)
@@ -152,9 +149,6 @@ func (s *search) hear(q *inquiry) (verdict, <-chan struct{}) {
 	c.mu.Lock()
 	defer c.unlock()
 	now, m, hint := c.clock.Now(), q.member, q.reply.GetLeader()
-	if !m.listening {
-		s.took = now - m.asked
-	}
 	m.said, m.node, m.err, m.silent, m.listening = hint, q.reply.GetNodeId(), nil, 0, true
 	if listed := q.reply.GetMembers(); len(listed) > 0 {
 		s.listed = listed
@@ -164,7 +158,6 @@ func (s *search) hear(q *inquiry) (verdict, <-chan struct{}) {
 		m.refuted = 0
 	} else {
 		s.refute(m, now)
-		s.postpone(now)
 	}
 	s.follow(hint, now)
 	defer s.seek(now)

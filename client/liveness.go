@@ -22,6 +22,16 @@ const (
 // a connection that delivers nothing any more.
 func (n *connector) limitSilence(ttl time.Duration) { n.silence = min(n.silence, ttl/3) }
 
+// longestPause stays below a tenth of the shortest TTL, which is three tenths of the silence that the client bears.
+func (n *connector) longestPause() time.Duration {
+	return min(connectMost, n.silence*3/10) - time.Millisecond
+}
+
+// hungAfter returns how long a leader may leave a request unanswered before the client tries to reach it on another
+// connection. A session with the shortest TTL has enough time for that, for opening a tunnel, and, if that fails, for
+// its user to end its work safely.
+func (n *connector) hungAfter() time.Duration { return max(answerTimeout, n.silence/4) }
+
 // checkConnection pings the connected node, or gives it up, and looks for a leader if there is a reason.
 func (n *connector) checkConnection(now time.Duration) {
 	cn := n.client.conn

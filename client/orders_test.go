@@ -232,7 +232,7 @@ func (o *order) lose() (elected time.Time, within time.Duration) {
 		}
 	})
 	o.tell("%s leads in term %d", next, term)
-	within = 3 * listenFor / 2 // after that, a member is asked again
+	within = 1500 * time.Millisecond // each member was asked, and listened to
 	if next == o.blocked {
 		within = 2500 * time.Millisecond // a tunnel, once a node that the client reaches follows the leader
 	}

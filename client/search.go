@@ -3,6 +3,7 @@ package client
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -15,20 +16,9 @@ import (
 const (
 	// maxLearned bounds the number of addresses kept from hints.
 	maxLearned = 16
-	// Within this time of the first member, the others are asked: with a hint, which is nearly always right, and
-	// without one. The times are random, so that many clients do not ask a node at once.
-	spreadHinted = answerTimeout
-	spreadAll    = 50 * time.Millisecond
-	spreadFailed = 10 * time.Millisecond // once the first member did not answer, or does not lead
-	// stepLeast is the least time between two members that are asked, unless one before them has failed. The first one
-	// mostly knows the leader. A thousand clients that all asked every member at once would keep the nodes busy for seconds
-	// after each fail-over, leave requests unanswered for that reason, and begin again. doubtStep is the least time if the
-	// connected leader leaves a request unanswered, or once a member has answered.
-	stepLeast = 100 * time.Millisecond
-	doubtStep = 150 * time.Millisecond
-	// listenFor is how long a member that does not lead is listened to before it is asked again; a quarter of it more
-	// at random. It reports the next leader as soon as it knows it.
-	listenFor = time.Second
+	// listenFor is how long a member that does not lead is listened to before it is asked again, or up to a quarter less.
+	// It reports the next leader as soon as it knows it.
+	listenFor = 1250 * time.Millisecond
 )
 
 // member is what the client knows of one address of the cluster.
@@ -46,6 +36,7 @@ type member struct {
 	failed int           // consecutive connections that did not come about or ended early
 	silent time.Duration // since when it has been asked without an answer; 0 if it answered
 	askAt  time.Duration // the earliest time to ask it again
+	hinted bool          // it is said to lead: it is asked without waiting for its turn
 
 	cancel    context.CancelFunc // ends the inquiry under way; nil if there is none
 	asked     time.Duration      // when that inquiry began
@@ -53,18 +44,17 @@ type member struct {
 }
 
 // search finds the leader, while there is a reason to look for one and no connection to it. It asks all members at
-// short intervals, without waiting for answers, each over one connection, and listens to those that do not lead. The first
-// one that leads is connected to, unless another member is said to lead in a later term; that one has to fail first. It is
-// guarded by the client's mutex.
+// growing intervals (pace), without waiting for answers, each over one connection, and listens to those that do not
+// lead. The first one that leads is connected to, unless another member is said to lead in a later term; that one has to
+// fail first. It is guarded by the client's mutex.
 type search struct {
 	client *Client
 
 	members []*member     // the configured endpoints, then those learned from hints
 	listed  []string      // the addresses of the members, as the last node listed them
 	on      bool          // it is under way
-	since   time.Duration // when it began
 	round   int           // how often all members have failed
-	took    time.Duration // from the latest question to a member to its answer, or to its refusal of a connection
+	pace    pace          // when the next member is asked
 	refuted chan struct{} // closed and replaced when a hint is refuted
 	tunnel  tunnelState
 }
@@ -131,15 +121,8 @@ func (s *search) learnListed() {
 	if known >= len(s.listed) {
 		return
 	}
-	at := s.client.clock.Now()
-	for _, i := range rand.Perm(len(s.listed)) {
-		if addr := s.listed[i]; s.at(addr) == nil {
-			s.learn(addr)
-			if m := s.at(addr); m != nil {
-				m.askAt = at
-				at += s.step(stepLeast)
-			}
-		}
+	for _, addr := range s.listed {
+		s.learn(addr)
 	}
 }
 
@@ -149,7 +132,7 @@ func (s *search) follow(hint *wire.LeaderHint, now time.Duration) {
 		s.learn(hint.GetClientAddr())
 	}
 	if m, term := s.believed(); m != nil && term > m.term {
-		m.term, m.failed, m.askAt = term, 0, now
+		m.term, m.failed, m.askAt, m.hinted = term, 0, now, true
 	}
 	if m, term := s.named(hint), hint.GetTerm(); m != nil && s.connected(m) && term > max(m.term, m.refuted, m.said.GetTerm()) {
 		m.term = term
@@ -167,7 +150,7 @@ func (s *search) askAgain(m *member) {
 		if m.said.GetTerm() >= term || !s.connected(m) {
 			return
 		}
-		m.askAt = c.clock.Now()
+		m.askAt, m.hinted = c.clock.Now(), true
 		if m.listening {
 			m.cancel()
 		} else {
@@ -207,7 +190,7 @@ func (s *search) connected(m *member) bool {
 	return m.listening || cn != nil && cn.err == nil && s.of(cn) == m && !s.client.hangs(s.client.clock.Now())
 }
 
-// refute remembers that hints which name the member are wrong, and has the other members asked soon.
+// refute remembers that hints which name the member are wrong, and has another member asked soon.
 func (s *search) refute(m *member, now time.Duration) {
 	term := s.claimed(m)
 	if term <= m.refuted {
@@ -216,40 +199,7 @@ func (s *search) refute(m *member, now time.Duration) {
 	m.refuted = term
 	close(s.refuted)
 	s.refuted = make(chan struct{})
-	s.hurry(now)
-}
-
-// unasked returns the members that were not asked yet in this search, in the order in which they will be.
-func (s *search) unasked() (left []*member) {
-	for _, m := range s.members {
-		if m.cancel == nil && m.asked < s.since && !s.connected(m) {
-			left = append(left, m)
-		}
-	}
-	slices.SortFunc(left, func(a, b *member) int { return cmp.Compare(a.askAt, b.askAt) })
-	return left
-}
-
-// hurry has members soon asked that were not asked yet, one after the other.
-func (s *search) hurry(now time.Duration) {
-	at := now + rand.N(spreadFailed)
-	for _, m := range s.unasked() {
-		m.askAt = min(m.askAt, at)
-		at += s.step(stepLeast)
-	}
-}
-
-// postpone has members asked later that were not asked yet: another one has answered, and will report the next leader
-// unless it is cut off from the rest. The leader that is believed in is asked at once.
-func (s *search) postpone(now time.Duration) {
-	leader, _ := s.believed()
-	at := now
-	for _, m := range s.unasked() {
-		if m != leader {
-			at += s.step(doubtStep)
-			m.askAt = max(m.askAt, at)
-		}
-	}
+	s.pace.hurry(now)
 }
 
 // needed reports whether to look for a leader.
@@ -283,56 +233,53 @@ func (s *search) seek(now time.Duration) {
 	}
 	s.reconsider()
 	doubted := s.client.conn != nil && s.client.conn.leads
-	for _, m := range s.members {
-		if now >= s.dueAt(m) && s.needed(now) {
-			s.ask(m, now, doubted)
-		}
+	for m := s.due(now); m != nil; m = s.due(now) {
+		s.ask(m, now, doubted)
+		s.pace.asked(now)
 	}
 	s.seekTunnel(now)
 	s.arm()
 }
 
-// begin starts a search: with the leader that is believed in, or else with any member.
+// begin starts a search: with the leader that is believed in, or else with any member. A connected member that follows
+// is listened to first.
 func (s *search) begin(now time.Duration) {
-	s.on, s.since = true, now
+	s.on = true
 	var connected *member
-	spread, apart := spreadHinted, s.step(stepLeast)
 	if cn := s.client.conn; cn != nil {
 		connected = s.of(cn)
 	}
-	first, _ := s.believed()
-	switch {
-	case first != nil && first != connected && first.err == nil && first.askAt <= now:
-	case connected != nil && s.client.conn.leads:
-		first, spread, apart = nil, spreadFailed, s.step(doubtStep)
-	default:
-		first, spread = slices.MinFunc(s.members, func(a, b *member) int { return a.failed - b.failed }), spreadAll
-	}
-	var later time.Duration
-	for _, i := range rand.Perm(len(s.members)) {
-		m, at := s.members[i], now
-		switch m {
-		case first:
-		case connected:
-			at += s.span()
-		default:
-			at += later + spread/2 + rand.N(spread/2)
-			later += apart
-		}
+	for _, m := range s.members {
 		if m.cancel == nil {
-			m.silent, m.askAt = 0, max(m.askAt, at)
+			m.silent, m.askAt = 0, max(m.askAt, now)
 		}
 	}
-}
-
-// step returns the time between two members that are asked: longer if answers take long, since the nodes or this process
-// are busy then.
-func (s *search) step(least time.Duration) time.Duration {
-	return max(least, min(2*s.took, s.longestPause()))
+	s.pace = newPace(now, s.client.longestPause()/2)
+	switch first, _ := s.believed(); {
+	case first != nil && first != connected && first.err == nil && first.askAt <= now:
+		first.hinted = true
+	case connected != nil:
+		connected.askAt = max(connected.askAt, now+s.span())
+		if !s.client.conn.leads {
+			s.pace.asked(now)
+		}
+	}
 }
 
 // span returns how long to listen to a member.
-func (s *search) span() time.Duration { return listenFor + rand.N(listenFor/4) }
+func (s *search) span() time.Duration { return dispersed(listenFor) }
+
+// due returns the member to ask now, or nil: one that is said to lead, or else the one that may be asked for longest.
+func (s *search) due(now time.Duration) (first *member) {
+	for _, i := range rand.Perm(len(s.members)) {
+		switch m := s.members[i]; {
+		case now < s.dueAt(m):
+		case first == nil, m.hinted && !first.hinted, m.hinted == first.hinted && m.askAt < first.askAt:
+			first = m
+		}
+	}
+	return first
+}
 
 // dueAt returns when to ask a member: never while that is under way. A connected leader is asked on another connection
 // when it leaves a request unanswered, which shows whether it can be reached.
@@ -341,11 +288,13 @@ func (s *search) dueAt(m *member) time.Duration {
 	switch {
 	case m.cancel != nil:
 		return never
-	case cn == nil || s.of(cn) != m || !cn.leads:
+	case m.hinted:
 		return m.askAt
+	case cn == nil || s.of(cn) != m || !cn.leads:
+		return max(m.askAt, s.pace.next)
 	}
 	if oldest := s.client.oldest(); oldest != nil {
-		return max(m.askAt, oldest.sentAt+s.hungAfter())
+		return max(m.askAt, oldest.sentAt+s.client.hungAfter())
 	}
 	return never
 }
@@ -382,17 +331,11 @@ func (s *search) arm() {
 
 // pause returns how long to wait after a member failed repeatedly.
 func (s *search) pause(failed int) time.Duration {
-	return backoff(failed, connectFirst, s.longestPause())
-}
-
-// longestPause stays below a tenth of the shortest TTL, which is three tenths of the silence that the client bears.
-func (s *search) longestPause() time.Duration {
-	return min(connectMost, s.client.silence*3/10) - time.Millisecond
+	return backoff(failed, connectFirst, s.client.longestPause())
 }
 
 // noAnswer handles an inquiry that failed.
 func (s *search) noAnswer(m *member, err error, now time.Duration) {
-	news := m.err == nil
 	m.failed++
 	m.err, m.askAt = err, now+s.pause(m.failed)
 	s.refute(m, now)
@@ -403,8 +346,8 @@ func (s *search) noAnswer(m *member, err error, now time.Duration) {
 		}
 	}
 	s.learnListed()
-	if news {
-		s.hurry(now)
+	if !errors.Is(err, context.DeadlineExceeded) && !slices.ContainsFunc(s.members, s.connected) {
+		s.pace.hurry(now)
 	}
 	s.client.lastErr = fmt.Errorf("%s: %w", m.addr, err)
 	s.client.full = cmp.Or(noPlace(err), s.client.full)

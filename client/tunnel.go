@@ -162,11 +162,6 @@ func (s *search) goDirect(now time.Duration) {
 	s.ask(s.at(cn.direct), now, false)
 }
 
-// hungAfter returns how long a leader may leave a request unanswered before the client tries to reach it on another
-// connection. A session with the shortest TTL has enough time for that, for opening a tunnel, and, if that fails, for
-// its user to end its work safely.
-func (s *search) hungAfter() time.Duration { return max(answerTimeout, s.client.silence/4) }
-
 // unrepeatable reports whether a request is in flight whose outcome would be unknown if the connection
 // ended.
 func (t *requestTable) unrepeatable() bool {
