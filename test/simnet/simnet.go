@@ -20,7 +20,7 @@ type Net struct {
 	links     map[link]fault
 	listeners map[string]*listener
 	conns     map[*conn]struct{}
-	hung      map[*stream]struct{}
+	hung      map[*stream]bool // true if it holds a segment back
 	rejected  map[link]struct{}
 	newest    map[link]time.Time // arrival of the latest segment
 	nextPort  int
@@ -50,7 +50,7 @@ type Stats struct {
 	// Held are segments and dials that met a cut link or a hung connection, Lost those that needed a
 	// retransmission.
 	Held, Lost int
-	// Overtaken are segments that arrive after a later one on another connection between the same hosts.
+	// Overtaken are segments that arrive in another order than they were sent in on two connections between the same hosts.
 	Overtaken int
 	// Reset are connections that were reset.
 	Reset int
@@ -73,7 +73,7 @@ func New(seed uint64) *Net {
 		links:     map[link]fault{},
 		listeners: map[string]*listener{},
 		conns:     map[*conn]struct{}{},
-		hung:      map[*stream]struct{}{},
+		hung:      map[*stream]bool{},
 		rejected:  map[link]struct{}{},
 		newest:    map[link]time.Time{},
 		nextPort:  40000,
@@ -125,7 +125,7 @@ func (n *Net) Hang(from, to string) {
 	defer n.mu.Unlock()
 	for c := range n.conns {
 		if c.out.link == (link{from, to}) {
-			n.hung[c.out] = struct{}{}
+			n.hung[c.out] = n.hung[c.out]
 		}
 	}
 	n.announce()
@@ -236,13 +236,27 @@ func (n *Net) segmentArrival(s *stream, last time.Time) time.Time {
 	}
 	if _, hung := n.hung[s]; hung {
 		n.did.Held++
+		n.hung[s] = true
+		return at
 	}
-	if newest := n.newest[s.link]; at.Before(newest) {
+	newest := n.newest[s.link]
+	if at.Before(newest) || n.holdsBackLocked(s.link) {
 		n.did.Overtaken++
-	} else {
+	}
+	if at.After(newest) {
 		n.newest[s.link] = at
 	}
 	return at
+}
+
+// holdsBackLocked reports whether a hung connection holds a segment back.
+func (n *Net) holdsBackLocked(l link) bool {
+	for s, holds := range n.hung {
+		if holds && s.link == l {
+			return true
+		}
+	}
+	return false
 }
 
 // Kill resets every connection of the host and closes its ports, as when a process dies.
