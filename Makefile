@@ -287,7 +287,7 @@ check-quiet: packages
 .PHONY: check-computed
 check-computed: packages race-packages
 	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 60m -v -run '^TestModel$$' ./fsm
-	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 30m -skip '^TestModel$$|$(BOUNDED)' ./fsm ./test/virtual
+	QUORUMLOCK_CHECK=1 $(NICE) $(GO) test -vet=off -timeout 60m -skip '^TestModel$$|$(BOUNDED)' ./fsm ./test/virtual
 	$(NICE) $(RACE) -timeout 5m ./fsm
 	QUORUMLOCK_CHECK=1 $(NICE) $(RACE) -timeout 30m $(call TIMELESS)
 

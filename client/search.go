@@ -53,6 +53,7 @@ type search struct {
 	members []*member     // the configured endpoints, then those learned from hints
 	listed  []string      // the addresses of the members, as the last node listed them
 	on      bool          // it is under way
+	since   time.Duration // when it began
 	round   int           // how often all members have failed
 	pace    pace          // when the next member is asked
 	refuted chan struct{} // closed and replaced when a hint is refuted
@@ -126,13 +127,18 @@ func (s *search) learnListed() {
 	}
 }
 
-// follow learns the address of the leader that a member names, and asks the leader that is believed in at once.
+// follow learns the address of the leader that a member names, and asks the leader that is believed in at once. Once in
+// each search it asks one that did not answer earlier: it may answer now, and a tunnel to it needs to know that it does
+// not.
 func (s *search) follow(hint *wire.LeaderHint, now time.Duration) {
 	if s.named(hint) == nil {
 		s.learn(hint.GetClientAddr())
 	}
 	if m, term := s.believed(); m != nil && term > m.term {
 		m.term, m.failed, m.askAt, m.hinted = term, 0, now, true
+	}
+	if m := s.named(hint); m != nil && m.asked < s.since {
+		m.hinted = true
 	}
 	if m, term := s.named(hint), hint.GetTerm(); m != nil && s.connected(m) && term > max(m.term, m.refuted, m.said.GetTerm()) {
 		m.term = term
@@ -244,7 +250,7 @@ func (s *search) seek(now time.Duration) {
 // begin starts a search: with the leader that is believed in, or else with any member. A connected member that follows
 // is listened to first.
 func (s *search) begin(now time.Duration) {
-	s.on = true
+	s.on, s.since = true, now
 	var connected *member
 	if cn := s.client.conn; cn != nil {
 		connected = s.of(cn)

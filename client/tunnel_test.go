@@ -145,6 +145,25 @@ func tunnelling(t *testing.T, f *fake, c *Client) *Session {
 	return s
 }
 
+// TestEndOfTheTunnellingNode checks that another tunnel is requested soon when the node that has the tunnel dies, although
+// the leader was out of reach before.
+func TestEndOfTheTunnellingNode(t *testing.T) {
+	for range 20 { // which member is asked first is random
+		virtual(t, 3, func(t *testing.T, f *fake, c *Client) {
+			s := tunnelling(t, f, c)
+			time.Sleep(2 * directEvery) // the leader was tried directly meanwhile
+			f.set(func() { f.node("n3").down = true })
+			f.cut("n3")
+			time.Sleep(answerTimeout + tunnelAfter + 10*time.Millisecond)
+			if !c.tunnelled() {
+				t.Error("there is no tunnel")
+			}
+			ok(t, s.Err())
+			f.set(func() { f.node("n3").down = false })
+		})
+	}
+}
+
 // TestHungTunnelIsReplacedWhileTheLeaderIsTried checks that a tunnel that hangs while the leader is tried
 // directly is replaced as soon as any other.
 func TestHungTunnelIsReplacedWhileTheLeaderIsTried(t *testing.T) {

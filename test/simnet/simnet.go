@@ -125,7 +125,9 @@ func (n *Net) Hang(from, to string) {
 	defer n.mu.Unlock()
 	for c := range n.conns {
 		if c.out.link == (link{from, to}) {
-			n.hung[c.out] = n.hung[c.out]
+			if _, already := n.hung[c.out]; !already {
+				n.hung[c.out] = false
+			}
 		}
 	}
 	n.announce()
