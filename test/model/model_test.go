@@ -2,9 +2,7 @@ package model
 
 import (
 	"fmt"
-	"os"
 	"testing"
-	"time"
 
 	"github.com/quorumlock/quorumlock/transport/wire"
 )
@@ -90,21 +88,14 @@ func TestCompareReportsDifferences(t *testing.T) {
 	}
 }
 
-// TestModelIsFastEnough replays a log as long as that of a long run: many sessions, a contended lock with a
-// queue of hundreds, uncontended locks, multi-lock claims, and sessions that hold and wait, so that deadlock
-// detection runs.
-func TestModelIsFastEnough(t *testing.T) {
+// difficult is a log as that of a long run: many sessions, a contended lock with a queue of hundreds, uncontended locks,
+// multi-lock claims, and sessions that hold and wait, so that deadlock detection runs. It returns the number of deadlocks.
+func (x *driver) difficult(commands uint64) (deadlocks int) {
 	const sessions = 300
-	commands := uint64(5_000)
-	if os.Getenv("QUORUMLOCK_CHECK") == "1" {
-		commands = 50_000
-	}
-	x := bootstrapped(t)
 	var all []uint64
 	for i := range sessions {
 		all = append(all, x.open(i))
 	}
-	started, refused := time.Now(), 0
 	for i := 0; x.d.Revision < commands; i++ {
 		s := all[i*7%sessions]
 		switch i % 4 {
@@ -125,19 +116,33 @@ func TestModelIsFastEnough(t *testing.T) {
 		case 3:
 			round, who := i/24, i/4%6
 			if x.acquire(all[who], 0, fmt.Sprint("nested/", (round+who)%6)).Status == wire.Status_DEADLOCK {
-				refused++
+				deadlocks++
 			}
 			if holders := x.d.holders(fmt.Sprint("nested/", round%6)); who == 5 && len(holders) > 0 {
 				x.must(wire.Status_OK, x.release(holders[0]))
 			}
 		}
 	}
-	took := time.Since(started)
-	t.Logf("%d commands in %v; %d deadlocks refused, %d claims left", commands, took, refused, len(x.d.Claims))
-	if took > time.Minute {
-		t.Errorf("%d commands took %v", commands, took)
+	return deadlocks
+}
+
+// TestDifficultLog verifies that the log of the benchmark is as difficult as it should be.
+func TestDifficultLog(t *testing.T) {
+	x := bootstrapped(t)
+	deadlocks := x.difficult(5_000)
+	if deadlocks < 50 || len(x.d.byLock["hot"]) < 200 {
+		t.Errorf("%d deadlocks, %d in the hot queue: the log is too easy", deadlocks, len(x.d.byLock["hot"]))
 	}
-	if refused < 50 || len(x.d.byLock["hot"]) < 200 {
-		t.Errorf("%d deadlocks, %d in the hot queue: the log is too easy", refused, len(x.d.byLock["hot"]))
+}
+
+// BenchmarkDifficultLog shows the time of a command in logs of different lengths: it must not grow in proportion to them.
+func BenchmarkDifficultLog(b *testing.B) {
+	for _, commands := range []uint64{5_000, 50_000} {
+		b.Run(fmt.Sprint(commands), func(b *testing.B) {
+			for b.Loop() {
+				bootstrapped(b).difficult(commands)
+			}
+			b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/float64(commands), "ns/command")
+		})
 	}
 }
