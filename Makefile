@@ -67,8 +67,8 @@ SERIAL_IN   := ./server/eventlog ./server/redis/script ./server/storage ./server
 SERIAL_TESTS := ^(TestCutFiles|TestFlippedBits|TestFramesArriveHoweverTheStreamIsCut|TestLostAndMisplacedSectors|TestPowerLoss|TestPowerLossAtEveryCall|TestScriptsAsRedis|TestWatchResumesAnywhere|TestWatchesGetExactlyTheirEvents)$$
 # REPEATED are fuzz targets whose seeds TestSeedsReachEveryRequest sends as well.
 REPEATED    := ^(FuzzRPC|FuzzHTTP)$$
-# BOUNDED tests of "make check" bound durations below a second: nothing runs beside them.
-BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks|TestWithdrawalEndsConnections|TestKeysEndInTime)$$
+# BOUNDED tests of "make check" bound durations below a second, or shares of the machine: nothing runs beside them.
+BOUNDED     := ^(TestFailover|TestApplyBesideASnapshotOfAMillionLocks|TestWithdrawalEndsConnections|TestKeysEndInTime|TestExcess)$$
 QUIET       := ^TestQuietLog$$
 # DISKS are scenarios of test/virtual about what disks lose and about snapshots. "make test" runs them without the race
 # detector: the load and the elections that they share with the other scenarios run with it.
@@ -262,10 +262,10 @@ generate: ## regenerate the schema's code and the demo's data
 	$(GO) generate ./scripts/demo
 
 .PHONY: check
-check: lint ## the long versions of everything: between one and two hours
-	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' check-processes check-quiet check-computed
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -p 1 -run '$(BOUNDED)' ./test/process ./fsm
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 $(filter-out ./test/process,$(FAULTS))
+check: lint ## the long versions of everything: between two and three hours
+	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' check-processes check-attacks check-computed
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -p 1 -run '$(BOUNDED)' ./test/process ./test/hostile ./fsm
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 ./test/operations ./test/monitoring
 	$(RACE) $(UNCACHED) -timeout 5m -p 1 $(FAULTS)
 	QUORUMLOCK_CHECK=1 $(RACE) $(UNCACHED) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
 	$(GO) test -vet=off -timeout 15m -short -run '^$$' -bench . -benchtime 1x ./...
@@ -274,15 +274,17 @@ check: lint ## the long versions of everything: between one and two hours
 	@$(MAKE) --no-print-directory portable nested vet-others
 	cd scripts/compare && $(GO) vet ./... && $(GO) run $(STATICCHECK) ./... && $(GO) test -vet=off -timeout 5m ./...
 
-# The long tests of processes take three quarters of an hour and a fifth of a core. An idle cluster beside them must log
-# nothing for 20 minutes. What only computes runs beside both, with a lower priority.
+# The long tests of processes take three quarters of an hour and a fifth of a core, and so do attacks. An idle cluster
+# beside them must log nothing for 20 minutes. What only computes runs beside both, with a lower priority.
 .PHONY: check-processes
 check-processes: packages
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 80m -skip '$(BOUNDED)|$(QUIET)' ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 ./test/disk ./test/upgrade
 
-.PHONY: check-quiet
-check-quiet: packages
+.PHONY: check-attacks
+check-attacks: packages
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 30m -run '$(QUIET)' ./test/process
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 90m -skip '$(BOUNDED)' ./test/hostile
 
 .PHONY: check-computed
 check-computed: packages race-packages
