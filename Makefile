@@ -45,6 +45,8 @@ PROGRAMS    := ./cmd/qlock ./cmd/qlockd
 # holds for EXAMPLES, whose database takes longer to compile than everything else. Most of test/monitoring needs
 # Prometheus, which "make check" installs.
 FAULTS      := ./test/process ./test/hostile ./test/disk ./test/upgrade ./test/operations ./test/monitoring
+# WAITING are those of FAULTS that mostly wait: "make check" runs them beside others.
+WAITING     := ./test/process ./test/hostile ./test/disk ./test/upgrade
 EXAMPLES    := ./test/migrate ./test/examples/...
 # Tests of TIMED packages build and run programs. The test cache does not see changes of those, so it would report passes
 # of earlier programs: UNCACHED is part of every run of these packages.
@@ -265,7 +267,7 @@ generate: ## regenerate the schema's code and the demo's data
 check: lint ## the long versions of everything: between two and three hours
 	@$(MAKE) --no-print-directory --jobs=3 NICE='nice -n 19' check-processes check-attacks check-computed
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 15m -p 1 -run '$(BOUNDED)' ./test/process ./test/hostile ./fsm
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 ./test/operations ./test/monitoring
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 $(filter-out $(WAITING),$(FAULTS))
 	$(RACE) $(UNCACHED) -timeout 5m -p 1 $(FAULTS)
 	QUORUMLOCK_CHECK=1 $(RACE) $(UNCACHED) -timeout 30m -p 1 $(filter-out $(FAULTS),$(TIMED))
 	$(GO) test -vet=off -timeout 15m -short -run '^$$' -bench . -benchtime 1x ./...
@@ -279,7 +281,7 @@ check: lint ## the long versions of everything: between two and three hours
 .PHONY: check-processes
 check-processes: packages
 	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 80m -skip '$(BOUNDED)|$(QUIET)' ./test/process
-	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 ./test/disk ./test/upgrade
+	QUORUMLOCK_CHECK=1 $(GO) test -vet=off $(UNCACHED) -timeout 45m -p 1 $(filter-out ./test/process ./test/hostile,$(WAITING))
 
 .PHONY: check-attacks
 check-attacks: packages

@@ -50,7 +50,8 @@
 //
 // Texts are validated before a request is queued (texts.go). One goroutine reads the frames of the connection (conn.go).
 // The search finds the leader: it asks all members at growing intervals (search.go, pace.go, inquiry.go), and uses a
-// tunnel to a leader that it cannot reach itself (tunnel.go). It runs while there is no connection to a leader that answers (liveness.go).
+// tunnel to a leader that it cannot reach itself (tunnel.go). It runs while there is no connection to a leader that
+// answers (liveness.go).
 // It presents the client's token to each node and fails the waiting requests if no node accepts it (credential.go). Requests are kept in
 // lists guarded by the client's single mutex and are sent as one frame each (requests.go). One row for each
 // kind of request says how it is sent and repeated (kinds.go). Responses are matched to requests by number

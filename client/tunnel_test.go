@@ -255,7 +255,7 @@ func TestNextLeaderIsWithinReach(t *testing.T) {
 		asked := f.asked()
 		f.elect("n2", 2)
 		f.cut("n3")
-		time.Sleep(2*answerTimeout + tunnelAfter + 10*time.Millisecond)
+		time.Sleep(2*answerTimeout + tunnelAfter + 10*time.Millisecond) // by then a tunnel would be requested
 		if n := f.asked(); n != asked || c.tunnelled() {
 			t.Errorf("%d tunnels were asked for, want no more than %d", n, asked)
 		}

@@ -23,4 +23,5 @@ while read -r package name; do
 	echo "== $name ($package)"
 	# Without a bound, minimizing one input may take a minute, during which no new inputs are tried.
 	go test -run '^$' -fuzz "^$name\$" -fuzztime "$duration" -fuzzminimizetime 16x "$package" 2>&1 | tee "$log" || ended
+	! ended || echo "no input failed: the time of $name was over"
 done <<<"$targets"

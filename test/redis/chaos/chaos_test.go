@@ -111,7 +111,7 @@ func strikeAll(t *testing.T, opts process.Options) {
 	}
 }
 
-// attempts is how often a fault is injected until a Redis client held a lock meanwhile. Some faults are over in
+// attempts bounds how often a fault is injected until a Redis client holds a lock meanwhile: some faults are over in
 // milliseconds.
 const attempts = 5
 
